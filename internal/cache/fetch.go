@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -64,8 +65,8 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 //     leader alone.
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
-	noClass := false // its class turned out to have no capacity for it now
-	var followed *flight
+	noClass := false    // its class turned out to have no capacity for it now
+	var followed *found // by the flight that was followed last
 	for {
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
@@ -95,7 +96,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			}
 			way.direct = late
 		}
-		fl, leads, copied := c.flights.join(r, id, into, way.peer)
+		fl, leads, copied := c.flights.Join(flights.Fetch[*Request]{
+			ID: id, By: r, Buffer: into, Urgent: r.urgent(), Remote: r.remote, Asks: way.peer,
+		})
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
@@ -104,19 +107,19 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			noClass = true
 			continue
 		}
-		if r.remote && fl.remote {
+		if r.remote && fl.Asks {
 			return Sample{}, errElsewhere
 		}
-		if err := fl.wait(ctx); err != nil {
-			return Sample{}, err
-		}
+		got, failed, err := fl.Wait(ctx)
 		switch {
-		case fl.err == nil && copied:
-			return Sample{Data: into, From: fl.tier, Relayed: fl.relayed}, nil
-		case fl.err == nil:
-			followed = fl
-		case !retry(fl.err):
-			return Sample{}, fl.err
+		case err != nil:
+			return Sample{}, err
+		case failed == nil && copied:
+			return Sample{Data: into, From: got.tier, Relayed: got.relayed}, nil
+		case failed == nil:
+			followed = &got
+		case !retry(failed):
+			return Sample{}, failed
 		}
 	}
 }
@@ -137,7 +140,7 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
 	into []byte,
 ) (s Sample, err error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	c.confirm(ctx, id)
 	if to == nil {
 		s, _, err = c.bring(ctx, r, fl, way, into)
@@ -167,8 +170,7 @@ func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	if !c.flights.land(fl, &s, err) {
-		c.watcher.returned(fl)
+	if !c.flights.Land(fl, s.Data, found{s.From, s.Relayed}, err) {
 		c.lend(fl, -1)
 		return ErrAbandoned
 	}
@@ -179,7 +181,7 @@ func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error
 func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	to *class,
 ) (Sample, error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
@@ -217,7 +219,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	if tier, origin, ok := c.readComing(id, dst); ok {
 		return Sample{Data: dst, From: tier}, origin, nil
 	}
@@ -275,8 +277,8 @@ func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample,
 	storageclass.Origin, error,
 ) {
-	id, late := int(fl.id), false
-	if fl.remote {
+	id, late := int(fl.ID), false
+	if fl.Asks {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
 			r.due(time.Now()))
@@ -284,7 +286,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
-			relayed := 2*waited > time.Since(fl.since)
+			relayed := 2*waited > time.Since(fl.Since())
 			return Sample{Data: dst, From: Peer, Relayed: relayed}, origin, err
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
@@ -312,7 +314,7 @@ func (c *Cache) sourceTakes(bytes int64) time.Duration {
 func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []byte) (
 	storageclass.Origin, error,
 ) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
@@ -329,7 +331,7 @@ func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []by
 func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
 	stamp dataset.Stamp, err error,
 ) {
-	if c.gate != nil && !c.flights.queue(fl) {
+	if c.gate != nil && !c.flights.Queue(fl) {
 		return 0, ErrAbandoned
 	}
 	urgent := r.urgent()
@@ -338,15 +340,15 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if c.gate != nil {
-		c.gate.Enter(urgent, fl.wanted)
+		c.gate.Enter(urgent, fl.Wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
-	c.flights.enter(fl, c.gate != nil)
+	c.flights.Enter(fl, c.gate != nil)
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
-	if err = c.tooManyHung(int(fl.id)); err == nil { // more may hang than when it began to wait
-		stamp, err = c.source.Read(ctx, int(fl.id), dst)
+	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
+		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
 	}
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err

@@ -2,11 +2,8 @@ package cache
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -38,11 +35,8 @@ func (c *Cache) liesIn() uint32 {
 // remoteOrigin returns the origin of a sample that another node sent with this digest, or an error
 // if another digest is known.
 func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, error) {
-	if known := c.digests.Learn(id, digest, node); known != digest {
-		return storageclass.Origin{}, &digests.ConflictError{
-			Sample: id, Path: c.path(id), Node: node, Than: c.digests.Node(id), Mine: known,
-			Theirs: digest,
-		}
+	if err := c.digests.Received(id, digest, node, c.path); err != nil {
+		return storageclass.Origin{}, err
 	}
 	return storageclass.Origin{
 		Digest:   digest,
@@ -56,31 +50,10 @@ func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, 
 func (c *Cache) sourceOrigin(id int, data []byte,
 	stamp dataset.Stamp,
 ) (storageclass.Origin, error) {
-	sum := digest.Of(data)
-	switch known := c.digests.Learn(id, sum, -1); {
-	case known == sum:
-	case c.digests.Node(id) >= 0:
-		return storageclass.Origin{},
-			&digests.ConflictError{
-				Sample: id,
-				Path:   c.path(id),
-				Node:   c.digests.Node(id),
-				Than:   -1,
-				Mine:   sum,
-				Theirs: known,
-			}
-	case !c.digests.Own(id):
-		return storageclass.Origin{}, &digests.VerifyError{
-			Sample: id, Path: c.path(id), From: "a cached copy", Got: known, Want: sum,
-		}
-	default:
-		return storageclass.Origin{}, &dataset.SampleError{
-			ID: id, Path: c.path(id), Kind: dataset.ErrChanged,
-			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier (%08x), "+
-				"although size and modification time are the same", sum, known),
-		}
+	sum, err := c.digests.Read(id, data, c.path)
+	if err != nil {
+		return storageclass.Origin{}, err
 	}
-	c.digests.Read(id)
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 

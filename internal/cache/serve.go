@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -55,7 +56,7 @@ func (c *Cache) Serve(ctx context.Context, id int,
 		err = send(s.Data, digest, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:
-		err = errGivenUp
+		err = flights.ErrLeader
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}

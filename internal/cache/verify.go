@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hdmlp/hdmlp/internal/cache/digests"
-	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 )
 
 // Verify compares bytes about to be delivered with the source's: with the digest of this cache's
@@ -19,13 +18,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, r *Request, id int, data 
 			return err
 		}
 	}
-	got := digest.Of(data)
-	if want, _ := c.digests.Of(id); got != want {
-		return &digests.VerifyError{
-			Sample: id, Path: c.path(id), From: c.TierName(from), Got: got, Want: want,
-		}
-	}
-	return nil
+	return c.digests.Compare(id, data, c.path, c.TierName(from))
 }
 
 // readAgain reads a sample from the source into the worker's second buffer, in a flight as any
@@ -34,16 +27,16 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, r *Request, id int, data 
 func (c *Cache) readAgain(ctx context.Context, w *Worker, r *Request, id int) error {
 	size := int(c.index.Size(id))
 	w.Again = slices.Grow(w.Again[:0], size)[:size]
-	fl, leads, _ := c.flights.join(r, id, w.Again, false)
+	fl, leads, _ := c.flights.Join(flights.Fetch[*Request]{
+		ID: id, By: r, Buffer: w.Again, Urgent: r.urgent(),
+	})
 	if leads {
 		_, err := c.readSource(ctx, r, fl, w.Again)
 		return c.land(ctx, fl, Sample{Data: w.Again, From: Source}, err)
 	}
-	if err := fl.wait(ctx); err != nil {
-		return err
+	_, failed, err := fl.Wait(ctx)
+	if err == nil && failed != nil && !retry(failed) {
+		return failed
 	}
-	if fl.err != nil && !retry(fl.err) {
-		return fl.err
-	}
-	return nil
+	return err
 }
