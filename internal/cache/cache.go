@@ -173,12 +173,17 @@ const beside = 16
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
 	if threads.Most == 0 {
-		c.pool = pool.New(threads.Start, threads.Start)
+		c.pool = pool.New(threads.Start, threads.Start, c.idleBuffer())
 		return
 	}
-	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
+	c.pool = pool.New(threads.Start+beside, threads.Most+beside, c.idleBuffer())
 	limits := pool.Limits{Start: threads.Start, Least: 1, Most: threads.Most}
 	c.gate = pool.NewGate(limits, func(streams int) { c.pool.Resize(streams + beside) })
+}
+
+// idleBuffer returns how many bytes of a buffer a worker keeps for its next sample.
+func (c *Cache) idleBuffer() int {
+	return int(max(maxIdleBuffer, 4*c.index.Bytes()/int64(max(c.index.Len(), 1))))
 }
 
 // What the workers do is described in package pool.

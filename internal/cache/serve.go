@@ -60,12 +60,11 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}
-	if cap(w.Buffer) > maxIdleBuffer {
-		w.Buffer = nil
-	}
+	w.Trim(maxIdleBuffer)
 	c.remoteWorkers.Put(w)
 	return source, err
 }
 
-// maxIdleBuffer is the scratch memory retained per remote-read worker between reads, in bytes.
+// maxIdleBuffer is how many bytes of a buffer a worker that reads for other nodes keeps between
+// reads, and each other worker at least.
 const maxIdleBuffer = 1 << 20

@@ -16,7 +16,7 @@ import (
 type Pool struct {
 	workers sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, except most
+	mu      sync.Mutex // guards the following, except most and keep
 	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
@@ -31,6 +31,7 @@ type Pool struct {
 	closed  bool
 
 	most int // the largest limit
+	keep int // bytes of a buffer that a worker keeps for its next task
 }
 
 // Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
@@ -96,9 +97,20 @@ type Worker struct {
 	Again  []byte // for a second read of it
 }
 
-// New returns a pool of this many workers, of which Resize may make at most most. Close ends them.
-func New(workers, most int) *Pool {
-	p := &Pool{limit: workers, most: most}
+// Trim drops buffers of more than keep bytes: what a single large sample needed does not remain
+// with every worker that ever read it.
+func (w *Worker) Trim(keep int) {
+	for _, b := range []*[]byte{&w.Buffer, &w.Again} {
+		if cap(*b) > keep {
+			*b = nil
+		}
+	}
+}
+
+// New returns a pool of this many workers, of which Resize may make at most most, and which keep
+// buffers of at most keep bytes from one task to the next. Close ends them.
+func New(workers, most, keep int) *Pool {
+	p := &Pool{limit: workers, most: most, keep: keep}
 	p.changed = sync.NewCond(&p.mu)
 	return p
 }
@@ -254,6 +266,7 @@ func (p *Pool) work() {
 			p.working++
 			p.mu.Unlock()
 			abandoned = t.Consumer.Bring(&w, t.Index)
+			w.Trim(p.keep)
 			p.mu.Lock()
 			if !abandoned { // else replace has already decremented working
 				p.working--
@@ -300,6 +313,7 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	f.busy++
 	p.mu.Unlock()
 	abandoned = f.how.Run(w, int(id))
+	w.Trim(p.keep)
 	p.mu.Lock()
 	f.busy--
 	if len(p.fills) > 0 {
