@@ -69,7 +69,8 @@ func (c *Cache) Doubt() {
 }
 
 // confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
-// It may block, as reads from the source do.
+// It may block, as reads from the source do. It confirms none if a class whose copy is not valid
+// does not drop it, because its disk hangs.
 func (c *Cache) confirm(ctx context.Context, id int) {
 	if c.confirmed.has(id) || !c.Has(id) {
 		return
@@ -79,20 +80,33 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 		return
 	}
 	now := storageclass.Origin{Place: c.liesIn(), Instance: stamp.Instance()}
+	valid, dropped := false, true
 	for j := range c.classes {
-		store := c.classes[j].Store
-		origin, ok := store.Origin(id)
+		origin, ok := c.classes[j].Store.Origin(id)
 		if !ok {
 			continue
 		}
 		known, read := c.digests.Of(id)
 		if !origin.SameInstance(now) || read && known != origin.Digest {
-			store.Drop(id)
+			dropped = c.drop(&c.classes[j], id) && dropped
 			continue
 		}
 		c.digests.Learn(id, origin.Digest, -1)
+		valid = true
+	}
+	if valid && dropped {
 		c.confirmed.set(id)
 	}
+}
+
+// drop drops a class's copy of a sample. It reports whether that was possible in the time for which
+// a class is waited for.
+func (c *Cache) drop(cl *class, id int) bool {
+	if cl.reader != nil {
+		return cl.reader.Drop(id, c.classLimit(id)())
+	}
+	cl.Store.Drop(id)
+	return true
 }
 
 // confirmKept records that a class's copy is valid if it is the one that this cache has read.

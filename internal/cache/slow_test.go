@@ -16,12 +16,12 @@ import (
 // large is an eighth of the memory for copies that wait to be written.
 const large = writeback.Memory / 8
 
-// newStuck returns a rig of 40 large samples, whose file class hangs, and what makes it go on.
+// newStuck returns a rig of 20 large samples, whose file class hangs, and what makes it go on.
 func newStuck(t *testing.T, o rigOptions) (g *rig, resume func()) {
 	h := &hanging{}
-	o.sizes = slices.Repeat([]int{large}, 40)
+	o.sizes = slices.Repeat([]int{large}, 20)
 	o.known = map[string]perfmodel.Known{"source": given(0.001, 0), "file": given(0.0001, 0)}
-	o.file, o.dir, o.timeout = 40*large, t.TempDir(), time.Minute
+	o.file, o.dir, o.timeout = 20*large, t.TempDir(), time.Minute
 	o.wrap = func(s storageclass.Store) storageclass.Store {
 		h.Store = s
 		return h
@@ -35,7 +35,7 @@ func newStuck(t *testing.T, o rigOptions) (g *rig, resume func()) {
 // counts as hung; that nothing is read ahead that cannot be kept; and that the class has all when
 // it responds.
 func TestHungWritesAreNotTheSources(t *testing.T) {
-	for name, memory := range map[string]int64{"file": 0, "memory, and all to the file": 20 * large} {
+	for name, memory := range map[string]int64{"file": 0, "memory, and all to the file": 10 * large} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reads atomic.Int32
@@ -51,7 +51,7 @@ func TestHungWritesAreNotTheSources(t *testing.T) {
 				if n := reads.Load(); n > 8 {
 					t.Errorf("%d samples were read ahead, for 8 of which there is memory", n)
 				}
-				for id := range 40 {
+				for id := range 20 {
 					b := &consumer{cache: g.cache, id: id, done: make(chan error, 1)}
 					g.cache.Submit([]Task{{Consumer: b}})
 					if err := <-b.done; err != nil {
@@ -63,7 +63,7 @@ func TestHungWritesAreNotTheSources(t *testing.T) {
 				}
 				resume()
 				<-time.After(time.Hour)
-				if held := len(g.stores[len(g.stores)-1].Held()); memory == 0 && held != 40 {
+				if held := len(g.stores[len(g.stores)-1].Held()); memory == 0 && held != 20 {
 					t.Errorf("the class holds %d samples in the end, want all", held)
 				}
 			})
@@ -75,15 +75,15 @@ func TestHungWritesAreNotTheSources(t *testing.T) {
 // however slow the class is and however many reads there may be at the same time.
 func TestFillsReadEachSampleOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := rigOptions{threads: 16, fill: true, sizes: slices.Repeat([]int{large}, 40)}
-		o.file, o.dir = 40*large, t.TempDir()
+		o := rigOptions{threads: 16, fill: true, sizes: slices.Repeat([]int{large}, 20)}
+		o.file, o.dir = 20*large, t.TempDir()
 		o.wrap = func(s storageclass.Store) storageclass.Store { return slow{s} }
 		g := newRig(t, o)
 		defer g.close()
 		<-time.After(time.Hour)
 		samples, _ := g.cache.SourceReads()
-		if held := len(g.stores[0].Held()); held != 40 || samples != 40 {
-			t.Errorf("%d samples are held, and %d were read, want 40", held, samples)
+		if held := len(g.stores[0].Held()); held != 20 || samples != 20 {
+			t.Errorf("%d samples are held, and %d were read, want 20", held, samples)
 		}
 	})
 }

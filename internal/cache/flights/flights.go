@@ -114,8 +114,8 @@ func (t *Table[R, F]) Enter(fl *Flight[R, F], inside bool) {
 }
 
 // Land ends a flight for its leader, which has found the sample, now in data, or err: no fetch can
-// join any more, and followers get their copies. It reports whether the flight landed; if not, it was given
-// up, and all that waited were told.
+// join any more, and followers get their copies. It reports whether the flight landed; if not, it
+// was given up, and all that waited were told.
 func (t *Table[R, F]) Land(fl *Flight[R, F], data []byte, found F, err error) bool {
 	s := t.shard(fl.ID)
 	s.Lock()
