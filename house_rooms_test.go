@@ -68,8 +68,9 @@ transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: patience perfmodel meter storageclass
 pool: invariants patience tune
-cache/digests: printable
-cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
+cache/digests: printable dataset digest
+cache/flights: invariants
+cache: invariants perfmodel stats meter dataset storageclass writeback pool cache/digests cache/flights
 stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache cache/digests
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
@@ -152,7 +153,7 @@ wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest
-cache: storageclass/memory cache/cachetest
+cache: digest storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest

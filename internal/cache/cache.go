@@ -9,7 +9,7 @@
 //     for another node.
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
-// (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
+// (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
 // route (which tier a sample is read from), fetch (how it is brought), use, migrate (what a new
 // plan does not want goes) and serve. The cache's contents affect only time, never what is
 // delivered.
@@ -23,7 +23,8 @@
 // # Locks
 //
 // A sample in memory takes no lock of this package except the pool's, to get the task. A sample
-// that is read takes: the pool's; its flight's shard twice, to join and to land; its tier's meter
+// that is read takes: the pool's; its flight's shard, to join, to read the source and to land; its
+// tier's meter
 // twice, to measure how long the tier was busy; and those of the store that keeps it. No lock is
 // held during a read, nor while another of them is taken.
 package cache
@@ -38,6 +39,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/pool"
 
 	"github.com/hdmlp/hdmlp/internal/cache/digests"
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/meter"
@@ -71,7 +73,7 @@ type Cache struct {
 
 	pool    *pool.Pool
 	gate    *pool.Gate // to the source; nil: as many reads as there are workers
-	flights *flights
+	flights *flights.Table[*Request, found]
 	timeout time.Duration // for one read from the source; 0: none
 	busy    func() bool   // whether all processors are; nil: never
 	watcher watcher
@@ -115,7 +117,7 @@ func New(o Options) *Cache {
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
 		path:          o.Index.Name,
-		flights:       newFlights(),
+		flights:       flights.New[*Request, found](),
 		timeout:       o.Timeout,
 		busy:          o.Busy,
 		remoteRequest: Request{remote: true},
@@ -171,12 +173,17 @@ const beside = 16
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
 	if threads.Most == 0 {
-		c.pool = pool.New(threads.Start, threads.Start)
+		c.pool = pool.New(threads.Start, threads.Start, c.idleBuffer())
 		return
 	}
-	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
+	c.pool = pool.New(threads.Start+beside, threads.Most+beside, c.idleBuffer())
 	limits := pool.Limits{Start: threads.Start, Least: 1, Most: threads.Most}
 	c.gate = pool.NewGate(limits, func(streams int) { c.pool.Resize(streams + beside) })
+}
+
+// idleBuffer returns how many bytes of a buffer a worker keeps for its next sample.
+func (c *Cache) idleBuffer() int {
+	return int(max(maxIdleBuffer, 4*c.index.Bytes()/int64(max(c.index.Len(), 1))))
 }
 
 // What the workers do is described in package pool.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -64,8 +65,8 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 //     leader alone.
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
-	noClass := false // its class turned out to have no capacity for it now
-	var followed *flight
+	noClass := false    // its class turned out to have no capacity for it now
+	var followed *found // by the flight that was followed last
 	for {
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
@@ -95,7 +96,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			}
 			way.direct = late
 		}
-		fl, leads, copied := c.flights.join(r, id, into, way.peer)
+		fl, leads, copied := c.flights.Join(flights.Fetch[*Request]{
+			ID: id, By: r, Buffer: into, Urgent: r.urgent(), Remote: r.remote, Asks: way.peer,
+		})
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
@@ -104,19 +107,19 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			noClass = true
 			continue
 		}
-		if r.remote && fl.remote {
+		if r.remote && fl.Asks {
 			return Sample{}, errElsewhere
 		}
-		if err := fl.wait(ctx); err != nil {
-			return Sample{}, err
-		}
+		got, failed, err := fl.Wait(ctx)
 		switch {
-		case fl.err == nil && copied:
-			return Sample{Data: into, From: fl.tier, Relayed: fl.relayed}, nil
-		case fl.err == nil:
-			followed = fl
-		case !retry(fl.err):
-			return Sample{}, fl.err
+		case err != nil:
+			return Sample{}, err
+		case failed == nil && copied:
+			return Sample{Data: into, From: got.tier, Relayed: got.relayed}, nil
+		case failed == nil:
+			followed = &got
+		case !retry(failed):
+			return Sample{}, failed
 		}
 	}
 }
@@ -137,22 +140,17 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
 	into []byte,
 ) (s Sample, err error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	c.confirm(ctx, id)
 	if to == nil {
 		s, _, err = c.bring(ctx, r, fl, way, into)
 	} else {
 		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	if !c.flights.land(fl, &s, err) {
-		c.watcher.returned(fl)
-		c.lend(-1)
-		return s, ErrAbandoned
-	}
-	if err != nil {
+	switch err = c.land(ctx, fl, s, err); {
+	case err == ErrAbandoned:
+		return s, err
+	case err != nil:
 		return Sample{}, err
 	}
 	if to != nil {
@@ -166,11 +164,24 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	return s, nil
 }
 
+// land ends a flight with the sample, or an error, which it returns: ErrAbandoned if the flight was
+// given up.
+func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if !c.flights.Land(fl, s.Data, found{s.From, s.Relayed}, err) {
+		c.lend(fl, -1)
+		return ErrAbandoned
+	}
+	return err
+}
+
 // leadInto is bring into a class.
 func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	to *class,
 ) (Sample, error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
@@ -208,7 +219,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
-	id := int(fl.id)
+	id := int(fl.ID)
 	if tier, origin, ok := c.readComing(id, dst); ok {
 		return Sample{Data: dst, From: tier}, origin, nil
 	}
@@ -228,7 +239,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 		}
 	}
 	if err == nil {
-		c.keep(r, id, dst, origin)
+		c.keep(id, dst, origin)
 	}
 	s.Read = err == nil && s.From == Source
 	s.Direct = s.Read && (direct || s.Direct)
@@ -266,8 +277,8 @@ func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample,
 	storageclass.Origin, error,
 ) {
-	id, late := int(fl.id), false
-	if fl.remote {
+	id, late := int(fl.ID), false
+	if fl.Asks {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
 			r.due(time.Now()))
@@ -275,12 +286,12 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
-			relayed := 2*waited > time.Since(fl.since)
+			relayed := 2*waited > time.Since(fl.Since())
 			return Sample{Data: dst, From: Peer, Relayed: relayed}, origin, err
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
-	origin, err := c.readSource(ctx, r, id, dst, fl.wanted)
+	origin, err := c.readSource(ctx, r, fl, dst)
 	return Sample{Data: dst, From: Source, Direct: late}, origin, err
 }
 
@@ -300,17 +311,14 @@ func (c *Cache) sourceTakes(bytes int64) time.Duration {
 
 // readSource reads a sample from the source, once there may be another read from it. What a read
 // that something waits for has to wait counts as a part of it, so that the source is chosen less.
-// wanted is closed when something begins to wait for a read that is not urgent.
-func (c *Cache) readSource(ctx context.Context, r *Request, id int, dst []byte,
-	wanted <-chan struct{},
-) (storageclass.Origin, error) {
+func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	storageclass.Origin, error,
+) {
+	id := int(fl.ID)
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
-	if err := c.tooManyHung(id); err != nil {
-		return storageclass.Origin{}, err
-	}
-	stamp, err := c.admitted(ctx, r, id, dst, wanted)
+	stamp, err := c.admitted(ctx, r, fl, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
@@ -319,38 +327,45 @@ func (c *Cache) readSource(ctx context.Context, r *Request, id int, dst []byte,
 	return c.sourceOrigin(id, dst, stamp)
 }
 
-// admitted is readSource without its checks.
-func (c *Cache) admitted(ctx context.Context, r *Request, id int, dst []byte,
-	wanted <-chan struct{},
-) (stamp dataset.Stamp, err error) {
+// admitted is readSource without its checks of what is read.
+func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	stamp dataset.Stamp, err error,
+) {
+	if c.gate != nil && !c.flights.Queue(fl) {
+		return 0, ErrAbandoned
+	}
 	urgent := r.urgent()
 	var read meter.Read
 	if urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if c.gate != nil {
-		c.gate.Enter(urgent, wanted)
+		c.gate.Enter(urgent, fl.Wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
+	c.flights.Enter(fl, c.gate != nil)
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
-	stamp, err = c.source.Read(ctx, id, dst)
+	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
+		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
+	}
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err
 }
 
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep
-// everything, if any plan keeps something. Only a read ahead of time waits for a class that cannot
-// keep up.
-func (c *Cache) keep(r *Request, id int, data []byte, origin storageclass.Origin) {
+// everything, if any plan keeps something. It does not wait for a class that cannot keep up, or
+// hangs, because others may wait for the flight: the class misses the sample, unless that is read
+// ahead of time, which has memory for its copy (fill).
+func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
 	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			cl.writer.Put(id, data, origin, r.Consumer == nil && !r.remote)
+			cl.writer.Put(id, data, origin)
 		}
 	}
 }

@@ -2,11 +2,8 @@ package cache
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -38,11 +35,8 @@ func (c *Cache) liesIn() uint32 {
 // remoteOrigin returns the origin of a sample that another node sent with this digest, or an error
 // if another digest is known.
 func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, error) {
-	if known := c.digests.Learn(id, digest, node); known != digest {
-		return storageclass.Origin{}, &digests.ConflictError{
-			Sample: id, Path: c.path(id), Node: node, Than: c.digests.Node(id), Mine: known,
-			Theirs: digest,
-		}
+	if err := c.digests.Received(id, digest, node, c.path); err != nil {
+		return storageclass.Origin{}, err
 	}
 	return storageclass.Origin{
 		Digest:   digest,
@@ -56,31 +50,10 @@ func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, 
 func (c *Cache) sourceOrigin(id int, data []byte,
 	stamp dataset.Stamp,
 ) (storageclass.Origin, error) {
-	sum := digest.Of(data)
-	switch known := c.digests.Learn(id, sum, -1); {
-	case known == sum:
-	case c.digests.Node(id) >= 0:
-		return storageclass.Origin{},
-			&digests.ConflictError{
-				Sample: id,
-				Path:   c.path(id),
-				Node:   c.digests.Node(id),
-				Than:   -1,
-				Mine:   sum,
-				Theirs: known,
-			}
-	case !c.digests.Own(id):
-		return storageclass.Origin{}, &digests.VerifyError{
-			Sample: id, Path: c.path(id), From: "a cached copy", Got: known, Want: sum,
-		}
-	default:
-		return storageclass.Origin{}, &dataset.SampleError{
-			ID: id, Path: c.path(id), Kind: dataset.ErrChanged,
-			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier (%08x), "+
-				"although size and modification time are the same", sum, known),
-		}
+	sum, err := c.digests.Read(id, data, c.path)
+	if err != nil {
+		return storageclass.Origin{}, err
 	}
-	c.digests.Read(id)
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
@@ -96,7 +69,8 @@ func (c *Cache) Doubt() {
 }
 
 // confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
-// It may block, as reads from the source do.
+// It may block, as reads from the source do. It confirms none if a class whose copy is not valid
+// does not drop it, because its disk hangs.
 func (c *Cache) confirm(ctx context.Context, id int) {
 	if c.confirmed.has(id) || !c.Has(id) {
 		return
@@ -106,20 +80,33 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 		return
 	}
 	now := storageclass.Origin{Place: c.liesIn(), Instance: stamp.Instance()}
+	valid, dropped := false, true
 	for j := range c.classes {
-		store := c.classes[j].Store
-		origin, ok := store.Origin(id)
+		origin, ok := c.classes[j].Store.Origin(id)
 		if !ok {
 			continue
 		}
 		known, read := c.digests.Of(id)
 		if !origin.SameInstance(now) || read && known != origin.Digest {
-			store.Drop(id)
+			dropped = c.drop(&c.classes[j], id) && dropped
 			continue
 		}
 		c.digests.Learn(id, origin.Digest, -1)
+		valid = true
+	}
+	if valid && dropped {
 		c.confirmed.set(id)
 	}
+}
+
+// drop drops a class's copy of a sample. It reports whether that was possible in the time for which
+// a class is waited for.
+func (c *Cache) drop(cl *class, id int) bool {
+	if cl.reader != nil {
+		return cl.reader.Drop(id, c.classLimit(id)())
+	}
+	cl.Store.Drop(id)
+	return true
 }
 
 // confirmKept records that a class's copy is valid if it is the one that this cache has read.

@@ -117,11 +117,9 @@ func (m *migration) decide() {
 func (m *migration) settle() {
 	ctx, cancel := context.WithTimeout(m.ctx, unsettled)
 	defer cancel()
-	var reads []*flight
-	m.flights.each(func(fl *flight) { reads = append(reads, fl) })
-	for _, fl := range reads {
+	for _, fl := range m.flights.Flying() {
 		select {
-		case <-fl.done:
+		case <-fl.Done():
 		case <-ctx.Done():
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -55,16 +56,15 @@ func (c *Cache) Serve(ctx context.Context, id int,
 		err = send(s.Data, digest, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:
-		err = errGivenUp
+		err = flights.ErrLeader
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}
-	if cap(w.Buffer) > maxIdleBuffer {
-		w.Buffer = nil
-	}
+	w.Trim(maxIdleBuffer)
 	c.remoteWorkers.Put(w)
 	return source, err
 }
 
-// maxIdleBuffer is the scratch memory retained per remote-read worker between reads, in bytes.
+// maxIdleBuffer is how many bytes of a buffer a worker that reads for other nodes keeps between
+// reads, and each other worker at least.
 const maxIdleBuffer = 1 << 20

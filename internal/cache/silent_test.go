@@ -51,6 +51,11 @@ func (h *hanging) Put(id int, data []byte, o storageclass.Origin) error {
 	return h.Store.Put(id, data, o)
 }
 
+func (h *hanging) Drop(ids ...int) {
+	h.wait()
+	h.Store.Drop(ids...)
+}
+
 // newHanging returns a rig of 8 samples which a file class holds that can be made to hang.
 func newHanging(t *testing.T, o rigOptions) (*rig, *hanging) {
 	h := &hanging{}
@@ -214,5 +219,44 @@ func TestSlowClassWithoutASource(t *testing.T) {
 			t.Errorf("with neither: %v", err)
 		}
 		resume()
+	})
+}
+
+// TestHungDropDelaysOneSample checks that copies which are not valid any more are neither delivered
+// nor waited for for long if their class hangs, and are dropped when it responds.
+func TestHungDropDelaysOneSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.timeout = time.Minute
+		g, h := newHanging(t, o)
+		defer g.close()
+		g.source.Changed = func(int) int64 { return 6 }
+		g.cache.Doubt()
+		time.AfterFunc(10*time.Minute, h.hang())
+		begin := time.Now()
+		for range 2 {
+			for id := range 8 {
+				s, err := g.cache.Fetch(t.Context(), &Request{}, id, make([]byte, 100))
+				if err != nil || s.From == FirstClass {
+					t.Errorf("sample %d is from %v: %v", id, s.From, err)
+				}
+			}
+		}
+		if took := time.Since(begin); took > 2*hedge {
+			t.Errorf("the samples came after %v", took)
+		}
+		<-time.After(11 * time.Minute)
+		for id := range 8 {
+			if _, _, err := g.fetched(t, &Request{}, id); err != nil {
+				t.Error(err)
+			}
+		}
+		g.cache.Flush()
+		for id := range 8 {
+			s, err := g.cache.Fetch(t.Context(), &Request{Due: soon(1e6)}, id, make([]byte, 100))
+			if err != nil || s.From != FirstClass {
+				t.Errorf("when the class responds sample %d is from %v: %v", id, s.From, err)
+			}
+		}
 	})
 }

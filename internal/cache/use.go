@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/pool"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
 // Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
@@ -120,11 +121,13 @@ func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j]...)
 	how := pool.Filling{Slow: u.elsewhere, Spare: u.migrates.Load()}
-	if j < len(c.classes) && c.classes[j].writer != nil { // memory never lets a worker wait
-		how.Ready = c.classes[j].writer.Room
+	writers := c.writers(j)
+	if len(writers) > 0 {
+		how.Ready = func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
 	}
 	how.Run = func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
+		writers.Unreserve(id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
 		}
@@ -132,6 +135,17 @@ func (u *Use) fill(j int) {
 		return err == ErrAbandoned
 	}
 	u.fills[j] = c.pool.AddFills(u.filled[j], how)
+}
+
+// writers returns those of the classes into which what is read for class j is written: that class,
+// if it is not in memory, and those that keep everything.
+func (c *Cache) writers(j int) (all writeback.Writers) {
+	for i := range c.classes {
+		if cl := &c.classes[i]; cl.writer != nil && (cl.KeepAll || i == j) {
+			all = append(all, cl.writer)
+		}
+	}
+	return all
 }
 
 // elsewhere reports whether another node owns a sample, of which this one keeps a copy.

@@ -4,27 +4,39 @@ import (
 	"context"
 	"slices"
 
-	"github.com/hdmlp/hdmlp/internal/cache/digests"
-	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/cache/flights"
 )
 
 // Verify compares bytes about to be delivered with the source's: with the digest of this cache's
-// own read, or, if there was none, by reading the sample from the source now.
-func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Tier) error {
-	got := digest.Of(data)
-	want, _ := c.digests.Of(id)
-	if !c.digests.Own(id) {
-		w.Again = slices.Grow(w.Again[:0], len(data))[:len(data)]
-		file := w.Again
-		if _, err := c.readSource(ctx, &c.remoteRequest, id, file, nil); err != nil {
+// own read, or, if there was none, by reading the sample from the source now. It returns
+// ErrAbandoned if that read was given up.
+func (c *Cache) Verify(ctx context.Context, w *Worker, r *Request, id int, data []byte,
+	from Tier,
+) error {
+	for !c.digests.Own(id) {
+		if err := c.readAgain(ctx, w, r, id); err != nil {
 			return err
 		}
-		want = digest.Of(file)
 	}
-	if got != want {
-		return &digests.VerifyError{
-			Sample: id, Path: c.path(id), From: c.TierName(from), Got: got, Want: want,
-		}
+	return c.digests.Compare(id, data, c.path, c.TierName(from))
+}
+
+// readAgain reads a sample from the source into the worker's second buffer, in a flight as any
+// read: if it hangs, it is given up. Or it waits for the sample's flight in progress, which may
+// read the source too.
+func (c *Cache) readAgain(ctx context.Context, w *Worker, r *Request, id int) error {
+	size := int(c.index.Size(id))
+	w.Again = slices.Grow(w.Again[:0], size)[:size]
+	fl, leads, _ := c.flights.Join(flights.Fetch[*Request]{
+		ID: id, By: r, Buffer: w.Again, Urgent: r.urgent(),
+	})
+	if leads {
+		_, err := c.readSource(ctx, r, fl, w.Again)
+		return c.land(ctx, fl, Sample{Data: w.Again, From: Source}, err)
 	}
-	return nil
+	_, failed, err := fl.Wait(ctx)
+	if err == nil && failed != nil && !retry(failed) {
+		return failed
+	}
+	return err
 }

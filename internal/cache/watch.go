@@ -3,7 +3,6 @@ package cache
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -24,20 +23,18 @@ import (
 // When a hung read returns, it finds its flight given up (land): its worker ends without touching
 // the batch. If the read succeeded, the sample is kept.
 //
-// Every hung read occupies an operating system thread. Once there are as many as the pool has
-// workers, and at least minHung, no more reads are started until one returns.
+// A read that waits for its turn (pool.Gate) does not hang, however long that takes: those before
+// it end, or are given up, and it is admitted in the place of one that hangs.
+//
+// A hung read occupies a goroutine and its buffer, and often an operating system thread. Once there
+// are as many as the pool has workers, and at least minHung, no more reads are started until one
+// returns.
 //
 // Rejected: a goroutine per read, which its caller waits for with a timer. It costs every read a
 // goroutine switch for the sake of a rare event.
 type watcher struct {
 	stop chan struct{} // nil: there is no watchdog
 	done sync.WaitGroup
-
-	hanging atomic.Int32 // len(mu.hung)
-	mu      struct {
-		sync.Mutex
-		hung map[*flight]struct{} // given up and not yet returned; guarded by Mutex
-	}
 }
 
 // minHung is the least number of hung reads after which a source counts as gone.
@@ -46,7 +43,6 @@ const minHung = 4
 // start starts the watchdog, which calls giveUp regularly with the time before which a read must
 // have begun to be late.
 func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
-	w.mu.hung = make(map[*flight]struct{})
 	if timeout <= 0 {
 		return
 	}
@@ -86,56 +82,40 @@ func (w *watcher) end() {
 	}
 }
 
-// gaveUp records a read that was given up; returned records that it has ended.
-func (w *watcher) gaveUp(fl *flight) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.hung[fl] = struct{}{}
-	w.hanging.Store(int32(len(w.mu.hung)))
-}
-
-func (w *watcher) returned(fl *flight) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.mu.hung, fl)
-	w.hanging.Store(int32(len(w.mu.hung)))
-}
-
-// giveUp gives up the reads that began before the given time. It closes done last: a leader that
-// returns waits for that (land), so its consumer has been told by then.
+// giveUp gives up the reads that began before the given time. It ends each flight last: a leader
+// that returns waits for that, so its consumer has been told by then.
 func (c *Cache) giveUp(before time.Time) {
-	for _, fl := range c.flights.giveUp(before) {
-		fl.err = c.hungError(fl)
-		c.watcher.gaveUp(fl)
-		c.lend(1)
-		if !fl.by.remote {
-			c.pool.Replace(fl.by.Consumer == nil)
+	for _, fl := range c.flights.GiveUp(before) {
+		err := c.hungError(fl)
+		c.lend(fl, 1)
+		if !fl.By.remote {
+			c.pool.Replace(fl.By.Consumer == nil)
 		}
-		if fl.by.Consumer != nil {
-			fl.by.Consumer.GivenUp(fl.err)
+		if fl.By.Consumer != nil {
+			fl.By.Consumer.GivenUp(err)
 		}
-		close(fl.done)
+		fl.Tell(err)
 	}
 }
 
 // lend lets another read begin in the place of one that hangs, or takes that back.
-func (c *Cache) lend(n int) {
-	if c.gate != nil {
+func (c *Cache) lend(hangs *flight, n int) {
+	if hangs.Inside() {
 		c.gate.Lend(n)
 	}
 }
 
 func (c *Cache) hungError(fl *flight) error {
 	return &dataset.SampleError{
-		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
+		ID: int(fl.ID), Path: c.path(int(fl.ID)), Kind: dataset.ErrUnavailable,
 		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v)",
-			time.Since(fl.since).Round(time.Millisecond), c.timeout),
+			time.Since(fl.Since()).Round(time.Millisecond), c.timeout),
 	}
 }
 
 // tooManyHung returns an error if no more reads may be started because too many hang.
 func (c *Cache) tooManyHung(id int) error {
-	n := int(c.watcher.hanging.Load())
+	n := c.flights.Hung()
 	if n < max(c.pool.Most(), minHung) {
 		return nil
 	}
@@ -149,29 +129,21 @@ func (c *Cache) tooManyHung(id int) error {
 // Waiting is a read in progress.
 type Waiting struct {
 	Sample int
-	Path   string // where the source has it
-	From   Tier   // what is read: another node or the source
-	Since  time.Time
+	Path   string    // where the source has it
+	From   Tier      // what is read: another node or the source
+	Since  time.Time // when it began
 }
 
-// Waiting returns the read that has been in progress longest; ok is false if there is none.
+// Waiting returns the read that has been in progress longest; ok is false if there is none. Those
+// that wait for their turn are not in progress.
 func (c *Cache) Waiting() (longest Waiting, ok bool) {
-	look := func(fl *flight) {
-		if !ok || fl.since.Before(longest.Since) {
-			longest = Waiting{Sample: int(fl.id), Since: fl.since}
-			if ok = true; fl.remote {
-				longest.From = Peer
-			}
-		}
+	fl, since := c.flights.Oldest()
+	if fl == nil {
+		return Waiting{}, false
 	}
-	c.flights.each(look)
-	c.watcher.mu.Lock()
-	for fl := range c.watcher.mu.hung {
-		look(fl)
+	longest = Waiting{Sample: int(fl.ID), Path: c.path(int(fl.ID)), Since: since}
+	if fl.Asks {
+		longest.From = Peer
 	}
-	c.watcher.mu.Unlock()
-	if ok {
-		longest.Path = c.path(longest.Sample)
-	}
-	return longest, ok
+	return longest, true
 }

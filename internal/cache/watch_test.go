@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // TestFollowersOfHungReadFail checks that a fetch that waits for another one's hung read fails too,
@@ -222,4 +224,93 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReadsThatWaitTheirTurnDoNotHang checks that reads which wait for others to end are not given
+// up, however long that takes, and that those are which hang then.
+func TestReadsThatWaitTheirTurnDoNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(16)
+		o.threads, o.mostThreads, o.timeout = 2, 2, time.Minute
+		gate := make(chan struct{})
+		o.hook = func(_ context.Context, id int) error {
+			if id == 15 {
+				<-gate
+			} else {
+				<-time.After(40 * time.Second)
+			}
+			return nil
+		}
+		g := newRig(t, o)
+		var all []*consumer
+		for id := range 16 {
+			b := &consumer{cache: g.cache, id: id, done: make(chan error, 1)}
+			all = append(all, b)
+			g.cache.Submit([]Task{{Order: int64(id), Consumer: b}})
+		}
+		for id, b := range all {
+			if err := <-b.done; (err != nil) != (id == 15) {
+				t.Errorf("sample %d: %v", id, err)
+			}
+		}
+		close(gate)
+		synctest.Wait()
+		g.close()
+	})
+}
+
+// stuck is a source whose stats wait until the channel is closed.
+type stuck struct {
+	*cachetest.Source
+	until chan struct{}
+}
+
+func (s stuck) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
+	<-s.until
+	return s.Source.Stat(ctx, id)
+}
+
+// TestHungStatAdmitsNoRead checks that a flight whose stat hangs is given up as well, that no other
+// read is admitted in its place, because it has none, and that it reads nothing when the stat
+// returns.
+func TestHungStatAdmitsNoRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.threads, o.mostThreads, o.timeout, o.file, o.dir = 1, 1, time.Minute, 800, t.TempDir()
+		var reading, most atomic.Int32
+		o.hook = func(context.Context, int) error {
+			most.Store(max(most.Load(), reading.Add(1)))
+			<-time.After(time.Second)
+			reading.Add(-1)
+			return nil
+		}
+		g := newRig(t, o)
+		if err := g.stores[0].Put(0, content(0, 100), storageclass.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+		s := stuck{g.source, make(chan struct{})}
+		g.cache.source = s
+		var all []*consumer
+		submit := func(ids ...int) {
+			for _, id := range ids {
+				b := &consumer{cache: g.cache, id: id, done: make(chan error, 1)}
+				all = append(all, b)
+				g.cache.Submit([]Task{{Consumer: b}})
+			}
+		}
+		submit(0)
+		<-time.After(2 * time.Minute)
+		submit(1, 2, 3, 4)
+		for i, b := range all {
+			if err := <-b.done; errors.Is(err, dataset.ErrUnavailable) != (i == 0) {
+				t.Errorf("sample %d: %v", i, err)
+			}
+		}
+		close(s.until)
+		<-time.After(time.Minute)
+		if n := g.source.Reads[0].Load(); n != 0 || most.Load() != 1 {
+			t.Errorf("%d reads at the same time, want 1; %d after the stat returned", most.Load(), n)
+		}
+		g.close()
+	})
 }

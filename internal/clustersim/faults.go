@@ -111,7 +111,12 @@ func (w *world) apply(f *fault) {
 				case a.Kind == script.DiskFull:
 					d.Full = true
 				case a.Kind == script.DiskHang:
-					d.Hang = a.over
+					if a.Amount != script.WritesHang {
+						d.Hang = a.over
+					}
+					if a.Amount != script.ReadsHang {
+						d.HangWrites = a.over
+					}
 				}
 			}
 		})

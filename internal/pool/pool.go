@@ -16,7 +16,7 @@ import (
 type Pool struct {
 	workers sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, except most
+	mu      sync.Mutex // guards the following, except most and keep
 	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
@@ -31,6 +31,7 @@ type Pool struct {
 	closed  bool
 
 	most int // the largest limit
+	keep int // bytes of a buffer that a worker keeps for its next task
 }
 
 // Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
@@ -66,10 +67,10 @@ type Fill struct {
 type Filling struct {
 	// Run brings a sample, and reports whether the fetch was abandoned.
 	Run func(w *Worker, id int) (abandoned bool)
-	// Ready reports whether the next sample can be brought without waiting for its class; nil: it
-	// always can. While it cannot, no worker waits for that: Continue must be called when it can. It
-	// is called with the pool's lock held.
-	Ready func() bool
+	// Ready reports whether the next sample can be brought without waiting for its class; if so, Run
+	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
+	// called when it can. It is called with the pool's lock held.
+	Ready func(id int) bool
 	// Slow reports which samples take long to bring. They are a fill of their own, which never has
 	// more than a few workers; nil: none do.
 	Slow func(id int) bool
@@ -80,13 +81,14 @@ type Filling struct {
 // slowly is how many workers bring slow samples.
 const slowly = 4
 
-// may reports whether another worker may bring a sample, while others do anything.
+// may reports whether another worker may bring the next sample, while others do anything. If so, it
+// must.
 func (f *Fill) may(others bool) bool {
 	switch {
 	case f.slow && f.busy >= slowly, f.how.Spare && others:
 		return false
 	}
-	return f.how.Ready == nil || f.how.Ready()
+	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
 }
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.
@@ -95,9 +97,20 @@ type Worker struct {
 	Again  []byte // for a second read of it
 }
 
-// New returns a pool of this many workers, of which Resize may make at most most. Close ends them.
-func New(workers, most int) *Pool {
-	p := &Pool{limit: workers, most: most}
+// Trim drops buffers of more than keep bytes: what a single large sample needed does not remain
+// with every worker that ever read it.
+func (w *Worker) Trim(keep int) {
+	for _, b := range []*[]byte{&w.Buffer, &w.Again} {
+		if cap(*b) > keep {
+			*b = nil
+		}
+	}
+}
+
+// New returns a pool of this many workers, of which Resize may make at most most, and which keep
+// buffers of at most keep bytes from one task to the next. Close ends them.
+func New(workers, most, keep int) *Pool {
+	p := &Pool{limit: workers, most: most, keep: keep}
 	p.changed = sync.NewCond(&p.mu)
 	return p
 }
@@ -253,6 +266,7 @@ func (p *Pool) work() {
 			p.working++
 			p.mu.Unlock()
 			abandoned = t.Consumer.Bring(&w, t.Index)
+			w.Trim(p.keep)
 			p.mu.Lock()
 			if !abandoned { // else replace has already decremented working
 				p.working--
@@ -299,16 +313,16 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	f.busy++
 	p.mu.Unlock()
 	abandoned = f.how.Run(w, int(id))
+	w.Trim(p.keep)
 	p.mu.Lock()
 	f.busy--
-	if abandoned {
-		return true // replace has already decremented filling
-	}
-	p.filling--
 	if len(p.fills) > 0 {
 		p.changed.Signal()
 	}
-	return false
+	if !abandoned { // else replace has already decremented filling
+		p.filling--
+	}
+	return abandoned
 }
 
 // Close ends the workers once the queue is empty. It waits for them for `most` time, because a read

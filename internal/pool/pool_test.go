@@ -63,7 +63,7 @@ func TestFillsTakeTurns(t *testing.T) {
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }
 	p.AddFills([]int32{1, 2, 3}, Filling{Run: run})
 	p.AddFills([]int32{11, 12, 13}, Filling{Run: run})
-	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func() bool { return false }})
+	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func(int) bool { return false }})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 4 {
@@ -78,12 +78,12 @@ func TestFillsTakeTurns(t *testing.T) {
 // worker, and continues when it can.
 func TestFillsWaitWithoutAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(1, 1)
+		p := New(1, 1, 0)
 		var full atomic.Bool
 		full.Store(true)
 		var filled []int
 		p.AddFills([]int32{1, 2}, Filling{
-			Ready: func() bool { return !full.Load() },
+			Ready: func(int) bool { return !full.Load() },
 			Run:   func(_ *Worker, id int) bool { filled = append(filled, id); return false },
 		})
 		synctest.Wait()
@@ -109,7 +109,7 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 // the latest, and that tasks are not held.
 func TestHeldFillsReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(1, 1)
+		p := New(1, 1, 0)
 		release := p.Hold(time.Hour)
 		p.Hold(time.Minute)
 		var filled atomic.Int32
@@ -143,7 +143,7 @@ func TestHeldFillsReadNothing(t *testing.T) {
 // on, and that all are brought.
 func TestSlowFillsLeaveWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(16, 16)
+		p := New(16, 16, 0)
 		next := make(chan struct{})
 		var usual, slow atomic.Int32
 		ids := make([]int32, 100+3*slowly) // the slow ones first
@@ -182,7 +182,7 @@ func TestSlowFillsLeaveWorkers(t *testing.T) {
 // no other one does anything.
 func TestSpareFillsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(4, 4)
+		p := New(4, 4, 0)
 		next := make(chan struct{})
 		var filled []int
 		p.AddFills([]int32{1, 2, 3}, Filling{Spare: true, Run: func(_ *Worker, id int) bool {
@@ -240,7 +240,7 @@ func (h *hungTask) Bring(*Worker, int) bool { <-h.free; return true }
 // hangs, which ends with that read and counts for nothing.
 func TestReplacedWorkerTakesNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(1, 1)
+		p := New(1, 1, 0)
 		hung := &hungTask{slowTask{free: make(chan struct{})}}
 		p.Submit([]Task{{Consumer: hung}})
 		synctest.Wait()
@@ -298,7 +298,7 @@ func counted(n int) (tasks []Task, running *atomic.Int32, free chan struct{}) {
 // be more, at once.
 func TestPoolRunsAsManyTasksAsItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(2, 4)
+		p := New(2, 4, 0)
 		p.RemoveFills() // has no effect
 		runs := func(what string, tasks, want int) (free chan struct{}) {
 			t.Helper()
@@ -325,6 +325,39 @@ func TestPoolRunsAsManyTasksAsItMay(t *testing.T) {
 		close(free)
 		if !p.Close(time.Hour) {
 			t.Error("the workers have not ended")
+		}
+	})
+}
+
+// keeper is a consumer that notes the buffers that the worker has kept, and makes others.
+type keeper struct {
+	kept []int
+	make int
+}
+
+func (k *keeper) Bring(w *Worker, _ int) (abandoned bool) {
+	k.kept = append(k.kept, cap(w.Buffer), cap(w.Again))
+	w.Buffer, w.Again = make([]byte, k.make), make([]byte, k.make-1)
+	return false
+}
+
+func (k *keeper) GivenUp(error) {}
+
+// TestWorkersKeepSmallBuffers checks that a worker keeps a buffer for the next sample, unless it is
+// larger than it should keep.
+func TestWorkersKeepSmallBuffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 1, 100)
+		k := &keeper{}
+		for _, k.make = range []int{100, 101, 1000, 10} {
+			p.Submit([]Task{{Consumer: k}})
+			synctest.Wait()
+		}
+		p.AddFills([]int32{1, 2}, Filling{Run: k.Bring})
+		synctest.Wait()
+		p.Close(time.Hour)
+		if want := []int{0, 0, 100, 99, 0, 100, 0, 0, 10, 9, 10, 9}; !slices.Equal(k.kept, want) {
+			t.Errorf("kept are buffers of %v bytes, want %v", k.kept, want)
 		}
 	})
 }

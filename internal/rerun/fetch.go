@@ -82,7 +82,7 @@ func (n *node) join(k int32, r request, to route, done func(sample)) {
 	n.flights[k] = f
 	land := func(tier string) {
 		delete(n.flights, k)
-		n.keep(k, r.due == nil && !r.remote)
+		n.keep(k)
 		done(sample{tier: tier})
 		for _, follower := range f.followers {
 			follower(sample{tier: tier})

@@ -273,7 +273,7 @@ func (n *node) dispatchOne() {
 	case len(n.tasks) > 0:
 		n.workers++
 		n.bring(n.tasks.pop())
-	case n.filling < max(most*3/4, 1) && n.room() && n.fillOne():
+	case n.filling < max(most*3/4, 1) && n.fillOne():
 	default:
 		return
 	}
@@ -318,12 +318,14 @@ func (n *node) fillOne() bool {
 	k := f.ids[0]
 	f.ids = f.ids[1:]
 	if n.in[k]&(there|copied) != 0 {
+		n.unreserve(k)
 		return true
 	}
 	n.workers++
 	n.filling++
 	f.busy++
 	n.fetch(k, request{peers: true}, func(sample) {
+		n.unreserve(k)
 		n.workers--
 		n.filling--
 		f.busy--
@@ -337,7 +339,7 @@ func (n *node) nextFill() *fill {
 	n.fills = slices.DeleteFunc(n.fills, func(f *fill) bool { return len(f.ids) == 0 })
 	for range n.fills {
 		n.turn = (n.turn + 1) % len(n.fills)
-		if f := n.fills[n.turn]; !f.slow || f.busy < slowly {
+		if f := n.fills[n.turn]; (!f.slow || f.busy < slowly) && n.reserve(f.ids[0]) {
 			return f
 		}
 	}

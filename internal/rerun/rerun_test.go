@@ -373,3 +373,13 @@ func TestCopiesWaitToBeWritten(t *testing.T) {
 		t.Errorf("beside memory: %+v", r.Delivered)
 	}
 }
+
+// TestReadingAheadReadsEachSampleOnce: reading ahead for a class that is slower than the source
+// reads nothing that the class then misses, which some of what is read for batches is.
+func TestReadingAheadReadsEachSampleOnce(t *testing.T) {
+	j := shape{1, 100, 4, 2, Class{Name: "file", Rate: 200, Write: 10}, 100}.job(t)
+	j.Steps = []float64{1}
+	if r := run(t, j); r.Source > 110 || r.Delivered["file"] < 100-writeMemory {
+		t.Errorf("%v MB from the source, want little more than 100; %+v", r.Source, r.Delivered)
+	}
+}

@@ -53,7 +53,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	// The process is told of the sample's segment before the segment ends (Stager.Barrier).
 	defer s.Release()
 	if b.o.Verify {
-		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
+		if err := c.Verify(b.ctx, w, &b.request, id, s.Data, s.From); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	}
 	defer s.Release()
 	if b.o.Verify {
-		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
+		if err := c.Verify(b.ctx, w, &b.request, id, s.Data, s.From); err != nil {
 			return err
 		}
 	}

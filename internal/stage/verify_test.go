@@ -3,9 +3,12 @@ package stage
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/cache/digests"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -66,6 +69,43 @@ func TestVerifyFindsWrongCopies(t *testing.T) {
 				found.Want != digest.Of(cachetest.Content(1, 100)) {
 				t.Errorf("got %v", err)
 			}
+		})
+	}
+}
+
+// TestHungVerificationEndsTheStreamInTime checks that a batch fails in time if the read of the
+// source hangs that a copy of an earlier job is compared with, transformed or not.
+func TestHungVerificationEndsTheStreamInTime(t *testing.T) {
+	for name, transforms := range map[string]Preprocessor{"not": nil, "transformed": summary{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := make(chan struct{})
+				o := plain(4, 2)
+				o.memory, o.planAll, o.preprocessor, o.timeout = 400, true, transforms, time.Minute
+				o.hook = cachetest.Hanging(gate, 2)
+				g := newRig(t, o)
+				for id := range 4 {
+					data := cachetest.Content(id, 100)
+					origin := storageclass.Origin{Digest: digest.Of(data)}
+					if err := g.stores[0].Put(id, data, origin); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g.ranks[0].stager.o.Verify = true
+				begin := time.Now()
+				_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+				var sample *dataset.SampleError
+				if !errors.As(err, &sample) || sample.ID != 2 || time.Since(begin) > 75*time.Second {
+					t.Errorf("error %v after %v, want that sample 2 is unavailable", err,
+						time.Since(begin))
+				}
+				close(gate)
+				synctest.Wait()
+				if used, _ := g.ranks[0].buffer.Usage(); used != 0 {
+					t.Errorf("%d bytes are in use after the read returned", used)
+				}
+				g.close()
+			})
 		})
 	}
 }

@@ -45,10 +45,11 @@ type Reader struct {
 	prompt Prompt // store; nil: it always may have to wait
 	tell   func(responds bool)
 	memory *semaphore.Weighted
-	reads  sync.WaitGroup
+	reads  sync.WaitGroup // and drops
 
-	silent atomic.Bool // len(mu.hung) > 0
-	mu     struct {    // guards the following
+	late   atomic.Int32 // drops that were not waited for and have not returned
+	silent atomic.Bool  // len(mu.hung) > 0
+	mu     struct {     // guards the following
 		sync.Mutex
 		hung  map[*timedRead]struct{} // given up and not yet returned
 		spare []*timedRead            // unused
@@ -158,6 +159,33 @@ func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
 	return r.take(a, dst, <-a.done)
 }
 
+// Drop is the store's Drop of a sample, for a limited time. It reports whether that has returned.
+// If not, it goes on by itself, or was not begun, because an earlier one has not returned: then the
+// sample may still be held.
+func (r *Reader) Drop(id int, most time.Duration) bool {
+	if r.late.Load() > 0 {
+		return false
+	}
+	done := make(chan struct{})
+	r.reads.Go(func() {
+		r.store.Drop(id)
+		close(done)
+	})
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	}
+	r.late.Add(1)
+	r.reads.Go(func() {
+		<-done
+		r.late.Add(-1)
+	})
+	return false
+}
+
 // begin returns a read whose timer runs.
 func (r *Reader) begin(now time.Time, bytes int, limit time.Duration) *timedRead {
 	r.mu.Lock()
@@ -250,8 +278,8 @@ func (r *Reader) alarmed() {
 	}
 }
 
-// Close waits for all reads to end. It reports whether they have within that time: if not, a read
-// hangs, and the store must remain open. No read may begin any more.
+// Close waits for all reads and drops to end. It reports whether they have within that time: if
+// not, one hangs, and the store must remain open. None may begin any more.
 func (r *Reader) Close(within time.Duration) bool {
 	return patience.Within(within, r.reads.Wait)
 }

@@ -20,7 +20,7 @@ func TestSampleIsWrittenOnce(t *testing.T) {
 		w, s := newSlow(t)
 		for range 2 {
 			for range 2 {
-				w.Put(1, []byte("bytes"), storageclass.Origin{}, false)
+				w.Put(1, []byte("bytes"), storageclass.Origin{})
 			}
 			w.Flush(t.Context())
 		}
@@ -35,7 +35,7 @@ func TestSampleIsWrittenOnce(t *testing.T) {
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
-		w.Put(1, nil, storageclass.Origin{}, false)
+		w.Put(1, nil, storageclass.Origin{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		begun := time.Now()
@@ -54,7 +54,7 @@ func TestBuffersAreUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
 		put := func(id int, text string) {
-			w.Put(id, []byte(text), storageclass.Origin{}, false)
+			w.Put(id, []byte(text), storageclass.Origin{})
 		}
 		put(1, "first one")
 		put(2, "second")
@@ -94,7 +94,7 @@ func TestSpareBuffersAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
 		for id := range 3 * spareBuffers {
-			w.Put(id, []byte{1}, storageclass.Origin{}, false)
+			w.Put(id, []byte{1}, storageclass.Origin{})
 		}
 		time.Sleep(2*spareBuffers*time.Second + 1)
 		w.mu.Lock()
@@ -136,7 +136,7 @@ func TestWriterTellsWhatItWrites(t *testing.T) {
 		if k := w.Meter().Known(); k != perfmodel.GuessedClass {
 			t.Errorf("known is %+v, want the guess", k)
 		}
-		w.Put(3, make([]byte, 2e6), storageclass.Origin{Digest: 4}, false)
+		w.Put(3, make([]byte, 2e6), storageclass.Origin{Digest: 4})
 		<-refuses.begun
 		if got := reads.Arrival(time.Now(), 0); got != 2 {
 			t.Errorf("while 2 MB are written a read takes %v s, want 2", got)
@@ -152,7 +152,7 @@ func TestWriterTellsWhatItWrites(t *testing.T) {
 		if _, ok := w.Read(3, make([]byte, 2e6)); ok {
 			t.Error("a copy is kept after the class refused it")
 		}
-		w.Put(5, []byte{1}, storageclass.Origin{}, false)
+		w.Put(5, []byte{1}, storageclass.Origin{})
 		<-refuses.begun
 		refuses.ends <- nil
 		w.Flush(t.Context())
@@ -177,7 +177,7 @@ func TestEachThreadWrites(t *testing.T) {
 		w := New(s, 3, new(meter.Meter), func(int, storageclass.Origin) {}, func() {})
 		begun := time.Now()
 		for id := range 6 {
-			w.Put(id, []byte{1}, storageclass.Origin{}, false)
+			w.Put(id, []byte{1}, storageclass.Origin{})
 		}
 		w.Flush(t.Context())
 		if took := time.Since(begun); took != 2*time.Second {
@@ -189,24 +189,13 @@ func TestEachThreadWrites(t *testing.T) {
 	})
 }
 
-// TestCloseEndsWaiting checks that what waits for memory ends without a copy when the writer
-// closes, and that nothing is put after that.
-func TestCloseEndsWaiting(t *testing.T) {
+// TestNothingIsPutAfterClose checks that nothing is put after the writer was closed.
+func TestNothingIsPutAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
-		w.Put(1, make([]byte, Memory-1), storageclass.Origin{}, false)
-		waits := make(chan time.Time)
-		go func() {
-			w.Put(2, make([]byte, Memory), storageclass.Origin{}, true)
-			waits <- time.Now()
-		}()
-		synctest.Wait()
-		begun := time.Now()
+		w.Put(1, []byte{1}, storageclass.Origin{})
 		w.Close(0)
-		if ended := <-waits; ended.Sub(begun) >= time.Second {
-			t.Errorf("it ended after %v, when the class had written a sample", ended.Sub(begun))
-		}
-		w.Put(3, []byte{1}, storageclass.Origin{}, false)
+		w.Put(2, []byte{1}, storageclass.Origin{})
 		w.Close(time.Hour)
 		if len(s.put) != 1 {
 			t.Errorf("%v were written", s.put)
@@ -219,11 +208,11 @@ func TestCloseEndsWaiting(t *testing.T) {
 func TestLargeSampleIsPutAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
-		w.Put(1, make([]byte, Memory+1), storageclass.Origin{}, true)
-		w.Put(2, []byte{1}, storageclass.Origin{}, false)
+		w.Put(1, make([]byte, Memory+1), storageclass.Origin{})
+		w.Put(2, []byte{1}, storageclass.Origin{})
 		w.Flush(t.Context())
-		w.Put(3, make([]byte, Memory/2), storageclass.Origin{}, false)
-		w.Put(4, make([]byte, Memory/2), storageclass.Origin{}, false)
+		w.Put(3, make([]byte, Memory/2), storageclass.Origin{})
+		w.Put(4, make([]byte, Memory/2), storageclass.Origin{})
 		w.Flush(t.Context())
 		if !s.Has(1) || s.Has(2) || !s.Has(3) || !s.Has(4) {
 			t.Errorf("written are %v, want 1, 3 and 4", s.put)
@@ -241,17 +230,17 @@ func (nothing) Put(int, []byte, storageclass.Origin) error { return nil }
 func TestConcurrentUse(t *testing.T) {
 	w := New(nothing{}, 1, new(meter.Meter), func(int, storageclass.Origin) {}, func() {})
 	for name, call := range map[string]func(){
-		"Room":  func() { w.Room() },
-		"Put":   func() { w.Put(1, []byte{1}, storageclass.Origin{}, false) },
-		"Read":  func() { w.Read(2, make([]byte, 1)) },
-		"Doubt": w.Doubt,
-		"Flush": func() { w.Flush(t.Context()) },
+		"Reserve": func() { w.Reserve(2, 1) },
+		"Put":     func() { w.Put(1, []byte{1}, storageclass.Origin{}) },
+		"Read":    func() { w.Read(2, make([]byte, 1)) },
+		"Doubt":   w.Doubt,
+		"Flush":   func() { w.Flush(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 {
 				var both sync.WaitGroup // nothing else orders the two
 				both.Go(call)
-				both.Go(func() { w.Put(2, []byte{1}, storageclass.Origin{}, false) })
+				both.Go(func() { w.Put(2, []byte{1}, storageclass.Origin{}) })
 				both.Wait()
 			}
 		})
@@ -259,7 +248,7 @@ func TestConcurrentUse(t *testing.T) {
 	var both sync.WaitGroup
 	both.Go(func() { w.Close(time.Hour) })
 	both.Go(w.Doubt)
-	both.Go(func() { w.Put(3, []byte{1}, storageclass.Origin{}, false) })
+	both.Go(func() { w.Put(3, []byte{1}, storageclass.Origin{}) })
 	both.Wait()
 	if !w.Close(time.Hour) {
 		t.Error("the writer has not ended")

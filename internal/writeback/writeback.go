@@ -20,22 +20,29 @@ import (
 //
 // The copies take at most Memory bytes, besides a single larger one. A class that cannot keep
 // up therefore misses samples (Put), which are then read again when they are next needed. That
-// costs bytes; waiting for the class would cost time.
+// costs bytes; waiting for the class would cost time, and without end if the class hangs. What is
+// read ahead of time has memory reserved for its copy before the read begins (Reserve), so that
+// the class does not miss it.
 type Writer struct {
 	class   storageclass.Store
 	kept    func(id int, origin storageclass.Origin) // called after each sample that was written
-	room    func()                                   // called when Room may have become true
+	room    func()                                   // called when Reserve may succeed again
 	reads   *meter.Meter                             // of the class, which writes delay
 	meter   meter.Meter
 	workers sync.WaitGroup
 
 	mu      sync.Mutex // guards the following
-	changed *sync.Cond // signals new copies, memory that is free again, and closed
+	changed *sync.Cond // signals new copies, copies that were written, and closed
 	queue   []*copyOf  // not yet begun, in order
 	byID    map[int32]*copyOf
 	bytes   int64    // of byID
 	spare   [][]byte // unused buffers
 	closed  bool
+	// reserved are samples with memory for a copy that has not come yet, and their bytes; promised
+	// is their sum.
+	reserved map[int32]int64
+	promised int64
+	refused  bool // Reserve has found no memory since room was last called
 }
 
 // copyOf is a copy of a sample that is to be written.
@@ -53,12 +60,15 @@ const (
 )
 
 // New returns a writer, and starts its goroutines, one for each sample that is written at the same
-// time. reads measures the reads from the class. kept is called after each, and room when Room
-// becomes true. Close ends them.
+// time. reads measures the reads from the class. kept is called after each, and room when Reserve,
+// which has found no memory, may do so again. Close ends them.
 func New(class storageclass.Store, threads int, reads *meter.Meter,
 	kept func(id int, origin storageclass.Origin), room func(),
 ) *Writer {
-	w := &Writer{class: class, reads: reads, kept: kept, room: room, byID: map[int32]*copyOf{}}
+	w := &Writer{
+		class: class, reads: reads, kept: kept, room: room,
+		byID: map[int32]*copyOf{}, reserved: map[int32]int64{},
+	}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
 		w.workers.Go(w.work)
@@ -72,26 +82,58 @@ func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
 // Meter returns what measures the writes to the class.
 func (w *Writer) Meter() *meter.Meter { return &w.meter }
 
-// Room reports whether samples should be read ahead of time for the class. It leaves a quarter of
-// the memory to those that are read for batches, which cost no read of their own.
-func (w *Writer) Room() bool {
+// ahead is how many bytes copies may take for a sample to be read ahead of time: a quarter of the
+// memory is left to what is read for batches, which costs no read of its own.
+const ahead = Memory / 4 * 3
+
+// taken returns how many bytes copies take, and may yet take. w.mu must be held.
+func (w *Writer) taken() int64 { return w.bytes + w.promised }
+
+// fits reports whether there is memory for n more bytes. w.mu must be held.
+func (w *Writer) fits(n int64) bool { return w.taken() == 0 || w.taken()+n <= Memory }
+
+// Reserve reserves memory for the copy of a sample of n bytes, which is to be read ahead of time,
+// and reports whether there was some, or none is needed: Put will then find it. Unreserve must
+// follow.
+func (w *Writer) Reserve(id int, n int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.roomLocked()
+	if _, already := w.reserved[int32(id)]; already || w.has(id) {
+		return true
+	}
+	if w.taken() >= ahead || !w.fits(n) {
+		w.refused = true
+		return false
+	}
+	w.reserved[int32(id)] = n
+	w.promised += n
+	return true
 }
 
-func (w *Writer) roomLocked() bool { return w.bytes < Memory/4*3 }
+// Unreserve returns the memory that Reserve has reserved, if no copy came. It does not call room.
+func (w *Writer) Unreserve(id int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unreserve(id)
+}
 
-// Put copies a sample, to be written. If there is no memory for the copy, it waits for some if
-// patient, and else leaves the sample out.
-func (w *Writer) Put(id int, data []byte, origin storageclass.Origin, patient bool) {
+// unreserve is Unreserve for callers that hold w.mu.
+func (w *Writer) unreserve(id int) {
+	w.promised -= w.reserved[int32(id)]
+	delete(w.reserved, int32(id))
+}
+
+// has reports whether the class has the sample, or a copy waits to be written to it. w.mu must be
+// held.
+func (w *Writer) has(id int) bool { return w.byID[int32(id)] != nil || w.class.Has(id) }
+
+// Put copies a sample, to be written. It does not wait: if there is no memory for the copy, the
+// sample is left out.
+func (w *Writer) Put(id int, data []byte, origin storageclass.Origin) {
 	n := int64(len(data))
 	w.mu.Lock()
-	for w.bytes > 0 && w.bytes+n > Memory && patient && !w.closed {
-		w.changed.Wait()
-	}
-	if w.bytes > 0 && w.bytes+n > Memory || w.closed || w.byID[int32(id)] != nil ||
-		w.class.Has(id) {
+	w.unreserve(id)
+	if w.closed || w.has(id) || !w.fits(n) {
 		w.mu.Unlock()
 		return
 	}
@@ -175,9 +217,11 @@ func (w *Writer) work() {
 			w.write(c)
 			w.mu.Lock()
 			delete(w.byID, c.id)
-			had := w.roomLocked()
 			w.bytes -= int64(len(c.data))
-			gained := !had && w.roomLocked()
+			gained := w.refused && w.taken() < ahead
+			if gained {
+				w.refused = false
+			}
 			if len(w.spare) < spareBuffers {
 				w.spare = append(w.spare, c.data)
 			}
@@ -210,4 +254,25 @@ func (w *Writer) Close(most time.Duration) bool {
 	w.mu.Unlock()
 	w.changed.Broadcast()
 	return patience.Within(most, w.workers.Wait)
+}
+
+// Writers are those of the classes into which a sample is written.
+type Writers []*Writer
+
+// Reserve is Writer.Reserve for all of them, or none. One call runs at a time.
+func (all Writers) Reserve(id int, n int64) bool {
+	for i, w := range all {
+		if !w.Reserve(id, n) {
+			all[:i].Unreserve(id)
+			return false
+		}
+	}
+	return true
+}
+
+// Unreserve is Writer.Unreserve for all of them.
+func (all Writers) Unreserve(id int) {
+	for _, w := range all {
+		w.Unreserve(id)
+	}
 }

@@ -44,47 +44,83 @@ func newSlow(t *testing.T) (*Writer, *slowStore) {
 	return w, s
 }
 
-// TestWriterNeverDelaysABatch checks that a class which cannot keep up misses samples that a batch
-// waits for, but not those that are read ahead of time, and that no more memory is taken than
-// allowed.
-func TestWriterNeverDelaysABatch(t *testing.T) {
+// TestWriterNeverDelaysARead checks that a class which cannot keep up misses samples, but not those
+// that are read ahead of time, and that no more memory is taken than allowed.
+func TestWriterNeverDelaysARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
 		begun := time.Now()
 		data := make([]byte, Memory/4)
-		for id := range 6 {
-			w.Put(id, data, storageclass.Origin{}, false)
+		if !w.Reserve(6, Memory/4) {
+			t.Error("there is no memory at the beginning")
+		}
+		for id := range 7 {
+			w.Put(id, data, storageclass.Origin{})
 		}
 		if waited := time.Since(begun); waited > 0 {
-			t.Errorf("a batch waited %v", waited)
-		}
-		w.Put(6, data, storageclass.Origin{}, true)
-		if waited := time.Since(begun); waited != time.Second {
-			t.Errorf("reading ahead waited %v, want until a sample was written", waited)
+			t.Errorf("the reads waited %v", waited)
 		}
 		w.Flush(t.Context())
-		if want := []int{0, 1, 2, 3, 6}; !slices.Equal(s.put, want) {
+		if want := []int{0, 1, 2, 6}; !slices.Equal(s.put, want) {
 			t.Errorf("written are %v, want %v", s.put, want)
 		}
 	})
 }
 
-// TestRoomIsLeftForBatches checks that reading ahead is asked to pause before the memory for copies
-// is full, and told when it may continue.
-func TestRoomIsLeftForBatches(t *testing.T) {
+// TestMemoryIsLeftForBatches checks that memory is reserved for what is read ahead of time until
+// three quarters are taken, also by what does not come; that it is told once when there is some
+// again; and that none is needed for what the class has or is to be written.
+func TestMemoryIsLeftForBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
 		told := 0
 		w.room = func() { told++ }
-		for id := range 4 {
-			if want := id < 3; w.Room() != want {
-				t.Errorf("with %d of 4 quarters taken: Room is %v", id, !want)
+		data := make([]byte, Memory/4)
+		for id := range 5 {
+			if got, want := w.Reserve(id, Memory/4), id < 3; got != want {
+				t.Errorf("with %d of 4 quarters taken: reserved %v", id, got)
 			}
-			w.Put(id, make([]byte, Memory/4), storageclass.Origin{}, false)
+			if id < 2 {
+				w.Put(id, data, storageclass.Origin{})
+			}
 		}
+		if !w.Reserve(0, Memory/4) || !w.Reserve(2, Memory/4) {
+			t.Error("memory is lacking for what has some")
+		}
+		w.Unreserve(2)
+		w.Unreserve(2)
+		if !w.Reserve(3, Memory/4) {
+			t.Error("what was not needed is not returned")
+		}
+		w.Unreserve(3)
 		w.Flush(t.Context())
-		if !w.Room() || told != 1 {
-			t.Errorf("when all is written: Room is %v, told %d times", w.Room(), told)
+		if w.promised != 0 || told != 1 || !w.Reserve(1, 1<<40) {
+			t.Errorf("when all is written %d bytes are reserved, told %d times", w.promised, told)
+		}
+	})
+}
+
+// TestAllWritersReserveOrNone checks that what one class has no memory for takes none of another's,
+// and that a sample larger than the memory is told of when it can come alone.
+func TestAllWritersReserveOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newSlow(t)
+		b, _ := newSlow(t)
+		told := 0
+		b.room = func() { told++ }
+		b.Put(0, []byte{1}, storageclass.Origin{})
+		all := Writers{a, b}
+		if all.Reserve(1, 2*Memory) || a.promised > 0 {
+			t.Errorf("reserved, or %d bytes of one writer were", a.promised)
+		}
+		b.Flush(t.Context())
+		synctest.Wait()
+		if told != 1 || !all.Reserve(1, 2*Memory) {
+			t.Errorf("told %d times, and not reserved", told)
+		}
+		all.Unreserve(1)
+		if a.promised+b.promised > 0 {
+			t.Error("memory remains reserved")
 		}
 	})
 }
@@ -94,7 +130,7 @@ func TestRoomIsLeftForBatches(t *testing.T) {
 func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
-		w.Put(3, []byte("bytes"), storageclass.Origin{Digest: 7}, false)
+		w.Put(3, []byte("bytes"), storageclass.Origin{Digest: 7})
 		got := make([]byte, 5)
 		if origin, ok := w.Read(3, got); !ok || origin.Digest != 7 ||
 			!bytes.Equal(got, []byte("bytes")) {
@@ -119,7 +155,7 @@ func TestCloseWritesWhatWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
 		for id := range 5 {
-			w.Put(id, []byte{1}, storageclass.Origin{}, false)
+			w.Put(id, []byte{1}, storageclass.Origin{})
 		}
 		if w.Close(2 * time.Second) {
 			t.Error("5 s of writes have ended within 2 s")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
@@ -76,5 +78,47 @@ func (d Table) Learn(id int, sum uint32, node int) uint32 {
 	return uint32(d[id].Load())
 }
 
-// Read records that this cache has read the sample from the source itself.
-func (d Table) Read(id int) { d[id].Or(own) }
+// Received records the digest that a node has sent with a sample; path returns where this node has
+// it. The error is a *ConflictError if another one is known.
+func (d Table) Received(id int, sum uint32, node int, path func(id int) string) error {
+	if mine := d.Learn(id, sum, node); mine != sum {
+		return &ConflictError{
+			Sample: id, Path: path(id), Node: node, Than: d.Node(id), Mine: mine, Theirs: sum,
+		}
+	}
+	return nil
+}
+
+// Read records that this cache has read the sample from the source itself, and returns its digest,
+// or an error if another one is known: a *ConflictError if another node has sent that, a
+// *VerifyError if a cached copy had it, and a *dataset.SampleError if the source did.
+func (d Table) Read(id int, data []byte, path func(id int) string) (sum uint32, err error) {
+	sum = digest.Of(data)
+	switch was := d.Learn(id, sum, -1); {
+	case was == sum:
+		d[id].Or(own)
+		return sum, nil
+	case d.Node(id) >= 0:
+		return sum, &ConflictError{
+			Sample: id, Path: path(id), Node: d.Node(id), Than: -1, Mine: sum, Theirs: was,
+		}
+	case !d.Own(id):
+		return sum, &VerifyError{
+			Sample: id, Path: path(id), From: "a cached copy", Got: was, Want: sum,
+		}
+	default:
+		return sum, &dataset.SampleError{
+			ID: id, Path: path(id), Kind: dataset.ErrChanged,
+			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier (%08x), "+
+				"although size and modification time are the same", sum, was),
+		}
+	}
+}
+
+// Compare compares bytes that come from a tier with the known digest. The error is a *VerifyError.
+func (d Table) Compare(id int, data []byte, path func(id int) string, from string) error {
+	if got, want := digest.Of(data), uint32(d[id].Load()); got != want {
+		return &VerifyError{Sample: id, Path: path(id), From: from, Got: got, Want: want}
+	}
+	return nil
+}

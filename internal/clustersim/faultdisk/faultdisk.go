@@ -1,5 +1,5 @@
 // Package faultdisk is a disk with faults, over a real directory: operations fail, it is full,
-// reads hang, bits flip, and a crash loses or tears what was written last.
+// reads or writes hang, bits flip, and a crash loses or tears what was written last.
 //
 // All methods are safe for concurrent use. What hangs waits for the fault's end.
 package faultdisk
@@ -27,9 +27,10 @@ const (
 
 // Faults are what operations suffer. The zero value is none.
 type Faults struct {
-	Fail float64       // the share of operations that fail with EIO
-	Full bool          // no bytes can be added
-	Hang chan struct{} // if not nil, reads return once it is closed
+	Fail float64 // the share of operations that fail with EIO
+	Full bool    // no bytes can be added
+	// If not nil, reads and writes return once these are closed.
+	Hang, HangWrites chan struct{}
 }
 
 // Disk is the disk of one node.
@@ -77,6 +78,9 @@ func (d *Disk) fault(reads, adds bool) error {
 	d.mu.Unlock()
 	if reads && f.Hang != nil {
 		<-f.Hang
+	}
+	if adds && f.HangWrites != nil {
+		<-f.HangWrites
 	}
 	switch {
 	case fails:

@@ -343,6 +343,8 @@ func (r *chance) events(s *Script) (list []Event) {
 			e.Amount = r.between(1, 1000)
 		case Loss, DiskFail:
 			e.Amount = pick(r, 10, 50, 100)
+		case DiskHang:
+			e.Amount = e.To % (AllHangs + 1)
 		case Rot:
 			e.Amount = r.between(1, 50)
 		case Flip:

@@ -194,12 +194,19 @@ const (
 	Reset      Kind = "reset"       // connections between two nodes break
 	DiskFail   Kind = "disk-fail"   // Amount per cent of a node's disk operations fail
 	DiskFull   Kind = "disk-full"   // a node's disk is full
-	DiskHang   Kind = "disk-hang"   // reads from a node's disk do not return
+	DiskHang   Kind = "disk-hang"   // reads from a node's disk, or writes, by Amount, do not return
 	Rot        Kind = "rot"         // Amount bits of what a node's disk holds flip
 	Pause      Kind = "pause"       // a process does not run
 	Pressure   Kind = "pressure"    // a node's memory is short
 	Die        Kind = "die"         // a node's processes and its daemon end; the job is killed later
 	Change     Kind = "change"      // a sample's file is written to
+)
+
+// The amounts of DiskHang.
+const (
+	ReadsHang = iota
+	WritesHang
+	AllHangs
 )
 
 // Kinds returns all kinds of faults.

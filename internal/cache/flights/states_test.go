@@ -1,4 +1,4 @@
-package cache
+package flights
 
 import (
 	"testing"
@@ -6,16 +6,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TestFlightStateTransitions checks that only the documented transitions are allowed, and that any
+// TestStateTransitions checks that only the documented transitions are allowed, and that any
 // other panics if invariants are enabled.
-func TestFlightStateTransitions(t *testing.T) {
-	may := map[[2]flightState]bool{
+func TestStateTransitions(t *testing.T) {
+	may := map[[2]state]bool{
 		{flying, landing}: true, {landing, landed}: true, {flying, givenUp}: true,
 		{givenUp, returned}: true,
 	}
 	for from := flying; from <= returned; from++ {
 		for to := flying; to <= returned; to++ {
-			if to.follows(from) != may[[2]flightState{from, to}] {
+			if to.follows(from) != may[[2]state{from, to}] {
 				t.Errorf("%v after %v: %v", to, from, to.follows(from))
 			}
 			if !invariants.Enabled {
@@ -23,11 +23,11 @@ func TestFlightStateTransitions(t *testing.T) {
 			}
 			func() {
 				defer func() {
-					if panics := recover() != nil; panics == may[[2]flightState{from, to}] {
+					if panics := recover() != nil; panics == may[[2]state{from, to}] {
 						t.Errorf("%v after %v panics: %v", to, from, panics)
 					}
 				}()
-				(&flight{state: from}).to(to)
+				(&Flight[int, int]{state: from}).to(to)
 			}()
 		}
 	}
