@@ -164,12 +164,13 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil
 // if the sample was left out or substituted, and else the error. A substitute may be parked: then
-// all of this is done again when there is memory.
+// all of this but the count is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	faults := b.o.Faults
-	if err := faults.Forgive(id, err); err != nil {
+	if err := faults.Forgive(id, err, !b.parts[i].counted); err != nil {
 		return err
 	}
+	b.parts[i].counted = true
 	if faults.Policy() == Skip {
 		b.skip(i)
 		b.correctAudit(-access.Mix(b.Epoch, id))
@@ -186,7 +187,7 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 			b.correctAudit(access.Mix(b.Epoch, standIn) - access.Mix(b.Epoch, id))
 			return nil
 		}
-		if err := faults.Forgive(standIn, err); err != nil {
+		if err := faults.Forgive(standIn, err, false); err != nil {
 			return err
 		}
 	}
