@@ -57,6 +57,8 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	for _, text := range []string{
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,
 		`{"node":1,"version":9,"from":40,"bits":"AAAA"}`,
+		`{"node":1,"version":9,"from":48}`,
+		`{"node":1,"version":9,"from":9223372036854775800,"bits":"AQ=="}`,
 	} {
 		if all[0].hear([]byte(tellAway + " " + text)) {
 			t.Errorf("%q was accepted", text)
