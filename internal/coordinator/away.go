@@ -99,7 +99,9 @@ func (c *Coordinator) broadcastAway(ctx context.Context) {
 	for {
 		select {
 		case <-c.away.changed:
-			again = time.After(awayPause)
+			if again == nil { // or one segment after the other would delay it for ever
+				again = time.After(awayPause)
+			}
 			continue
 		case <-again:
 		case <-ctx.Done():

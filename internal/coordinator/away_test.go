@@ -73,6 +73,23 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	}
 }
 
+// TestOtherNodesLearnWhileMoreIsGivenBack checks that the other nodes do not learn only once a node
+// pauses that gives back one segment after the other.
+func TestOtherNodesLearnWhileMoreIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		nodes := formed(t, 2, on(networktest.New()))
+		nodes[0].SetOwner(func(int) int { return 1 })
+		for i := range 20 {
+			settles(t, nodes[1], int32(i))
+			<-time.After(awayPause / 2)
+		}
+		if _, asked := nodes[0].Peers().Arrival(0, 1000, 0); asked {
+			t.Error("node 1 is asked for a sample that it gave back a second ago")
+		}
+	})
+}
+
 // opening is a job of which a test learns when it was not open yet for a question.
 type opening struct {
 	*local
