@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/pool"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -167,7 +168,7 @@ func (u *Use) refill() {
 }
 
 // bring brings a sample into the class that is to hold it, unless there is none or it does so
-// already. A sample for which its class has no capacity is not read.
+// already. A sample for which its class has no capacity, or which takes no more, is not read.
 func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	c := u.cache
 	j := c.class(id)
@@ -177,6 +178,9 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	case c.classes[j-1].inPlace != nil:
 		return c.Fetch(u.ctx, &u.request, id, nil)
 	case c.classes[j-1].Store.Has(id):
+		return Sample{}, nil
+	}
+	if r, ok := c.classes[j-1].Store.(storageclass.Refuser); ok && r.Refuses() != "" {
 		return Sample{}, nil
 	}
 	return c.FetchView(u.ctx, w, &u.request, id)

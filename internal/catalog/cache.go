@@ -172,6 +172,9 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
 		}
+		if refuser, ok := c.Store.(storageclass.Refuser); ok {
+			report.Stopped = refuser.Refuses()
+		}
 		out = append(out, report)
 	}
 	return out

@@ -207,7 +207,7 @@ func (c *Coordinator) answerAudit(ctx context.Context, text string) []byte {
 // hearAudit stores other nodes' parts.
 func (c *Coordinator) hearAudit(text []byte) bool {
 	var news auditNews
-	if !c.open() || json.Unmarshal(text, &news) != nil {
+	if !c.open() || json.Unmarshal(text, &news) != nil || news.Epoch < 0 {
 		return false
 	}
 	c.mu.Lock()

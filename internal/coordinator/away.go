@@ -99,7 +99,9 @@ func (c *Coordinator) broadcastAway(ctx context.Context) {
 	for {
 		select {
 		case <-c.away.changed:
-			again = time.After(awayPause)
+			if again == nil { // or one segment after the other would delay it for ever
+				again = time.After(awayPause)
+			}
 			continue
 		case <-again:
 		case <-ctx.Done():
@@ -143,8 +145,9 @@ func (c *Coordinator) hearAway(text []byte) bool {
 		return false
 	}
 	var m awayMessage
+	end := c.o.Index.Len() + 7
 	if err := json.Unmarshal(text, &m); err != nil || m.Node < 0 || m.Node >= c.nodes() ||
-		m.From < 0 || m.From%8 != 0 || m.From+8*len(m.Bits) > c.o.Index.Len()+7 {
+		m.From < 0 || m.From%8 != 0 || m.From > end || 8*len(m.Bits) > end-m.From {
 		c.o.Log.Warn("a node sent an invalid set of samples that it gave back", "error", err)
 		return false
 	}

@@ -57,6 +57,8 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	for _, text := range []string{
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,
 		`{"node":1,"version":9,"from":40,"bits":"AAAA"}`,
+		`{"node":1,"version":9,"from":48}`,
+		`{"node":1,"version":9,"from":9223372036854775800,"bits":"AQ=="}`,
 	} {
 		if all[0].hear([]byte(tellAway + " " + text)) {
 			t.Errorf("%q was accepted", text)
@@ -69,6 +71,23 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	if !all[0].hear([]byte(tellAway + ` {"node":1,"version":9,"bits":"AAAAAAAA"}`)) {
 		t.Error("a set that ends with the last sample's byte is refused")
 	}
+}
+
+// TestOtherNodesLearnWhileMoreIsGivenBack checks that the other nodes do not learn only once a node
+// pauses that gives back one segment after the other.
+func TestOtherNodesLearnWhileMoreIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		nodes := formed(t, 2, on(networktest.New()))
+		nodes[0].SetOwner(func(int) int { return 1 })
+		for i := range 20 {
+			settles(t, nodes[1], int32(i))
+			<-time.After(awayPause / 2)
+		}
+		if _, asked := nodes[0].Peers().Arrival(0, 1000, 0); asked {
+			t.Error("node 1 is asked for a sample that it gave back a second ago")
+		}
+	})
 }
 
 // opening is a job of which a test learns when it was not open yet for a question.

@@ -194,7 +194,8 @@ func decodeWindow(text []byte, steps int) (l placement.BootstrapWindow, err erro
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, err
 	}
-	if l.Epoch < 0 || l.Step < 0 || l.Step > steps || l.Steps < 0 || l.Steps > steps {
+	if l.Epoch < 0 || l.Epoch > mostEpoch || l.Step < 0 || l.Step > steps || l.Steps < 0 ||
+		l.Steps > steps {
 		return l, fmt.Errorf("%d steps from epoch %d, step %d on; an epoch has %d steps",
 			l.Steps, l.Epoch, l.Step, steps)
 	}

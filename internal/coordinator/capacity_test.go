@@ -113,12 +113,13 @@ func TestInvalidLeadsAreRefused(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"Epoch":-1}`: "epoch -1",
-		`{"Step":-1}`:  "step -1",
-		`{"Step":6}`:   "step 6 on; an epoch has 5 steps",
-		`{"Steps":-1}`: "-1 steps",
-		`{"Steps":6}`:  "6 steps from epoch 0, step 0 on",
-		"{":            "unexpected end",
+		`{"Epoch":-1}`:                  "epoch -1",
+		`{"Step":-1}`:                   "step -1",
+		`{"Epoch":9223372036854775807}`: "epoch 9223372036854775807",
+		`{"Step":6}`:                    "step 6 on; an epoch has 5 steps",
+		`{"Steps":-1}`:                  "-1 steps",
+		`{"Steps":6}`:                   "6 steps from epoch 0, step 0 on",
+		"{":                             "unexpected end",
 	} {
 		if _, err := decodeWindow([]byte(text), 5); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -66,7 +66,7 @@ type Coordinator struct {
 	listener net.Listener
 	clients  []*exchange.Client // by node; nil for this node
 	server   *exchange.Server   // nil until there is a cache
-	ended    chan error         // receives the server's error
+	ended    chan struct{}      // closed when the server has ended
 	holder   atomic.Pointer[holder]
 
 	back            chan struct{}      // receives a token when a node may have come back
@@ -219,8 +219,14 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	if c.o.Wrap != nil {
 		listener = c.o.Wrap(listener)
 	}
-	c.ended = make(chan error, 1)
-	go func() { c.ended <- c.server.Serve(context.Background(), listener) }()
+	c.ended = make(chan struct{})
+	go func() {
+		defer close(c.ended)
+		if err := c.server.Serve(context.Background(), listener); err != nil {
+			c.o.Log.Error("the other nodes get no more samples from this node, and read them from "+
+				"the source", "error", err)
+		}
+	}()
 }
 
 // gather is cluster.Gather with a timeout: a node that is alive but silent for as long as nodes

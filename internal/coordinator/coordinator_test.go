@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
@@ -122,6 +123,30 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 			}
 			speaksTLS(t, "control", c[0].o.Address)
 		}
+	}
+}
+
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(text []byte) (int, error) {
+	l <- string(text)
+	return len(text), nil
+}
+
+// TestEndOfServingIsLogged checks that a node that can no longer give others samples says so.
+func TestEndOfServingIsLogged(t *testing.T) {
+	log := make(lines, 100)
+	c := formed(t, 2, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+		o.Wrap = func(l net.Listener) net.Listener { l.Close(); return l }
+	})[0]
+	c.Serve(&fakeSamples{}, func(context.Context) (bool, error) { return false, nil },
+		func(int64) {})
+	<-c.ended
+	if line := <-log; !strings.Contains(line, "level=ERROR") ||
+		!strings.Contains(line, "no more samples from this node") {
+		t.Errorf("the log has %q", line)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,10 @@ func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 		if hear(5, told); len(c.told[5]) > 0 {
 			t.Errorf("%v was stored: %v", told, c.told)
 		}
+	}
+	oldest := marshal(auditNews{math.MinInt, map[int][]audit.Part{1: parts(3, 2)}})
+	if c.hear(append([]byte(tellAudit+" "), oldest...)) {
+		t.Error("news of the smallest epoch there is are taken in")
 	}
 	hear(5, map[int][]audit.Part{1: parts(3, 2)})
 	if len(c.told[5][1]) != 2 {

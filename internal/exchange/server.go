@@ -109,8 +109,8 @@ func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	return s
 }
 
-// Serve accepts connections until ctx ends or Close is called, for which it returns nil, or ln
-// fails. It closes ln, and returns when all its connections have ended.
+// Serve accepts connections until ctx ends or Close is called, for which it returns nil, or ln is
+// closed. It closes ln, and returns when all its connections have ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
 	if err := s.id.check(); err != nil {
@@ -140,7 +140,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		})
 	for pause := 5 * time.Millisecond; ; {
 		conn, err := pending.Accept()
-		var temporary interface{ Temporary() bool }
 		switch {
 		case ctx.Err() != nil, s.ctx.Err() != nil:
 			if err == nil {
@@ -155,10 +154,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			}
 			conns.Go(func() { s.serve(ctx, conn.(*admission.Conn)) })
 			continue
-		case !errors.As(err, &temporary) || !temporary.Temporary():
+		case errors.Is(err, net.ErrClosed):
 			return err
 		}
-		// Out of file descriptors, for example, which may be temporary.
+		// Out of file descriptors or of memory, for example, which may be temporary.
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, time.Second)

@@ -31,6 +31,7 @@ import (
 //	await rank= epoch=      a rank waits for an epoch
 //	leave rank=             a rank leaves
 //	gone node=              a node fails, with its ranks
+//	hold, release           samples of parts do not arrive meanwhile
 //	wait for=               time passes
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/turns", func(t *testing.T, path string) {
@@ -51,6 +52,7 @@ type hub struct {
 	mu      sync.Mutex
 	said    map[string][2][]byte
 	gone    [2]bool
+	held    bool          // samples of parts do not arrive
 	changed chan struct{} // closed and replaced with each change
 }
 
@@ -73,8 +75,10 @@ func (m member) Gather(ctx context.Context, what string, mine []byte) ([][]byte,
 	h.signal()
 	for {
 		said, gone, changed := h.said[what], h.gone[1-m.me], h.changed
+		late := h.held && strings.Contains(what, "from")
 		h.mu.Unlock()
 		switch {
+		case late:
 		case said[0] != nil && said[1] != nil:
 			return said[:], nil
 		case gone:
@@ -91,6 +95,14 @@ func (m member) Gather(ctx context.Context, what string, mine []byte) ([][]byte,
 
 func (m member) GatherInTime(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	return m.Gather(ctx, what, mine)
+}
+
+// set changes the hub.
+func (h *hub) set(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+	h.signal()
 }
 
 // signal wakes waiting goroutines. h.mu must be held.
@@ -172,10 +184,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) {
 	case "leave":
 		turns.Leave(rank)
 	case "gone":
-		p.hub.mu.Lock()
-		p.hub.gone[node] = true
-		p.hub.signal()
-		p.hub.mu.Unlock()
+		p.hub.set(func() { p.hub.gone[node] = true })
+	case "hold", "release":
+		p.hub.set(func() { p.hub.held = d.Cmd == "hold" })
 	case "wait":
 		length, err := time.ParseDuration(pause)
 		if err != nil {

@@ -228,6 +228,9 @@ func (p *Turns) start() {
 		defer p.mu.Unlock()
 		p.cancel = nil
 		p.end(err)
+		if err == nil && p.gaveUp != "" { // while samples were exchanged: the others have the epoch
+			p.sayApart()
+		}
 	})
 }
 
@@ -246,6 +249,12 @@ func (p *Turns) giveUp(epoch int) {
 		p.cancel()
 		return
 	}
+	p.sayApart()
+}
+
+// sayApart begins to tell the other nodes, when they come to the next turn, that this node's ranks
+// read apart. p.mu must be held.
+func (p *Turns) sayApart() {
 	p.busy = true
 	turn := p.turn
 	mine, _ := p.heads()

@@ -24,10 +24,10 @@ import (
 //	                                discard
 //
 //	planned    All fields belong to the walker, which lays the batch out.
-//	fetching   Entry i of the columns, parts, spent and wants belongs to the worker that brings
-//	           sample i, from when it takes the task until the sample has arrived. What several
-//	           workers may set is guarded by mu. The last arrival, which brings left to 0, sees all
-//	           of that, computes the totals, and closes done.
+//	fetching   Entry i of the columns, parts and spent belongs to the worker that brings sample i,
+//	           from when it takes the task until the sample has arrived. What several workers may
+//	           set is guarded by mu. The last arrival, which brings left to 0, sees all of that,
+//	           computes the totals, and closes done.
 //	staged     Belongs to the publisher once done is closed: all samples are there, or err says
 //	           which one cannot be.
 //	parked     Belongs to the publisher: all samples have arrived except those in parked, for which
@@ -55,7 +55,6 @@ type batch struct {
 
 	parts  []part
 	spent  []time.Duration // time of preprocessing, by sample and step
-	wants  []int64         // by sample: bytes that did not fit, if results vary in size
 	left   atomic.Int32    // samples that have not arrived
 	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
 	done   chan struct{}   // closed when left reaches 0
@@ -70,10 +69,11 @@ type batch struct {
 	failed  int // the position of the sample that err is about
 	leftOut bool
 	extraID []uint32
-	extras  []staging.Extra
 	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
-	slab    slab   // memory for results that vary in size
+	slab    slab   // memory for results that vary in size, and for samples that were parked
 	parked  []int  // positions of the samples for which there was no memory
+	// wants has, by sample, the bytes that did not fit; nil: none was parked.
+	wants []int64
 
 	allocWait time.Duration // time spent waiting for memory in the buffer
 	planned   time.Time
@@ -88,6 +88,7 @@ type part struct {
 	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
 	skipped bool
+	counted bool // that the sample was left out or substituted (Faults)
 }
 
 // amount is a stats.Amount that several workers add to.
@@ -233,13 +234,11 @@ func (b *batch) skip(i int) {
 	b.mu.Unlock()
 }
 
-// addSlot adds a slot that was reserved after the layout.
+// addSlot adds a slot that was reserved by what the batch belongs to.
 func (b *batch) addSlot(slot staging.Slot, extra *staging.Extra) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.extraID = append(b.extraID, slot.ID)
+	b.Slots = append(b.Slots, slot.ID)
 	if extra != nil {
-		b.extras = append(b.extras, *extra)
+		b.Extras = append(b.Extras, *extra)
 	}
 }
 

@@ -107,15 +107,18 @@ func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault
 }
 
 // Forgive records a sample that failed with err, and returns nil if the policy leaves it out. It
-// returns err under policy Raise, and if the error is not the sample's own.
-func (f *Faults) Forgive(id int, err error) error {
+// returns err under policy Raise, and if the error is not the sample's own. requested counts it as
+// a request of the stream for the sample.
+func (f *Faults) Forgive(id int, err error, requested bool) error {
 	var sample *dataset.SampleError
 	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.remember(id, sample, err).Count++
+	if x := f.remember(id, sample, err); requested {
+		x.Count++
+	}
 	if f.policy == Raise {
 		return err
 	}

@@ -338,7 +338,7 @@ func TestUnavailableStandInIsRaised(t *testing.T) {
 // read different bytes.
 func TestConflictsAreNotForgiven(t *testing.T) {
 	for _, policy := range []OnError{Raise, Skip, Substitute} {
-		if NewFaults(policy).Forgive(1, &digests.ConflictError{Sample: 1}) == nil {
+		if NewFaults(policy).Forgive(1, &digests.ConflictError{Sample: 1}, true) == nil {
 			t.Errorf("policy %s forgives a conflict", policy)
 		}
 	}

@@ -42,7 +42,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	c := b.o.Cache
 	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
 	if errors.Is(err, cache.ErrNoCapacity) {
-		if err = b.extend(i, c.Index().Size(id)); err != nil {
+		if err = b.place(i, int(c.Index().Size(id))); err != nil {
 			return err
 		}
 		s, err = c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
@@ -65,18 +65,6 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	}
 	b.parts[i].awaited = s.Awaited()
 	b.latest.Store(int32(i + 1))
-	return nil
-}
-
-// extend allocates a segment for a sample that was expected to be in a class, or to be smaller.
-func (b *batch) extend(i int, size int64) error {
-	slot, extra, err := b.o.Buffer.AllocExtra(size)
-	if err != nil {
-		return err
-	}
-	b.addSlot(slot, extra)
-	b.parts[i].dst = slot.Data
-	b.Segments[i], b.Offsets[i] = slot.Segment, 0
 	return nil
 }
 
@@ -125,6 +113,15 @@ func (b *batch) resultBuffer(i, size int) ([]byte, error) {
 		return b.parts[i].dst, nil
 	}
 	b.sizes.add(size)
+	if err := b.place(i, size); err != nil {
+		return nil, err
+	}
+	return b.parts[i].dst, nil
+}
+
+// place gives sample i a part of size bytes of the memory that the batch has reserved, or else of
+// what is free in the staging buffer. If there is none, it parks the sample.
+func (b *batch) place(i, size int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	from := &b.slab
@@ -132,9 +129,8 @@ func (b *batch) resultBuffer(i, size int) ([]byte, error) {
 	if part == nil {
 		slot, ok := b.o.Buffer.TryAlloc(int64(size))
 		if !ok {
-			b.wants[i] += whole(size)
-			b.parked = append(b.parked, i)
-			return nil, errParked
+			b.park(i, size)
+			return errParked
 		}
 		b.extraID = append(b.extraID, slot.ID)
 		from = &slab{slot: slot}
@@ -142,7 +138,17 @@ func (b *batch) resultBuffer(i, size int) ([]byte, error) {
 	}
 	b.parts[i].dst = part
 	b.Segments[i], b.Offsets[i] = from.slot.Segment, uint64(from.slot.Offset+from.used-whole(size))
-	return part, nil
+	return nil
+}
+
+// park notes that there is no memory for sample i, which needs size bytes more than it last did.
+// b.mu must be held.
+func (b *batch) park(i, size int) {
+	if b.wants == nil {
+		b.wants = make([]int64, len(b.IDs))
+	}
+	b.wants[i] += whole(size)
+	b.parked = append(b.parked, i)
 }
 
 // count accounts for what a fetch has read from the source. If the read was given up, the batch is
@@ -164,12 +170,13 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil
 // if the sample was left out or substituted, and else the error. A substitute may be parked: then
-// all of this is done again when there is memory.
+// all of this but the count is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	faults := b.o.Faults
-	if err := faults.Forgive(id, err); err != nil {
+	if err := faults.Forgive(id, err, !b.parts[i].counted); err != nil {
 		return err
 	}
+	b.parts[i].counted = true
 	if faults.Policy() == Skip {
 		b.skip(i)
 		b.correctAudit(-access.Mix(b.Epoch, id))
@@ -186,7 +193,7 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 			b.correctAudit(access.Mix(b.Epoch, standIn) - access.Mix(b.Epoch, id))
 			return nil
 		}
-		if err := faults.Forgive(standIn, err); err != nil {
+		if err := faults.Forgive(standIn, err, false); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,6 @@ func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error
 	if len(b.IDs) == 0 {
 		return nil, nil
 	}
-	b.wants = make([]int64, len(b.IDs))
 	tasks = make([]cache.Task, len(b.IDs))
 	for i := range b.IDs {
 		tasks[i] = b.task(i)
@@ -96,10 +95,7 @@ func (b *batch) reserve(ctx context.Context, bytes int64) (staging.Slot, error) 
 		return staging.Slot{}, err
 	}
 	b.allocWait = time.Since(start)
-	b.Slots = append(b.Slots, slot.ID)
-	if extra != nil {
-		b.Extras = append(b.Extras, *extra)
-	}
+	b.addSlot(slot, extra)
 	return slot, nil
 }
 

@@ -20,8 +20,14 @@ import (
 // an extra segment if the process waits for it. Rejected: reading the headers first, which reads
 // each sample from the source twice; and allocating each result when it is ready, in any order,
 // which may leave no memory for the batch that is needed first.
+//
+// The same holds for samples that are not transformed, and turn out to need memory after their
+// batch was laid out: because their storage class cannot take them any more, or because a larger
+// sample stands in for one that cannot be read. Memory is short for the class when it is for all,
+// and a segment for each of the samples of all batches in progress would be more than a process may
+// map.
 
-// errParked reports that there was no memory for a result.
+// errParked reports that there was no memory for a result, or a sample.
 var errParked = errors.New("no memory for the result yet")
 
 // slab is memory of a batch of which its results take parts.

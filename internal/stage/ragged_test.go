@@ -162,8 +162,15 @@ func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 					t.Errorf("%s: batch %v has samples %v, want %v", policy, at, ids, want)
 				}
 			}
-			if faults := g.faults.List(); len(faults) != 3 {
+			faults := g.faults.List()
+			if len(faults) != 3 {
 				t.Errorf("%s: faults %+v", policy, faults)
+			}
+			for _, f := range faults {
+				if f.Count != 3 {
+					t.Errorf("%s: sample %d was left out 3 times, and is counted %d times", policy,
+						f.Sample, f.Count)
+				}
 			}
 			for epoch := range 3 {
 				missing := access.Mix(epoch, 1) + access.Mix(epoch, 3) + access.Mix(epoch, 4)

@@ -71,7 +71,6 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		}
 		b.compact()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
-		b.Extras = append(b.Extras, b.extras...)
 		s.o.Buffer.MarkSent(b.Slots)
 		b.made = b.delivery()
 		s.o.Ledger.emitted(b.made)

@@ -182,12 +182,12 @@ func (s *Stager) widen() {
 	}
 }
 
-// Stuck reports whether no more batches are staged until the process takes some, or returns their
-// memory: all that were staged are sent.
+// Stuck reports whether no more batches are sent until the process takes some, or returns their
+// memory: all that were staged are sent, or the next one lacks memory.
 func (s *Stager) Stuck() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return (s.reserving || s.holding) && s.outstanding == 0
+	return s.lacking || (s.reserving || s.holding) && s.outstanding == 0
 }
 
 // due returns when the process needs a batch, given by its step over all epochs: in seconds from

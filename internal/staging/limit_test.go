@@ -77,7 +77,7 @@ func TestLimitErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, _, err := b.AllocExtra(1 << 48); !errors.As(err, &l) || l.Need != 1<<48 {
+	if _, _, err := b.allocExtraNow(1 << 48); !errors.As(err, &l) || l.Need != 1<<48 {
 		t.Errorf("an extra segment of 2^48 bytes: %v", err)
 	}
 	for _, forbidden := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS} {

@@ -257,7 +257,7 @@ func TestInvalidReturnsEndTheStream(t *testing.T) {
 			return s.ID
 		},
 		"in an extra segment": func(b *Buffer) uint32 {
-			s, _, _ := b.AllocExtra(100)
+			s, _, _ := b.allocExtraNow(100)
 			b.MarkSent([]uint32{s.ID})
 			return s.ID
 		},

@@ -36,7 +36,7 @@ func TestSlotIDsAreUnique(t *testing.T) {
 	for range 4 {
 		take()
 	}
-	if s, _, err := b.AllocExtra(1); err != nil || s.ID&extraSlot == 0 {
+	if s, _, err := b.allocExtraNow(1); err != nil || s.ID&extraSlot == 0 {
 		t.Errorf("slot %#x in an extra segment: %v", s.ID, err)
 	}
 }
@@ -50,7 +50,7 @@ func TestSegmentsAreSealed(t *testing.T) {
 	}
 	defer b.Close()
 	ring, size := b.Ring()
-	_, extra, err := b.AllocExtra(8192)
+	_, extra, err := b.allocExtraNow(8192)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestExtraSegmentsAreReleased(t *testing.T) {
 	}
 	var slots []Slot
 	for range 4 {
-		s, _, err := b.AllocExtra(4096)
+		s, _, err := b.allocExtraNow(4096)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -222,13 +222,7 @@ func (b *Buffer) Trim(slot uint32, n int64) {
 	}
 }
 
-// AllocExtra allocates a slot of n bytes in an extra segment, without blocking.
-func (b *Buffer) AllocExtra(n int64) (Slot, *Extra, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.allocExtra(n)
-}
-
+// allocExtra allocates a slot of n bytes in an extra segment. b.mu must be held.
 func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
 	m, err := newMemory("hdmlp-staging-extra", max(n, 1))
 	if err != nil {

@@ -36,7 +36,7 @@ func TestNumbersOfWindowSlots(t *testing.T) {
 	b.mu.lastSlot = windowBit - 2
 	for range 3 {
 		s, _ := b.TryAlloc(1)
-		x, _, err := b.AllocExtra(1)
+		x, _, err := b.allocExtraNow(1)
 		if err != nil || InWindow(s.ID) || InWindow(x.ID) {
 			t.Errorf("slots %#x and %#x: %v", s.ID, x.ID, err)
 		}

@@ -160,6 +160,8 @@ type Class struct {
 	Silent float64 `json:"not_responding_seconds,omitempty"`
 	// Hangs is how often it did not respond since it was opened; nil: it always did.
 	Hangs *Hangs `json:"did_not_respond,omitempty"`
+	// Stopped is why no more samples are written to it, such as an error of its disk; "": they are.
+	Stopped string `json:"stopped,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
 	// Written is what was written to it since it was opened for the dataset, by all jobs; nil: it is

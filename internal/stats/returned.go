@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,7 @@ func (c *Class) add(o Class) {
 	c.Capacity += o.Capacity
 	c.Used += o.Used
 	c.Held.Add(o.Held)
+	c.Stopped = cmp.Or(c.Stopped, o.Stopped)
 	if c.Path == "" || o.Silent > c.Silent {
 		c.Path, c.Silent = o.Path, o.Silent
 	}
@@ -72,11 +74,15 @@ func (r *Returned) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// gaveBack states what the classes gave back, in sentences that begin with a space.
+// gaveBack states what the classes gave back, and why they keep nothing more, in sentences that
+// begin with a space.
 func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
+		}
+		if c.Stopped != "" {
+			text += fmt.Sprintf(" Storage class %s keeps no more samples: %s.", c.Name, c.Stopped)
 		}
 	}
 	return text

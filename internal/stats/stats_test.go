@@ -331,6 +331,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	}}
 	for class, want := range map[*Class]string{
 		{Name: "file"}: "",
+		{Name: "file", Stopped: "read-only file system"}: " Storage class file keeps no more " +
+			"samples: read-only file system.",
 		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
 			"more for now, because memory is short.",
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +

@@ -24,6 +24,8 @@ const (
 	spareBytes   = 1 << 20
 	// tellAfter is for how long the store has not responded when that is told.
 	tellAfter = 2 * time.Second
+	// stopped is how late a timer is at least if the process itself was stopped.
+	stopped = time.Second
 )
 
 // Reader reads from a store whose disk may hang, for a limited time. Its methods are safe for
@@ -40,6 +42,10 @@ const (
 // it responds again. Rejected: trying again with another read from time to time, which costs a
 // batch the limit each time, and a thread for as long as the disk hangs. The price is that a single
 // read that never returns ends all reads of the store.
+//
+// If the process itself was stopped, as by SIGSTOP, a control group's freezer or a virtual machine
+// that is paused, the store is not at fault: reads that were in progress have the whole time from
+// its end. A timer that is a second late shows that.
 type Reader struct {
 	store  Store
 	prompt Prompt // store; nil: it always may have to wait
@@ -54,6 +60,7 @@ type Reader struct {
 		hung  map[*timedRead]struct{} // given up and not yet returned
 		spare []*timedRead            // unused
 		alarm *time.Timer             // calls alarmed; nil: all reads have returned
+		due   time.Time               // when the alarm ends
 		told  bool                    // that the store does not respond
 		since time.Time               // the first read of hung began; while there is one
 		past  Hangs                   // without the present one
@@ -78,8 +85,9 @@ type timedRead struct {
 	buffer  []byte
 	done    chan error // holds the result when it has returned
 	timer   *time.Timer
-	begun   time.Time
-	givenUp bool // guarded by Reader.mu
+	due     time.Time // when the timer ends
+	begun   time.Time // or when the process continued; guarded by Reader.mu once it is given up
+	givenUp bool      // guarded by Reader.mu
 }
 
 // NewReader returns a reader. tell is called when the store has not responded for 2 seconds, and
@@ -139,7 +147,10 @@ func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
 		if r.memory.Acquire(ctx, weight) != nil {
 			return ErrLate // the reads before it, which have the memory, say whether it responds
 		}
-		most -= time.Since(begun)
+		if most -= time.Since(begun); most <= 0 {
+			r.memory.Release(weight)
+			return ErrLate
+		}
 	}
 	a := r.begin(begun, len(dst), most)
 	r.reads.Add(1)
@@ -148,10 +159,23 @@ func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
 		defer r.memory.Release(weight)
 		r.end(a, r.store.Read(id, a.buffer))
 	}()
-	select {
-	case err := <-a.done:
-		return r.take(a, dst, err)
-	case <-a.timer.C:
+	return r.wait(a, dst, most)
+}
+
+// wait waits until a read has returned, or its limit is over.
+func (r *Reader) wait(a *timedRead, dst []byte, limit time.Duration) error {
+	for {
+		select {
+		case err := <-a.done:
+			return r.take(a, dst, err)
+		case <-a.timer.C:
+		}
+		now := time.Now()
+		if now.Sub(a.due) < stopped {
+			break
+		}
+		a.begun = now
+		a.start(limit)
 	}
 	if r.giveUp(a) {
 		return ErrLate
@@ -186,6 +210,12 @@ func (r *Reader) Drop(id int, most time.Duration) bool {
 	return false
 }
 
+// start starts the timer.
+func (a *timedRead) start(limit time.Duration) {
+	a.due = time.Now().Add(limit)
+	a.timer.Reset(limit)
+}
+
 // begin returns a read whose timer runs.
 func (r *Reader) begin(now time.Time, bytes int, limit time.Duration) *timedRead {
 	r.mu.Lock()
@@ -197,9 +227,8 @@ func (r *Reader) begin(now time.Time, bytes int, limit time.Duration) *timedRead
 	r.mu.Unlock()
 	if a == nil {
 		a = &timedRead{done: make(chan error, 1), timer: time.NewTimer(limit)}
-	} else {
-		a.timer.Reset(limit)
 	}
+	a.start(limit)
 	if cap(a.buffer) < bytes {
 		a.buffer = make([]byte, bytes)
 	}
@@ -262,7 +291,10 @@ func (r *Reader) giveUp(a *timedRead) bool {
 	r.mu.hung[a] = struct{}{}
 	r.silent.Store(true)
 	if r.mu.alarm == nil {
-		r.mu.alarm = time.AfterFunc(tellAfter-time.Since(a.begun), r.alarmed)
+		now := time.Now()
+		wait := max(tellAfter-now.Sub(a.begun), 0)
+		r.mu.due = now.Add(wait)
+		r.mu.alarm = time.AfterFunc(wait, r.alarmed)
 	}
 	return true
 }
@@ -270,12 +302,26 @@ func (r *Reader) giveUp(a *timedRead) bool {
 // alarmed tells that the store does not respond.
 func (r *Reader) alarmed() {
 	r.mu.Lock()
+	now := time.Now()
 	tell := len(r.mu.hung) > 0 && !r.mu.told
+	if tell && now.Sub(r.mu.due) >= stopped {
+		r.restart(now)
+		tell = false
+	}
 	r.mu.told = r.mu.told || tell
 	r.mu.Unlock()
 	if tell {
 		r.tell(false)
 	}
+}
+
+// restart has the reads that were given up begin when the process continued. r.mu must be held.
+func (r *Reader) restart(now time.Time) {
+	for a := range r.mu.hung {
+		a.begun = now
+	}
+	r.mu.since, r.mu.due = now, now.Add(tellAfter)
+	r.mu.alarm.Reset(tellAfter)
 }
 
 // Close waits for all reads and drops to end. It reports whether they have within that time: if

@@ -53,6 +53,96 @@ func TestReadsThatWaitForMemory(t *testing.T) {
 	})
 }
 
+// never is a limit that a test does not reach.
+const never = 24 * time.Hour
+
+// TestStoreIsNotSilentBecauseTheProcessWasStopped checks that reads in progress while the process
+// was stopped have their whole time afterwards, and that the stop does not count as the store's.
+// That nothing waits for the read, or handles the alarm, stands for the stop.
+func TestStoreIsNotSilentBecauseTheProcessWasStopped(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	t.Run("a read that returns", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := NewReader(slow{}, func(bool) { t.Error("the store is said to be silent") })
+			a, dst := r.begin(time.Now(), 1, limit), make([]byte, 1)
+			<-time.After(time.Hour)
+			r.reads.Go(func() {
+				<-time.After(limit / 2)
+				a.buffer[0] = 7
+				r.end(a, nil)
+			})
+			if err := r.wait(a, dst, limit); err != nil || dst[0] != 7 || !r.Responds() {
+				t.Errorf("read %v: %v; responds: %v", dst, err, r.Responds())
+			}
+			if h := r.Hangs(time.Now()); h != (Hangs{}) {
+				t.Errorf("%+v", h)
+			}
+			r.Close(never)
+		})
+	})
+	t.Run("a read that hangs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			told, begun := make(chan time.Duration, 4), time.Now()
+			r := NewReader(slow{}, func(bool) { told <- time.Since(begun) })
+			a := r.begin(time.Now(), 1, limit)
+			<-time.After(time.Hour)
+			if err := r.wait(a, make([]byte, 1), limit); !errors.Is(err, ErrLate) ||
+				time.Since(begun) != time.Hour+limit {
+				t.Errorf("%v after %v", err, time.Since(begun))
+			}
+			<-time.After(5*time.Second - limit)
+			r.end(a, nil)
+			first, last, h := <-told, <-told, r.Hangs(time.Now())
+			if h.Times != 1 || h.Took != 5*time.Second || first != time.Hour+tellAfter ||
+				last != time.Hour+5*time.Second {
+				t.Errorf("%+v, told after %v and %v", h, first, last)
+			}
+		})
+	})
+	t.Run("a read that was given up before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			told := make(chan bool, 4)
+			r := NewReader(slow{}, func(responds bool) { told <- responds })
+			a := r.begin(time.Now(), 1, limit)
+			if err := r.wait(a, make([]byte, 1), limit); !errors.Is(err, ErrLate) {
+				t.Error(err)
+			}
+			r.mu.alarm.Stop()
+			<-time.After(time.Hour)
+			if r.alarmed(); len(told) > 0 {
+				t.Error("the store is said to be silent at once")
+			}
+			<-time.After(tellAfter - 1)
+			if h := r.Hangs(time.Now()); len(told) > 0 || h.Silent != tellAfter-1 {
+				t.Errorf("%d times told; %+v", len(told), h)
+			}
+			<-time.After(2)
+			r.end(a, nil)
+			if h := r.Hangs(time.Now()); len(told) != 2 || h.Times != 1 || h.Took != tellAfter+1 {
+				t.Errorf("%d times told; %+v", len(told), h)
+			}
+		})
+	})
+}
+
+// TestLongLimitIsNotTakenForAStop checks that a read that was waited for longer than it takes until
+// that is told is told of at once when it is given up.
+func TestLongLimitIsNotTakenForAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, begun := make(chan time.Duration, 4), time.Now()
+		r := NewReader(slow{}, func(bool) { told <- time.Since(begun) })
+		err := r.Read(20, make([]byte, 1), func() time.Duration { return 15 * time.Second })
+		if !errors.Is(err, ErrLate) || !r.Close(never) {
+			t.Error(err)
+		}
+		first, last, h := <-told, <-told, r.Hangs(time.Now())
+		if h.Times != 1 || h.Took != 20*time.Second || first != 15*time.Second ||
+			last != 20*time.Second {
+			t.Errorf("%+v, told after %v and %v", h, first, last)
+		}
+	})
+}
+
 // far is a store whose samples should be located for so long ahead of their use.
 type far struct {
 	InPlace

@@ -1,10 +1,14 @@
 package file
 
 import (
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // checkEvery is how many bytes are written between two checks of the free disk space.
@@ -97,9 +101,27 @@ func (c *Class) wrote(n int64) {
 	}
 }
 
+// mostFailed is after how many writes in succession that fail no more are tried. A disk that fails
+// all of them must not be given every sample that is read; one that fails a single one may go on.
+const mostFailed = 8
+
+// failing reports whether no more samples are to be written after a write that failed with err.
+func (c *Class) failing(err error) bool {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG),
+		errors.Is(err, unix.EROFS):
+		c.stop(disk.Why(err))
+	case c.failed.Add(1) >= mostFailed:
+		c.stop(fmt.Sprintf("the last %d writes failed: %v; check the disk", mostFailed, err))
+	default:
+		return false
+	}
+	return true
+}
+
 // stop refuses new samples from now on, and warns with the reason, once.
 func (c *Class) stop(why string) {
-	if c.full.CompareAndSwap(false, true) {
+	if c.stopped.CompareAndSwap(nil, &why) {
 		c.Warn(fmt.Sprintf("no more samples are cached in %s: %s", c.Dir, why))
 	}
 }

@@ -18,8 +18,8 @@
 // failure samples, or a whole store, may be missing or corrupt, and are read from the source again;
 // files may even show those of a store that was removed, whose records have other checksums.
 //
-// A full disk costs only speed: from then on new samples are refused with ErrFull, and Warn is
-// called once.
+// A disk that is full, read-only, or fails one write after the other costs only speed: from then on
+// new samples are refused with ErrFull, and Warn is called once.
 package file
 
 import (
@@ -81,8 +81,9 @@ type Class struct {
 	dir    *disk.Directory
 	marker disk.File // locked
 
-	full      atomic.Bool  // new samples are refused
-	unchecked atomic.Int64 // bytes written since the free space was checked
+	stopped   atomic.Pointer[string] // why new samples are refused; nil: they are not
+	failed    atomic.Int32           // writes of samples that failed since one succeeded
+	unchecked atomic.Int64           // bytes written since the free space was checked
 
 	mu struct { // guards the following
 		invariants.Mutex[Class]
@@ -223,7 +224,8 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 	}
 	delete(c.mu.idle, ds.Fingerprint)
 	c.mu.open[ds.Fingerprint] = s
-	c.full.Store(false)
+	c.stopped.Store(nil)
+	c.failed.Store(0)
 	return s, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -57,7 +55,10 @@ type store struct {
 	}
 }
 
-var _ storageclass.Prompt = (*store)(nil)
+var (
+	_ storageclass.Prompt  = (*store)(nil)
+	_ storageclass.Refuser = (*store)(nil)
+)
 
 // Has implements storageclass.Store.
 func (s *store) Has(id int) bool {
@@ -77,6 +78,14 @@ func (s *store) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.space.Capacity()
+}
+
+// Refuses implements storageclass.Refuser.
+func (s *store) Refuses() string {
+	if why := s.class.stopped.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // Put implements storageclass.Store.
@@ -184,7 +193,7 @@ func (s *store) remove(taken []located) {
 
 // write reserves bytes and writes data to them.
 func (s *store) write(id int, data []byte) (offset int64, err error) {
-	if s.class.full.Load() {
+	if s.Refuses() != "" {
 		return 0, storageclass.ErrFull
 	}
 	n := int64(len(data))
@@ -195,13 +204,13 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 		return 0, storageclass.ErrFull
 	}
 	if _, err = s.data.WriteAt(data, offset); err == nil {
+		s.class.failed.Store(0)
 		return offset, nil
 	}
 	s.mu.Lock()
 	s.mu.space.Release(offset, n)
 	s.mu.Unlock()
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		s.class.stop(disk.Why(err))
+	if s.class.failing(err) {
 		return 0, storageclass.ErrFull
 	}
 	return 0, fmt.Errorf("file class: put sample %d: %w", id, err)
