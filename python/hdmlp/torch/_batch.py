@@ -83,6 +83,21 @@ def labels_of(taken: Taken, target_transform: Callable[[int], Any] | None = None
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
 
+def for_training(make: Callable[[Taken], Any]) -> Callable[[Taken], Any]:
+    """Returns ``make`` with inference mode off: what is made ahead may be used after its end.
+
+    No gradient could be computed from a tensor that was made in inference mode.
+    """
+
+    def outside(taken: Taken) -> Any:
+        if not torch.is_inference_mode_enabled():
+            return make(taken)
+        with torch.inference_mode(False):
+            return make(taken)
+
+    return outside
+
+
 def pinned(value: Any) -> Any:
     """Returns ``value`` with its tensors copied to pinned memory."""
     if isinstance(value, torch.Tensor):

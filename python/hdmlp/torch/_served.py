@@ -28,7 +28,7 @@ from .._worker_failures import Failed, RemoteTraceback
 from .._worker_seeds import base_seed
 from .._workers import Pool
 from ..data import Folder, described
-from ._batch import labels_of, pinned
+from ._batch import for_training, labels_of, pinned
 from ._init import WorkerInit
 from ._making import Making
 from ._repeats import Repeating
@@ -188,8 +188,8 @@ class Served(Loader):
         if self._made.transforms:
             assert output is not None
             tensor = output.tensor
-            return lambda taken: [tensor(taken.content, taken.n), labels_of(taken)]
-        return lambda taken: (taken.content, labels_of(taken))
+            return for_training(lambda taken: [tensor(taken.content, taken.n), labels_of(taken)])
+        return for_training(lambda taken: (taken.content, labels_of(taken)))
 
     # Making batches.
 
