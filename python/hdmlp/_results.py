@@ -218,7 +218,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, getattr(numpy, "ndarray", ())):
+        arrays: Any = getattr(numpy, "ndarray", ())
+        if isinstance(value, arrays):
             # With torch's workers arrays are writable afterwards, as those of protocol 4 are.
             return NotImplemented if value.flags.writeable else value.copy("A").__reduce_ex__(5)
         if torch is None or type(value) is not torch.Tensor:
@@ -264,7 +265,7 @@ class _Pickler(pickle.Pickler):
         return buffer
 
 
-def _storage(tensor: torch.Tensor) -> Any:
+def _storage(tensor: Any) -> Any:
     untyped = getattr(tensor, "untyped_storage", None)  # from torch 2 on
     return tensor.storage() if untyped is None else untyped()
 
@@ -273,7 +274,10 @@ def _span(tensor: torch.Tensor) -> int:
     """Returns how many elements there are from a tensor's first to its last in memory."""
     if not tensor.numel():
         return 0
-    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    span = 1
+    for n, step in zip(tensor.shape, tensor.stride()):
+        span += (n - 1) * step
+    return span
 
 
 def encode(task: int, value: Any, place: Place) -> bytes:

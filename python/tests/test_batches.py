@@ -1,7 +1,6 @@
 """Batches have the types that torch's loader gives them: containers, labels, tensors."""
 
 import collections
-import logging
 
 import pytest
 
@@ -11,8 +10,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from dropin import same
 from hdmlp.torch._batch import pinned
-from items import length
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 pytestmark = pytest.mark.usefixtures("real")
 

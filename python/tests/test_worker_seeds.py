@@ -160,9 +160,7 @@ PARTS = {
 def test_worker_info_has_the_loaders_dataset(folder, part, arguments):
     data = PARTS[part](ht.ImageFolder(folder, loader=of_dataset))
     for loader in (DataLoader, ht.DataLoader):
-        batches = list(
-            loader(data, 2, num_workers=1, multiprocessing_context="fork", **arguments)
-        )
+        batches = list(loader(data, 2, num_workers=1, multiprocessing_context="fork", **arguments))
         assert [row for x, _ in batches for row in x.tolist()] == len(data) * [
             [len(data), part != "whole"]
         ]

@@ -56,7 +56,8 @@ def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
         )
     ):
         return default_collate(batch)
-    labels = default_collate(tuple(label for _, label in batch))  # a tuple, if they are strings
+    labels: Any = tuple(label for _, label in batch)  # strings stay a tuple
+    labels = default_collate(labels)
     count = len(batch) * first.numel()
     nbytes = count * first.element_size()
     memory, offset = place.reserve(nbytes)
@@ -92,11 +93,12 @@ def for_training(make: Callable[[Taken], Any]) -> Callable[[Taken], Any]:
 
     No gradient could be computed from a tensor that was made in inference mode.
     """
+    inference_mode: Any = torch.inference_mode
 
     def outside(taken: Taken) -> Any:
         if not torch.is_inference_mode_enabled():
             return make(taken)
-        with torch.inference_mode(False):
+        with inference_mode(False):
             return make(taken)
 
     return outside

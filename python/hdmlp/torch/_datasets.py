@@ -22,6 +22,7 @@ from ..errors import ConfigError, DatasetError
 from ._folder import ImageFolder, pil_loader, torchvision_loads
 from ._unserved import ITEMS, is_torchvision, overrides, own_methods, why_in_python
 
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Which samples the items of a dataset are.

@@ -94,9 +94,7 @@ class Pools:
             self._open.remove(workers)
         draws = Draws()
         init = WorkerInit(self._init, self._items.dataset, self._count)
-        pool = Pool(
-            self._items, self._count, self._prefetch, self._context, init, draws.base_seed
-        )
+        pool = Pool(self._items, self._count, self._prefetch, self._context, init, draws.base_seed)
         pool.attach(draws)
         workers = Workers(pool, draws, weakref.ref(user))
         self._open.append(workers)
