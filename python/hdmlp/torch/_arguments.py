@@ -235,8 +235,8 @@ def process_arguments(
     idle = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
     if idle:
         log.warning(
-            "%s: no effect, because num_workers is not given and this loader starts no worker "
-            "processes; give num_workers=, or leave it out",
+            "%s: no effect, because num_workers is not given and this loader starts no workers; "
+            "give num_workers=, or leave it out",
             idle,
         )
     return {}
