@@ -286,7 +286,7 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
 	index := ds.Index()
 	fingerprint := index.Fingerprint()
 	return map[string]any{
-		"samples": index.Len(), "classes": index.Classes(), "bytes": index.Bytes(),
+		"samples": index.Len(), "classes": protocol.Names(index.Classes()), "bytes": index.Bytes(),
 		"fingerprint": hex.EncodeToString(fingerprint[:]), "class_sizes": index.ClassSizes(),
 	}, nil
 }
@@ -309,7 +309,7 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 	}
 	list := make([][2]any, 0, p.To-p.From)
 	for id := p.From; id < p.To; id++ {
-		list = append(list, [2]any{index.Name(id), index.Label(id)})
+		list = append(list, [2]any{protocol.Name(index.Name(id)), index.Label(id)})
 	}
 	return list, nil
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -33,7 +34,11 @@ func errorMessage(err error) *protocol.ErrorMessage {
 		return &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: err.Error()}
 	}
 	e := failure.Of(err)
-	return &protocol.ErrorMessage{Kind: string(e.Kind), Message: e.Message, Details: e.Details}
+	details := maps.Clone(e.Details)
+	if path, ok := details["path"].(string); ok {
+		details["path"] = protocol.Name(path)
+	}
+	return &protocol.ErrorMessage{Kind: string(e.Kind), Message: e.Message, Details: details}
 }
 
 func datasetSpec(m protocol.DatasetMessage) dataset.Spec {
@@ -88,7 +93,8 @@ func progressMessage(s request.Step) protocol.ProgressMessage {
 
 func openedMessage(o job.Opened) protocol.OpenedMessage {
 	m := protocol.OpenedMessage{
-		Samples: o.Samples, Classes: o.Classes, ClassSizes: o.ClassSizes, Bytes: o.Bytes,
+		Samples: o.Samples, Bytes: o.Bytes,
+		Classes: protocol.Names(o.Classes), ClassSizes: o.ClassSizes,
 		Fingerprint: o.Fingerprint,
 		Seed:        o.Seed, Epoch: o.Epoch, Steps: o.Steps, RankSamples: o.RankSamples,
 		Positions:       o.Positions,

@@ -135,15 +135,15 @@ type ClusterMessage struct {
 
 // OpenedMessage answers OPEN.
 type OpenedMessage struct {
-	Samples     int      `json:"samples"`
-	Classes     []string `json:"classes"`
-	ClassSizes  []int    `json:"class_sizes"` // samples of each class
-	Bytes       int64    `json:"bytes"`
-	Fingerprint string   `json:"fingerprint"`
-	Seed        uint64   `json:"seed"`
-	Epoch       int      `json:"epoch"` // in which the process is to begin
-	Steps       int      `json:"steps"`
-	RankSamples int      `json:"rank_samples"`
+	Samples     int    `json:"samples"`
+	Classes     []Name `json:"classes"`
+	ClassSizes  []int  `json:"class_sizes"` // samples of each class
+	Bytes       int64  `json:"bytes"`
+	Fingerprint string `json:"fingerprint"`
+	Seed        uint64 `json:"seed"`
+	Epoch       int    `json:"epoch"` // in which the process is to begin
+	Steps       int    `json:"steps"`
+	RankSamples int    `json:"rank_samples"`
 	// Positions is the length of an epoch before it is padded or cut: samples of the dataset, of
 	// the subset, or of a given epoch.
 	Positions int `json:"positions"`

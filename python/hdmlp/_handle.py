@@ -70,7 +70,8 @@ class Handle:
         context: A multiprocessing context.
         recipe: What the worker does.
         seed: The seed of the job.
-        init: Called in the worker with its number; None means nothing is.
+        init: Called in the worker with the base seed and its number; None means nothing is.
+        base_seed: That of the pool's workers.
 
     Attributes:
         connection: To the worker.
@@ -86,7 +87,8 @@ class Handle:
         context: Any,
         recipe: _worker.Maker,
         seed: int,
-        init: Callable[[int], None] | None,
+        init: Callable[[int, int], None] | None,
+        base_seed: int,
     ):
         mine, theirs = socket.socketpair()
         self.number = number
@@ -97,7 +99,7 @@ class Handle:
         self.events = select.POLLIN
         self.process = context.Process(
             target=_worker.main,
-            args=(theirs, recipe, seed, number, init),
+            args=(theirs, recipe, seed, number, init, base_seed),
             name=f"hdmlp-worker-{number}",
             daemon=True,
         )

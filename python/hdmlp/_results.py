@@ -41,13 +41,21 @@ def _aligned(n: int) -> int:
     return (n + _ALIGN - 1) & -_ALIGN
 
 
-def rebuild_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Returns a tensor on the bytes of ``buffer``."""
+def rebuild_tensor(
+    buffer: Any,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    count: int,
+) -> torch.Tensor:
+    """Returns a tensor on ``count`` elements of ``buffer``, from this byte on."""
     import torch
 
-    if not len(memoryview(buffer)):
-        return torch.empty(shape, dtype=dtype)
-    made: torch.Tensor = torch.frombuffer(buffer, dtype=dtype).view(shape)
+    if not count:
+        return torch.empty_strided(shape, stride, dtype=dtype)
+    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+    made: torch.Tensor = flat.as_strided(shape, stride)
     return made
 
 
@@ -193,12 +201,14 @@ class _Pickler(pickle.Pickler):
 
     Attributes:
         buffers: These bytes, in order, and for tensors their addresses.
+        storages: The storages that go as a whole, by address: the buffers of their bytes.
     """
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file, protocol=5, buffer_callback=self._note)
         self.buffers: list[tuple[Any, int | None]] = []
         self._addresses: dict[int, int] = {}
+        self.storages: dict[int, pickle.PickleBuffer] = {}
         self._keep: list[Any] = []
 
     def _note(self, buffer: pickle.PickleBuffer) -> bool:
@@ -206,8 +216,12 @@ class _Pickler(pickle.Pickler):
         return False
 
     def reducer_override(self, value: Any) -> Any:
-        """Puts the bytes of plain CPU tensors out of band."""
-        torch = sys.modules.get("torch")
+        """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable."""
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        arrays: Any = getattr(numpy, "ndarray", ())
+        if isinstance(value, arrays):
+            # With torch's workers arrays are writable afterwards, as those of protocol 4 are.
+            return NotImplemented if value.flags.writeable else value.copy("A").__reduce_ex__(5)
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented
         if (
@@ -219,14 +233,51 @@ class _Pickler(pickle.Pickler):
             or value.is_neg()
         ):
             return NotImplemented
-        tensor = value.contiguous()
-        nbytes = tensor.numel() * tensor.element_size()
-        address = tensor.data_ptr()
-        raw = (ctypes.c_char * nbytes).from_address(address) if nbytes else b""
+        return self._reduce(value)
+
+    def _reduce(self, tensor: torch.Tensor) -> Any:
+        """Describes a tensor by its bytes, or by its whole storage's if that is not much larger.
+
+        Tensors of one storage then share memory afterwards, as they do with torch's workers.
+        """
+        storage = _storage(tensor)
+        buffer, begin = self.storages.get(storage.data_ptr()), storage.data_ptr()
+        span, size = _span(tensor), tensor.element_size()
+        if buffer is None and span > 2 * tensor.numel():  # mostly others' elements
+            tensor = tensor.contiguous()
+            storage, span = _storage(tensor), tensor.numel()
+        if buffer is None and span:
+            whole = storage.nbytes() <= 2 * span * size
+            begin = storage.data_ptr() if whole else tensor.data_ptr()
+            buffer = self._buffer(begin, storage.nbytes() if whole else span * size)
+            if whole:
+                self.storages[begin] = buffer
+        self._keep.append(tensor)
+        offset = tensor.data_ptr() - begin if span else 0
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        return rebuild_tensor, (buffer if span else b"", tensor.dtype, shape, stride, offset, span)
+
+    def _buffer(self, address: int, nbytes: int) -> pickle.PickleBuffer:
+        raw = (ctypes.c_char * nbytes).from_address(address)
         buffer = pickle.PickleBuffer(memoryview(raw).cast("B"))
         self._addresses[id(buffer)] = address
-        self._keep += (tensor, buffer)
-        return rebuild_tensor, (buffer, tensor.dtype, tuple(tensor.shape))
+        self._keep.append(buffer)
+        return buffer
+
+
+def _storage(tensor: Any) -> Any:
+    untyped = getattr(tensor, "untyped_storage", None)  # from torch 2 on
+    return tensor.storage() if untyped is None else untyped()
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Returns how many elements there are from a tensor's first to its last in memory."""
+    if not tensor.numel():
+        return 0
+    span = 1
+    for n, step in zip(tensor.shape, tensor.stride()):
+        span += (n - 1) * step
+    return span
 
 
 def encode(task: int, value: Any, place: Place) -> bytes:
@@ -241,11 +292,15 @@ def encode(task: int, value: Any, place: Place) -> bytes:
     pickler = _Pickler(file)
     pickler.dump(value)
     table = []
+    copied_to: dict[int | None, tuple[_Slot, int] | None] = {}  # by address of a storage
     for raw, address in pickler.buffers:
         nbytes = raw.nbytes
         found = place.find(address, nbytes) if address is not None and nbytes else None
+        found = found or copied_to.get(address)
         if found is None:
             found = _copy(raw, nbytes, place)
+            if address in pickler.storages:
+                copied_to[address] = found
         table.append((found[0].number, found[1], nbytes) if found else (0, 0, 0))
     pickled: memoryview | bytes = file.getbuffer()
     copied = _copy(pickled, len(pickled), place) if len(pickled) > _INLINE else None

@@ -323,6 +323,13 @@ def _convert(t: Any) -> list[Step]:
     return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
+def _to_tensor(_: Any) -> list[Step]:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_default_dtype() is not torch.float32:
+        raise ValueError(f"torch's default type is {torch.get_default_dtype()}, and not float32")
+    return [ours.ToTensor()]
+
+
 def _preset(t: Any) -> list[Step]:
     """The result of ``weights.transforms()`` of torchvision's classifiers, for PIL images."""
     return [
@@ -345,7 +352,7 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
     "ColorJitter": lambda t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
     "Grayscale": lambda t: [ours.Grayscale(t.num_output_channels)],
-    "ToTensor": lambda t: [ours.ToTensor()],
+    "ToTensor": _to_tensor,
     "PILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
     "ToImage": lambda t: [ours.ToTensor(dtype="uint8")],  # v2's of a PIL image: a tensor
     "ToPureTensor": lambda t: [],
@@ -373,6 +380,6 @@ def _timm_center(t: Any) -> list[Step]:
 _TIMM: dict[str, Callable[[Any], Sequence[Step]]] = {
     "RandomResizedCropAndInterpolation": _timm_crop,
     "CenterCropOrPad": _timm_center,
-    "MaybeToTensor": lambda t: [ours.ToTensor()],
+    "MaybeToTensor": _to_tensor,
     "MaybePILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
 }

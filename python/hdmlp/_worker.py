@@ -175,7 +175,8 @@ def main(
     recipe: Maker,
     seed: int,
     number: int,
-    init: Callable[[int], None] | None,
+    init: Callable[[int, int], None] | None,
+    base_seed: int,
 ) -> None:
     """Runs a worker process.
 
@@ -184,7 +185,8 @@ def main(
         recipe: What the worker does.
         seed: The job's seed.
         number: The worker's number in its pool.
-        init: Called with ``number`` first; None means nothing is.
+        init: Called with ``base_seed`` and ``number`` first; None means nothing is.
+        base_seed: That of the pool's workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides
     keep_memory()
@@ -195,7 +197,7 @@ def main(
     try:
         if init is not None:
             try:
-                init(number)
+                init(base_seed, number)
             except Exception as error:
                 worker._connection.send(
                     protocol.encode(FAILED, protocol.U64.pack(0) + describe(error))

@@ -23,6 +23,7 @@ from ._segments import Segment, drop, forget_in_child, of_class
 from ._source import Taken, TaskSource
 from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
+from ._worker_seeds import base_seed
 from .errors import ClosedError, HDMLPError
 
 _TICK_MS = 50
@@ -39,7 +40,8 @@ class Pool:
         workers: The number of workers.
         prefetch: Batches per worker that may be under way.
         context: A multiprocessing context.
-        init: Called in each worker with its number; None means nothing is.
+        init: Called in each worker with the base seed and its number; None means nothing is.
+        base_seed: From the job's seed and the epoch for which workers start to their base seed.
 
     Attributes:
         stall: Nanoseconds for which the last :meth:`next` blocked.
@@ -52,13 +54,14 @@ class Pool:
         workers: int,
         prefetch: int,
         context: Any,
-        init: Callable[[int], None] | None = None,
+        init: Callable[[int, int], None] | None = None,
+        base_seed: Callable[[int, int], int] = base_seed,
     ):
         self._recipe = recipe
         self._count = workers
         self._capacity = workers * prefetch
         self._context = context
-        self._init = init
+        self._init, self._base_seed = init, base_seed
         self._pid = os.getpid()
         self._attached: TaskSource | None = None
         self._workers: list[Handle] = []
@@ -141,13 +144,14 @@ class Pool:
             return True
         return any(w.connection.unusable for w in self._workers)
 
-    def _start(self) -> None:
+    def _start(self, position: int) -> None:
         source = self._source
         self._workers_only, self._all = select.poll(), select.poll()
         self._all.register(source.fileno(), select.POLLIN)
         seed = int(source.opened["seed"])
+        base = self._base_seed(seed, position // source.steps if source.steps else 0)
         for number in range(self._count):
-            worker = Handle(number, self._context, self._recipe, seed, self._init)
+            worker = Handle(number, self._context, self._recipe, seed, self._init, base)
             self._workers.append(worker)
             fd = worker.connection.fileno()
             self._by_fd[fd] = worker
@@ -214,7 +218,7 @@ class Pool:
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; gives up what is under way if it is not that."""
         if not self._workers:
-            self._start()
+            self._start(position)
         elif position == self.position:
             return
         if self._order:

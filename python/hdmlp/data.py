@@ -99,6 +99,8 @@ class Folder:
         self.extensions = suffixes(extensions)
         self._listed: dict[str, Any] | None = None
         self._pages: dict[int, list[tuple[str, int]]] = {}
+        # Lists of all samples that were asked for: scripts ask for them at each step.
+        self._lists: dict[str, Any] = {}
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -161,9 +163,10 @@ class Folder:
     @property
     def targets(self) -> list[int]:
         """The class number of every sample, by ID."""
-        return Fixed(
-            label for label, size in enumerate(self._facts["class_sizes"]) for _ in range(size)
-        )
+        if "targets" not in self._lists:
+            sizes = enumerate(self._facts["class_sizes"])
+            self._lists["targets"] = Fixed(label for label, size in sizes for _ in range(size))
+        return self._lists["targets"]  # type: ignore[no-any-return]
 
     @property
     def samples(self) -> list[tuple[str, int]]:
@@ -172,8 +175,11 @@ class Folder:
         Fetched from the daemon with one call per 10,000 samples, then kept. Of a kind other than
         ``"folder"``, (name, class number).
         """
-        self._fetch(range((len(self) + _PAGE - 1) // _PAGE))
-        return Fixed(sample for number in sorted(self._pages) for sample in self._pages[number])
+        if "samples" not in self._lists:
+            numbers = range((len(self) + _PAGE - 1) // _PAGE)
+            self._fetch(numbers)
+            self._lists["samples"] = Fixed(s for number in numbers for s in self._pages[number])
+        return self._lists["samples"]  # type: ignore[no-any-return]
 
     imgs = samples
 
@@ -243,7 +249,7 @@ class Folder:
             return file.read(), label
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pages": {}}
+        return {**self.__dict__, "_pages": {}, "_lists": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"

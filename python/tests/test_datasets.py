@@ -6,18 +6,21 @@ The oracle is torch's own loader over the same object.
 
 import logging
 import os
+import re
 import shutil
 
 import pytest
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
+numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from hdmlp import errors
 from PIL import Image
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
+    Dataset,
     DistributedSampler,
     Subset,
     WeightedRandomSampler,
@@ -82,6 +85,30 @@ class Paths(datasets.ImageFolder):
 
     def __getitem__(self, i):
         return (*super().__getitem__(i), self.samples[i][0])
+
+
+class Numbered(ht.ImageFolder):
+    """The same, with numbers."""
+
+    def __getitem__(self, i):
+        return (*super().__getitem__(i), i)
+
+
+class Wrapped(Dataset):
+    """A folder's samples, from an object around it."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, i):
+        return (self.data if not isinstance(self.data, list) else self.data[0])[i]
+
+
+class Part(Subset):
+    pass
 
 
 class Two(datasets.ImageFolder):
@@ -162,6 +189,11 @@ def test_samples_that_the_user_changed_are_served_as_changed(images):
     check(changed(lambda samples: [(path, float(label)) for path, label in samples]))
     check(changed(lambda samples: [(path, i) for i, (path, _) in enumerate(samples)]), served=False)
     data = datasets.ImageFolder(images, TENSOR)
+    data.samples = numpy.array(data.samples, dtype=object)
+    check(data, shuffle=True)
+    data.samples = data.samples[::-2]
+    check(data)
+    data = datasets.ImageFolder(images, TENSOR)
     data.targets = [7] * 23  # torchvision does not look there
     check(data)
 
@@ -205,6 +237,32 @@ def copied(root):
             ),
             "not a folder",
         ),
+        (
+            lambda root: Wrapped(ht.ImageFolder(root, TENSOR)),
+            "it seems to take them from the ImageFolder that it has",
+        ),
+        (
+            lambda root: Wrapped([Wrapped(datasets.ImageFolder(root, TENSOR))]),
+            "it seems to take them from the ImageFolder that it has",
+        ),
+        (
+            lambda root: ConcatDataset(
+                [ht.ImageFolder(root, TENSOR), Part(ht.ImageFolder(root, TENSOR), [3, 1])]
+            ),
+            "it seems to take them from the ImageFolder that it has",
+        ),
+        (
+            lambda root: Part(ht.ImageFolder(root, TENSOR), [3, 1]),
+            "it seems to take them from the ImageFolder that it has",
+        ),
+        (
+            lambda root: Numbered(root, TENSOR),
+            "Numbered has methods of its own (__getitem__)",
+        ),
+        (
+            lambda root: Subset(Paths(root, TENSOR), [3, 1]),
+            "Paths has methods of its own (__getitem__)",
+        ),
     ],
 )
 def test_what_the_daemon_cannot_serve_is_correct_and_warns_once(images, caplog, make, why):
@@ -216,7 +274,7 @@ def test_what_the_daemon_cannot_serve_is_correct_and_warns_once(images, caplog, 
     ]
     assert len(said) == 1
     assert why in said[0]
-    with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{why}"):
+    with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{re.escape(why)}"):
         ht.DataLoader(data, 4, memory="1GB")
 
 

@@ -225,3 +225,13 @@ def test_rank_without_world_size_is_refused_if_ranks_share_epochs(
         len(ht.DataLoader(data, 4, shuffle=True, shard=True))
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
         assert len(content(loader)) == 25
+
+
+def test_lists_of_samples_are_made_once(folder):
+    """Scripts ask for them at each step."""
+    data = ht.ImageFolder(folder)
+    assert data.samples is data.samples is data.imgs
+    assert data.targets is data.targets
+    assert data.targets == [label for _, label in data.samples]
+    assert len(pickle.dumps(data)) < 1000
+    assert pickle.loads(pickle.dumps(data)).samples == data.samples

@@ -101,3 +101,71 @@ def test_a_slot_is_returned_with_its_last_tensor():
     del part, other
     gc.collect()
     assert not both.slots._busy
+
+
+def test_strides_arrive():
+    """As from torch's workers."""
+    both = Both()
+    images = torch.rand(4, 3, 10, 12)
+    wide = torch.rand(100, 50)
+    value = {
+        "channels_last": images.contiguous(memory_format=torch.channels_last),
+        "transposed": torch.rand(5, 7).t(),
+        "expanded": torch.rand(3, 1).expand(3, 1000),
+        "part": wide[10:80, 5:30],
+        "scalar": torch.tensor(3.0),
+        "empty": torch.empty(0, 3).t(),
+        "bool": torch.tensor([True, False])[1:],
+    }
+    got, payload = both.pass_on(value)
+    assert {k: (v.stride(), v.shape) for k, v in got.items()} == {
+        k: (v.stride(), v.shape) for k, v in value.items()
+    }
+    assert all(torch.equal(got[k], value[k]) for k in value)
+    assert got["channels_last"].is_contiguous(memory_format=torch.channels_last)
+    assert sum(both.segments[n].size for n in slots_of(payload)) < 64 << 10
+
+
+def test_of_a_much_larger_storage_only_the_elements_go():
+    both = Both()
+    table = torch.arange(4_000_000).view(1000, 4000)
+    value = [table[3], table[:, 3], table[5:7, :100]]
+    got, payload = both.pass_on(value)
+    assert all(torch.equal(a, b) for a, b in zip(got, value))
+    assert sum(both.segments[n].size for n in slots_of(payload)) < 1 << 20
+
+
+def test_tensors_of_one_storage_share_memory():
+    """Inputs and targets of a language model, for instance."""
+    both = Both()
+    tokens = torch.arange(1000).view(10, 100)
+    place = Place(both.slots)
+    memory, offset = place.reserve(8000)
+    inside = torch.frombuffer(memory, dtype=torch.int64, count=1000, offset=offset).view(10, 100)
+    inside.copy_(tokens)
+    for value, where in ((tokens, None), (inside, place)):
+        got, payload = both.pass_on([value[:, :-1], value[:, 1:], value], where)
+        assert all(map(torch.equal, got, [tokens[:, :-1], tokens[:, 1:], tokens]))
+        got[0][0, 5] = -1
+        assert got[1][0, 4] == got[2][0, 5] == -1
+        assert sum(both.segments[n].size for n in slots_of(payload)) == 8192
+        inside.copy_(tokens)
+
+
+def test_arrays_arrive_writable():
+    both = Both()
+    value = [
+        numpy.frombuffer(bytes(range(4)), numpy.uint8),
+        numpy.broadcast_to(numpy.arange(3.0), (4, 3)),
+        numpy.asfortranarray(numpy.arange(6).reshape(2, 3)),
+        numpy.array([{}, None]),
+        numpy.ma.masked_array([1, 2], [False, True]),
+    ]
+    for array in value:
+        array.flags.writeable = False
+    got, _ = both.pass_on(value)
+    for a, b in zip(got, value):
+        assert type(a) is type(b)
+        assert a.flags.writeable
+        assert (a == b).all()
+        assert a.flags.f_contiguous == b.flags.f_contiguous

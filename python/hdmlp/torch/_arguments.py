@@ -211,15 +211,35 @@ def check_torchs(
 
 
 def process_arguments(
-    prefetch_factor: int | None, persistent_workers: bool, multiprocessing_context: Any
+    prefetch_factor: int | None,
+    persistent_workers: bool,
+    multiprocessing_context: Any,
+    taken: bool,
 ) -> dict[str, Any]:
-    """Returns those of torch's arguments for worker processes which were given."""
+    """Returns those of torch's arguments for worker processes which were given.
+
+    Args:
+        prefetch_factor: The argument.
+        persistent_workers: The argument.
+        multiprocessing_context: The argument.
+        taken: torch takes them. Otherwise there are no workers, though the user did not say so; a
+            warning says which arguments have no effect.
+    """
     given = {
         "prefetch_factor": prefetch_factor,
         "persistent_workers": persistent_workers,
         "multiprocessing_context": multiprocessing_context,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    if taken:
+        return {name: value for name, value in given.items() if value is not None}
+    idle = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
+    if idle:
+        log.warning(
+            "%s: no effect, because num_workers is not given and this loader starts no workers; "
+            "give num_workers=, or leave it out",
+            idle,
+        )
+    return {}
 
 
 def check_settable(loader: object, name: str) -> None:

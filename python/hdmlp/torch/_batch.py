@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any, Callable
 
 import torch
@@ -47,12 +49,15 @@ def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
             and x.shape == first.shape
             and x.dtype == first.dtype
             and type(x) is torch.Tensor
+            and x.layout is torch.strided
+            and not x.is_quantized
             and not x.requires_grad
             for x, _ in batch
         )
     ):
         return default_collate(batch)
-    labels = default_collate([label for _, label in batch])
+    labels: Any = tuple(label for _, label in batch)  # strings stay a tuple
+    labels = default_collate(labels)
     count = len(batch) * first.numel()
     nbytes = count * first.element_size()
     memory, offset = place.reserve(nbytes)
@@ -83,14 +88,59 @@ def labels_of(taken: Taken, target_transform: Callable[[int], Any] | None = None
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
 
+def for_training(make: Callable[[Taken], Any]) -> Callable[[Taken], Any]:
+    """Returns ``make`` with inference mode off: what is made ahead may be used after its end.
+
+    No gradient could be computed from a tensor that was made in inference mode.
+    """
+    inference_mode: Any = torch.inference_mode
+
+    def outside(taken: Taken) -> Any:
+        if not torch.is_inference_mode_enabled():
+            return make(taken)
+        with inference_mode(False):
+            return make(taken)
+
+    return outside
+
+
 def pinned(value: Any) -> Any:
-    """Returns ``value`` with its tensors copied to pinned memory."""
-    if isinstance(value, torch.Tensor):
+    """Returns ``value`` with its tensors in pinned memory, as torch's loader does it.
+
+    Types of containers stay, as in newer releases of torch; so do bytes, even as a memoryview.
+    """
+    if isinstance(value, torch.Tensor) or hasattr(value, "pin_memory"):
         return value.pin_memory()
-    if isinstance(value, dict):
-        return {key: pinned(v) for key, v in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(pinned, value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(pinned, value))
-    return value.pin_memory() if hasattr(value, "pin_memory") else value
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        return value
+    if isinstance(value, Mapping):
+        return _pinned_mapping(value)
+    if isinstance(value, tuple):
+        made = map(pinned, value)
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return _pinned_sequence(value) if isinstance(value, Sequence) else value
+
+
+def _pinned_mapping(value: Mapping[Any, Any]) -> Any:
+    items = {key: pinned(v) for key, v in value.items()}
+    try:
+        if not isinstance(value, MutableMapping):
+            return type(value)(items)  # type: ignore[call-arg]
+        clone = copy.copy(value)  # with what else it holds
+        clone.update(items)
+    except TypeError:  # it takes no mapping, or cannot be copied
+        return items
+    return clone
+
+
+def _pinned_sequence(value: Sequence[Any]) -> Any:
+    items = list(map(pinned, value))
+    try:
+        if not isinstance(value, MutableSequence):
+            return type(value)(items)  # type: ignore[call-arg]
+        clone = copy.copy(value)
+        for i, item in enumerate(items):
+            clone[i] = item
+    except TypeError:  # as a range, for instance
+        return items
+    return clone

@@ -20,9 +20,7 @@ import torch.utils.data
 from ..data import Folder
 from ..errors import ConfigError, DatasetError
 from ._folder import ImageFolder, pil_loader, torchvision_loads
-
-#: With a method of the user's in one of these places, only calling it reveals a folder's items.
-_ITEMS = ("__getitem__", "__getitems__", "__len__")
+from ._unserved import ITEMS, is_torchvision, overrides, own_methods, why_in_python
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +100,15 @@ class Datasets:
             return self._concatenated(dataset)
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
-            plain = _as_in(known, dataset, *_ITEMS, "sample", "samples", "targets")
-            return Samples(dataset) if plain else _unserved()
-        if _is_torchvision(dataset):
+            own = own_methods(known, dataset, *ITEMS, "sample", "samples", "targets")
+            return _unserved(overrides(dataset, own)) if own else Samples(dataset)
+        if is_torchvision(dataset):
             mirror = next((mirror for mirror in self._mirrors if mirror.of is dataset), None)
             if mirror is None:
                 mirror = Mirror(dataset)
                 self._mirrors.append(mirror)
             return mirror.samples_of_it()
-        return _unserved()
+        return _unserved(why_in_python(dataset))
 
     def _subset(self, dataset: torch.utils.data.Subset[Any]) -> Samples:
         whole = self.samples(dataset.dataset)
@@ -193,24 +191,6 @@ def _same(a: Any, b: Any) -> bool:
         return pickle.dumps(a) == pickle.dumps(b)
     except Exception:  # a closure, for instance
         return False
-
-
-def _as_in(known: type, value: Any, *names: str) -> bool:
-    """Reports whether an object has the class's own methods of these names."""
-    return all(
-        getattr(type(value), name, None) is getattr(known, name, None) and name not in vars(value)
-        for name in names
-    )
-
-
-def _is_torchvision(dataset: Any) -> bool:
-    """Reports whether items are made as torchvision's DatasetFolder makes them."""
-    module = sys.modules.get("torchvision.datasets.folder")
-    return (
-        module is not None
-        and isinstance(dataset, module.DatasetFolder)
-        and _as_in(module.DatasetFolder, dataset, *_ITEMS)
-    )
 
 
 class Relabelled:
@@ -340,8 +320,10 @@ class Mirror(Folder):
             )
         return ""
 
-    def _compare(self, samples: list[Any]) -> Samples:
+    def _compare(self, samples: Any) -> Samples:
         """Finds the object's samples among those that the daemon lists."""
+        if not isinstance(samples, list):  # a numpy array, for instance
+            samples = list(map(tuple, samples))
         try:
             listed = list(super().samples)
         except DatasetError as error:  # directories without files, which allow_empty allows

@@ -42,6 +42,11 @@ class Draws:
         """Sets the epoch that :meth:`seek` begins, and the seed of its items' random numbers."""
         self._drawn, self._seed = drawn, seed
 
+    def base_seed(self, seed: int, epoch: int) -> int:
+        """Returns what torch's loader would give this epoch's workers as their base seed."""
+        assert self._drawn is not None
+        return self._drawn.base_seed
+
     def fileno(self) -> int:
         """Returns a descriptor for poll()."""
         return self._fds[0]

@@ -20,6 +20,8 @@ from ._foreign import NOTICE
 
 log = logging.getLogger("hdmlp")
 
+_TRUNCATED = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES=True"
+
 
 def pil_loader(data: bytes | memoryview) -> Any:
     """Decodes an image as torchvision's loader does for its file.
@@ -81,6 +83,8 @@ def offload(
             return in_python(given, "with offload=False")
         if loader is not pil_loader:
             return in_python(given, "after a loader of yours")
+        if _takes_truncated(given, say):
+            return in_python(given, _TRUNCATED)
         found = split(given, ragged)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
@@ -96,6 +100,33 @@ def offload(
         else:
             log.warning("all transforms run in Python, because of %s: %s%s", cause, found.why, also)
     return found
+
+
+def _takes_truncated(given: Any, say: bool) -> bool:
+    """Reports whether Python has to decode because PIL is told to accept truncated files.
+
+    Our own transforms cannot run there, so with one of them truncated files stay errors.
+    """
+    module: Any = sys.modules.get("PIL.ImageFile")
+    if not getattr(module, "LOAD_TRUNCATED_IMAGES", False):
+        return False
+    try:
+        in_python(given, _TRUNCATED)
+    except TypeError:
+        if say:
+            log.warning(
+                "%s has no effect with transforms of hdmlp.transforms: a truncated file is an "
+                "error, subject to on_error",
+                _TRUNCATED,
+            )
+        return False
+    if say:
+        log.warning(
+            "images are decoded and transformed in Python, because of %s: to the daemon, truncated "
+            "files are errors, subject to on_error",
+            _TRUNCATED,
+        )
+    return True
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from typing import Any, Callable
 
 import torch
@@ -9,29 +11,35 @@ import torch.utils.data
 
 
 class WorkerInit:
-    """Sets what ``torch.utils.data.get_worker_info`` returns, and calls the user's function.
+    """Makes a worker process one of torch's, as far as its dataset can see.
+
+    Seeds the generators as torch does, sets what ``torch.utils.data.get_worker_info`` returns, and
+    calls the user's function.
 
     Args:
         init: The user's ``worker_init_fn``; None: there is none.
-        dataset: The worker's copy of the dataset.
+        dataset: The worker's copy of the loader's dataset.
         workers: The number of workers.
-        asked: Items are taken from the dataset in the worker. If False, its transforms were taken
-            from it before, so that changes in the worker would have no effect.
+        folder: The dataset's folder, if its transforms were taken from it before, so that changes
+            in the worker would have no effect. None: items are taken from the dataset itself.
     """
 
-    def __init__(self, init: Callable[[int], None] | None, dataset: Any, workers: int, asked: bool):
-        self.init, self.dataset, self.workers, self.asked = init, dataset, workers, asked
+    def __init__(
+        self, init: Callable[[int], None] | None, dataset: Any, workers: int, folder: Any = None
+    ):
+        self.init, self.dataset, self.workers, self.folder = init, dataset, workers, folder
 
-    def __call__(self, number: int) -> None:
+    def __call__(self, base_seed: int, number: int) -> None:
+        _seed(base_seed, number)
         worker: Any = torch.utils.data._utils.worker
         worker._worker_info = worker.WorkerInfo(
-            id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset
+            id=number, num_workers=self.workers, seed=base_seed + number, dataset=self.dataset
         )
         if self.init is None:
             return
         before = self._making()
         self.init(number)
-        if not self.asked and any(a is not b for a, b in zip(before, self._making())):
+        if any(a is not b for a, b in zip(before, self._making())):
             raise RuntimeError(
                 "worker_init_fn changed the transform, target_transform or loader of the dataset "
                 "in a worker, where HDMLP does not read them: change what the object itself does, "
@@ -40,6 +48,15 @@ class WorkerInit:
 
     def _making(self) -> list[Any]:
         return [
-            getattr(self.dataset, name, None)
-            for name in ("transform", "target_transform", "loader")
+            getattr(self.folder, name, None) for name in ("transform", "target_transform", "loader")
         ]
+
+
+def _seed(base_seed: int, number: int) -> None:
+    """Seeds the generators as the installed torch does; numpy's only if it is imported."""
+    random.seed(base_seed + number)
+    torch.manual_seed(base_seed + number)
+    numpy = sys.modules.get("numpy")
+    generate: Any = getattr(torch.utils.data._utils.worker, "_generate_state", None)
+    if numpy is not None and generate is not None:
+        numpy.random.seed(generate(base_seed, number))

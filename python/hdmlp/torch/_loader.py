@@ -166,7 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         persistent = switch("persistent_workers", persistent_workers)
         more = (prefetch_factor, persistent, multiprocessing_context)
         taken = workers or num_workers is not None  # otherwise torch refuses them
-        processes = process_arguments(*more) if taken else {}
+        processes = process_arguments(*more, taken=bool(taken))
         sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, drop_last)
         super().__init__(
             dataset,

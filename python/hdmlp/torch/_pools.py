@@ -92,9 +92,9 @@ class Pools:
             # As in torch, a new epoch's workers see the dataset as it is now.
             workers.close()
             self._open.remove(workers)
-        init = WorkerInit(self._init, self._items.dataset, self._count, True)
-        pool = Pool(self._items, self._count, self._prefetch, self._context, init)
         draws = Draws()
+        init = WorkerInit(self._init, self._items.dataset, self._count)
+        pool = Pool(self._items, self._count, self._prefetch, self._context, init, draws.base_seed)
         pool.attach(draws)
         workers = Workers(pool, draws, weakref.ref(user))
         self._open.append(workers)

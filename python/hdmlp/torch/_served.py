@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +25,10 @@ from .._results import Arena
 from .._source import BatchSource, Taken, column
 from .._stream import Stream
 from .._worker_failures import Failed, RemoteTraceback
+from .._worker_seeds import base_seed
 from .._workers import Pool
 from ..data import Folder, described
-from ._batch import labels_of, pinned
+from ._batch import for_training, labels_of, pinned
 from ._init import WorkerInit
 from ._making import Making
 from ._repeats import Repeating
@@ -44,6 +46,7 @@ class Processes:
         persistent: Workers stay over epochs. Otherwise each epoch has new ones, which see the
             user's objects as they are then.
         pin_memory: Copy tensors to pinned memory, if CUDA is available.
+        dataset: The loader's, of which workers have copies.
     """
 
     workers: int
@@ -52,6 +55,7 @@ class Processes:
     init: Callable[[int], None] | None
     persistent: bool
     pin_memory: bool
+    dataset: Any
 
     @classmethod
     def of(cls, loader: DataLoader[Any]) -> Processes:
@@ -64,6 +68,7 @@ class Processes:
             init=loader.worker_init_fn,
             persistent=loader.persistent_workers,
             pin_memory=loader.pin_memory,
+            dataset=loader.dataset,
         )
 
 
@@ -93,6 +98,7 @@ class Served(Loader):
             made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
         self._made = made
         self._processes = processes
+        self._rank = place.rank
         self._arena = Arena()
         self._works = made.runs_user_code or bool(processes.pin_memory)
         super().__init__(
@@ -145,10 +151,17 @@ class Served(Loader):
         context = processes.context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        dataset = getattr(self.dataset, "of", self.dataset)
-        init = WorkerInit(processes.init, dataset, processes.workers, False)
+        folder = getattr(self.dataset, "of", self.dataset)
+        init = WorkerInit(processes.init, processes.dataset, processes.workers, folder)
         assert self._made.recipe is not None
-        return Pool(self._made.recipe, processes.workers, processes.prefetch_factor, context, init)
+        return Pool(
+            self._made.recipe,
+            processes.workers,
+            processes.prefetch_factor,
+            context,
+            init,
+            functools.partial(base_seed, rank=self._rank),
+        )
 
     def _begin(self, iteration: Iteration) -> Feed:
         feed = super()._begin(iteration)
@@ -175,8 +188,8 @@ class Served(Loader):
         if self._made.transforms:
             assert output is not None
             tensor = output.tensor
-            return lambda taken: [tensor(taken.content, taken.n), labels_of(taken)]
-        return lambda taken: (taken.content, labels_of(taken))
+            return for_training(lambda taken: [tensor(taken.content, taken.n), labels_of(taken)])
+        return for_training(lambda taken: (taken.content, labels_of(taken)))
 
     # Making batches.
 
