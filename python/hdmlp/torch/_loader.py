@@ -25,7 +25,7 @@ from ._disjoint import share_of
 from ._engines import Engine, Engines
 from ._iterable import Iterables
 from ._local import Local
-from ._order import Known
+from ._order import Known, asked_epoch
 from ._ordering import Ordering, sampler_for
 from ._ranks import JobName, Ranks
 from ._served import Served
@@ -82,7 +82,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         epochs: Epochs of the run, for which caches are planned. More can be delivered afterwards,
             with a warning. Default: None, not known.
         seed: The seed of the order, in [0, 2^64). Default: None; with ``shard``, the daemon draws
-            one for all ranks.
+            one for all ranks, or it is 0 for datasets that the daemon does not serve.
         rank: With ``shard``, this process's rank, instead of the launcher's. Requires
             ``world_size``.
         world_size: With ``shard``, the number of ranks. Requires ``rank``.
@@ -366,6 +366,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self._engines.adopt(self._arguments)
         engine = self._opened()
         engine.load_state_dict(state)
+        asked_epoch(self.sampler)  # what was set before no longer applies
         if isinstance(engine, Served):
             self._ordering.note_seed(engine)
             self._ordering.resume(state["epoch"])

@@ -32,6 +32,7 @@ from ._foreseen import foresee
 from ._given import Given
 from ._items import Items, length_of
 from ._jobs import Jobs
+from ._order import asked_epoch
 from ._parts import PartsOf
 from ._pools import Pools
 from ._position import Position
@@ -140,6 +141,7 @@ class Local:
         3. Open the daemon's job, or leave the items to this process if the daemon cannot help.
         """
         position, jobs = self.position, self.jobs
+        self._go_to_asked()
         resume, after = position.take()
         position.length = length_of(self.dataset)
         base_seed = position.base_seed if resume is None else resume["base_seed"]
@@ -149,6 +151,7 @@ class Local:
                 self.sampler, self.dataset, position.length, self.generator, resume, base_seed
             )
         drawn = Drawn(self.sampler, self.generator, resume, base_seed)
+        asked_epoch(self._ordered)  # drawing again sets it
         if resume is not None and drawn.follows and not resume["drawn"]:
             self._warn_of_another_rank(resume["rank"])
         if resume is None and self._drawings is not None and not self._drawings.left:
@@ -175,6 +178,17 @@ class Local:
                 iteration.before = functools.partial(jobs.leave_parts, jobs.parts.why)
         position.begin(iteration)
         return iteration
+
+    @property
+    def _ordered(self) -> Any:
+        """The sampler itself, and not what makes batches of it."""
+        return self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler
+
+    def _go_to_asked(self) -> None:
+        """Goes to the epoch that the program set on a sampler of ours, if it set one."""
+        asked = asked_epoch(self._ordered)
+        if asked is not None and asked == self._ordered.epoch:  # not iterated since
+            self.set_epoch(asked)
 
     def head(self, epoch: int) -> dict[str, Any]:
         """Returns the beginning of an epoch's state."""
@@ -223,8 +237,7 @@ class Local:
     # What is logged about samplers.
 
     def _sampler_name(self) -> str:
-        sampler = self.sampler
-        return type(sampler if type(sampler) is not BatchSampler else sampler.sampler).__name__
+        return type(self._ordered).__name__
 
     def _warn_of_another_rank(self, rank: Any) -> None:
         """Warns that another rank's generators are used.

@@ -20,6 +20,8 @@ class Seeded(RandomSampler):
 
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
+        asked: The epoch that the program set since :func:`asked_epoch` was called; None: it did
+            not.
     """
 
     def __init__(self, data_source: Any, seed: int):
@@ -31,10 +33,11 @@ class Seeded(RandomSampler):
         self.generator = None
         self.seed = seed
         self.epoch = 0
+        self.asked: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that the next iteration yields."""
-        self.epoch = epoch
+        self.epoch = self.asked = epoch
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator()
@@ -55,6 +58,7 @@ class Shared(DistributedSampler[Any]):
 
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
+        asked: As for :class:`Seeded`.
     """
 
     def __init__(
@@ -70,7 +74,12 @@ class Shared(DistributedSampler[Any]):
         self.seed = seed
         self.drop_last = drop_last
         self.epoch = 0
+        self.asked: int | None = None
         self._settle = settle
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch that the next iteration yields."""
+        self.epoch = self.asked = epoch
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -97,6 +106,17 @@ class Shared(DistributedSampler[Any]):
         sampler = self._plain()
         self.epoch += 1
         return iter(sampler)
+
+
+def asked_epoch(sampler: Any) -> int | None:
+    """Returns the epoch that the program set on a sampler of ours, once; None: it set none.
+
+    It may be the same epoch again, as in a loop over torch's ``DistributedSampler``.
+    """
+    if not isinstance(sampler, (Seeded, Shared)):
+        return None
+    asked, sampler.asked = sampler.asked, None
+    return asked
 
 
 class Known(NamedTuple):
