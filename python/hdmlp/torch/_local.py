@@ -58,6 +58,7 @@ class Local:
         on_error: The job's policy for samples which cannot be used.
         drawings: Where ranks which share epochs compare what they draw; None: they share nothing.
         parts: How ranks on several nodes give parts of the epochs; None: this rank is on its own.
+        part: As for :class:`~hdmlp.torch._items.Items`.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -83,6 +84,7 @@ class Local:
         on_error: str = "raise",
         drawings: Drawings | None = None,
         parts: PartsOf | None = None,
+        part: tuple[int, int] = (0, 1),
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -95,7 +97,7 @@ class Local:
         self.position = Position(seed, subset, length_of(loader.dataset), name)
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
-        self._items = Items(dataset, collate, batched)
+        self._items = Items(dataset, collate, batched, part)
         self.pools = Pools(
             self._items,
             self.workers,
