@@ -181,6 +181,7 @@ class Engines:
         """
         place = self.settle()
         ordering, content = self._ordering, self._content
+        ordering.check_batches(loader)
         was = self.current
         assert was is None or isinstance(was, Served)
         if was is not None:

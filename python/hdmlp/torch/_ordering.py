@@ -69,7 +69,15 @@ class Ordering:
             loader: The loader.
             tuned: The number of its workers was tuned automatically.
             said: What to log about that.
+
+        Raises:
+            ConfigError: There is no such order of single items.
         """
+        if self._arguments.order == "feistel" and loader.batch_size is None:
+            raise ConfigError(
+                "shuffle='feistel' with batch_size=None: single items come in torch's orders "
+                "only; give a batch_size (1 for single samples), or shuffle=True"
+            )
         if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
             self._length = length_of(loader.dataset)
         self.known = self.find(loader)
@@ -183,6 +191,21 @@ class Ordering:
                 f"{self._length} when the loader was made, which its DistributedSampler divides: "
                 "make both anew"
             )
+
+    @staticmethod
+    def check_batches(loader: DataLoader[Any]) -> None:
+        """Checks that the batch sampler still makes the batches that the daemon was told.
+
+        Raises:
+            ConfigError: Its attributes were changed.
+        """
+        for name in ("batch_size", "drop_last"):
+            mine, now = getattr(loader, name), getattr(loader.batch_sampler, name, None)
+            if now != mine:
+                raise ConfigError(
+                    f"batch_sampler.{name} is {now!r} now, and the loader was made with "
+                    f"{name}={mine!r}: make a new loader with {name}={now!r}"
+                )
 
     def draw_as_torch(self, loader: DataLoader[Any]) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""
