@@ -147,12 +147,12 @@ class Local:
         resume, after = position.take()
         position.length = length_of(self.dataset)
         base_seed = position.base_seed if resume is None else resume["base_seed"]
-        foreseen = None
+        foreseen, sampler, workers = None, self.sampler, self.workers > 0
         if jobs is not None:
             foreseen = foresee(
-                self.sampler, self.dataset, position.length, self.generator, resume, base_seed
+                sampler, self.dataset, position.length, self.generator, resume, base_seed, workers
             )
-        drawn = Drawn(self.sampler, self.generator, resume, base_seed)
+        drawn = Drawn(sampler, self.generator, resume, base_seed, workers=workers)
         asked_epoch(self._ordered)  # drawing again sets it
         if resume is not None and drawn.follows and not resume["drawn"]:
             self._warn_of_another_rank(resume["rank"])

@@ -43,7 +43,7 @@ class Seeded(RandomSampler):
         generator = torch.Generator()
         generator.manual_seed(self.seed + self.epoch)
         self.epoch += 1
-        return iter(torch.randperm(len(self.data_source), generator=generator).tolist())
+        yield from torch.randperm(len(self.data_source), generator=generator).tolist()
 
 
 class Shared(DistributedSampler[Any]):
@@ -105,7 +105,7 @@ class Shared(DistributedSampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         sampler = self._plain()
         self.epoch += 1
-        return iter(sampler)
+        yield from sampler
 
 
 def asked_epoch(sampler: Any) -> int | None:
