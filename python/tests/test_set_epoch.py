@@ -113,3 +113,48 @@ def test_items_random_numbers_are_those_of_the_epoch_set_on_the_sampler(name, wo
         run.sampler.set_epoch(2)
         assert same(list(run), want[2][2:])
         assert same(list(run), want[3])
+
+
+DRAWN = {
+    "seed": lambda: made(Random(), "seed"),
+    "shard": lambda: made(Random(), "shard"),
+    "generator": lambda: ht.DataLoader(
+        Random(), 4, shuffle=True, generator=torch.Generator().manual_seed(5)
+    ),
+}
+
+
+@pytest.mark.parametrize("taken", [0, 2, 5])
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_state_has_the_epoch_that_was_set(name, taken):
+    """Before an epoch, after one that was broken off, and after a whole one."""
+    with DRAWN[name]() as run:
+        batches = iter(run) if taken else None
+        for _ in range(taken):
+            next(batches)
+        run.set_epoch(7)
+        state = run.state_dict()
+        assert (state["epoch"], state["step"], run.epoch) == (7, 0, 7)
+        torch.manual_seed(1)
+        want = list(run)
+    with DRAWN[name]() as run:
+        run.load_state_dict(state)
+        assert run.state_dict() == state
+        torch.manual_seed(1)
+        assert same(list(run), want)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_an_epoch_set_while_another_runs_leaves_its_state(name):
+    with DRAWN[name]() as run:
+        batches = iter(run)
+        next(batches)
+        run.set_epoch(7)
+        next(batches)
+        state = run.state_dict()
+        assert (state["epoch"], state["step"]) == (0, 2)
+        rest = list(batches)
+        assert (run.state_dict()["epoch"], run.state_dict()["step"]) == (7, 0)
+    with DRAWN[name]() as run:
+        run.load_state_dict(state)
+        assert same(list(run), rest)

@@ -32,7 +32,7 @@ from ._foreseen import foresee
 from ._given import Given
 from ._items import Items, length_of
 from ._jobs import Jobs
-from ._order import asked_epoch
+from ._order import asked_epoch, set_epoch_of
 from ._parts import PartsOf
 from ._pools import Pools
 from ._position import Position
@@ -370,6 +370,8 @@ class Local:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from where :meth:`state_dict` was called; the next iteration yields the rest."""
         number = self.position.load(state, length_of(self.dataset), self._redraw)
+        if "generators" not in state:
+            set_epoch_of(self._ordered, self.position.epoch)
         if self.jobs is not None:
             self.jobs.go_to(number)
 

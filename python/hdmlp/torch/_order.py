@@ -119,6 +119,12 @@ def asked_epoch(sampler: Any) -> int | None:
     return asked
 
 
+def set_epoch_of(sampler: Any, epoch: int) -> None:
+    """Sets the epoch that a sampler of ours yields next, for the loader itself."""
+    if isinstance(sampler, (Seeded, Shared)):
+        sampler.epoch, sampler.asked = epoch, None
+
+
 class Known(NamedTuple):
     """An order which the daemon knows for all epochs.
 

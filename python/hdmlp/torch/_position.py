@@ -80,6 +80,7 @@ class Position:
         self._at: State | None = None
         self._after: State | None = None
         self._last: weakref.ref[Iteration] | None = None
+        self._jumped = False  # the epoch was set since the last iteration's last batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
@@ -94,7 +95,7 @@ class Position:
     def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
-        self._at, self._after = iteration.state(), None
+        self._at, self._after, self._jumped = iteration.state(), None, False
 
     def is_last(self, iteration: Iteration) -> bool:
         """Reports whether an iteration is the last one that began."""
@@ -102,7 +103,7 @@ class Position:
 
     def yielded(self, iteration: Iteration) -> None:
         """Notes a batch of the last iteration."""
-        self._at = iteration.state()
+        self._at, self._jumped = iteration.state(), False
 
     def ended(self, iteration: Iteration, next_head: State) -> None:
         """Notes that the last iteration's epoch is over.
@@ -138,11 +139,16 @@ class Position:
         return {key: value for key, value in agreed.items() if value is not None}
 
     def state_dict(self, numbers: dict[str, int]) -> State:
-        """Returns the last iteration's state."""
+        """Returns the last iteration's state, or that of the epoch that was set since."""
         if self._resume is not None:
             return dict(self._resume)
         if self._at is None:
             return {**self.head(self.epoch, numbers), "step": 0}
+        if "after" in self._at:
+            return {**self._at, "epoch": self.epoch}
+        if self._jumped and self._at["step"]:
+            after = {**self._at, "ended": False}
+            return {**self.head(self.epoch, numbers), "step": 0, "after": after}
         return dict(self._at)
 
     def load(self, state: State, length: int | None, redraw: Callable[[State], None]) -> int:
@@ -197,12 +203,14 @@ class Position:
         if self._resume is not None:
             return None
         self.epoch = whole_number("epoch", epoch, 0)
+        self._jumped = True
         return self.epoch
 
     def follow(self, other: Position) -> None:
         """Continues where another engine is."""
         self.epoch = other.epoch
         self.base_seed = other.base_seed
+        self._jumped = other._jumped
         self._resume, self._at, self._after = other._resume, other._at, other._after
 
 
