@@ -11,7 +11,6 @@ import functools
 import logging
 import multiprocessing
 import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
@@ -24,6 +23,7 @@ from .._results import Arena
 from .._state import named
 from ..errors import ClosedError, ConfigError
 from ._batch import pinned
+from ._counted import Counted
 from ._disjoint import Drawings
 from ._drawn import Drawn
 from ._drawn import parts as samplers_in
@@ -112,9 +112,7 @@ class Local:
         self._drawings = drawings
         self._arena = Arena()
         self._warned_endless = self._warned_unforeseen = False
-        self._batches = self._samples = self._waits = self._stall = self._python = 0
-        # Nanoseconds from asking for the epochs' first batches to yielding the last one so far.
-        self._elapsed = 0
+        self._counted = Counted()
         self._turn = threading.Lock()  # threads may begin epochs side by side
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,15 +206,7 @@ class Local:
             stall: Nanoseconds for which ``next()`` blocked.
             python: The part of them in which Python made the batch.
         """
-        self._batches += 1
-        self._samples += samples
-        if stall:
-            self._waits += 1
-            self._stall += stall
-            self._python += python
-        now = time.perf_counter_ns()
-        self._elapsed += now - (iteration.at or now - stall)
-        iteration.at = now
+        iteration.at = self._counted.add(samples, stall, python, iteration.at)
         if self.position.is_last(iteration):
             self.position.yielded(iteration)
             if iteration.complete:  # Lightning asks for no further batch
@@ -312,37 +302,13 @@ class Local:
     @property
     def stats(self) -> Stats:
         """What was counted so far."""
-        return Stats(
-            self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9
-        )
+        return self._counted.stats
 
     def report(self, cluster: bool = False) -> Report:
         """Returns the daemon's ledger if it served an epoch; else what this process counted."""
         if self.jobs is not None and self.jobs.served:
             return self.jobs.given.report(cluster)
-        counted, seconds = self.stats, self._elapsed / 1e9
-        utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
-        sentence = (
-            f"{counted.batches} batches of {counted.samples} items, made by this process or its "
-            f"workers; next() was blocked for {counted.stall:.3f} s (utilisation "
-            f"{100 * utilisation:.1f} %)"
-        )
-        if counted.stall > 0.001:
-            sentence += (
-                ", for Python's part of making batches (the dataset, collate_fn): give num_workers "
-                "more processes"
-            )
-        return Report(
-            {
-                "batches": counted.batches,
-                "samples": counted.samples,
-                "seconds": seconds,
-                "stall_seconds": counted.stall,
-                "stall": {"python": counted.python},
-                "utilisation": utilisation,
-                "sentence": f"{sentence}.",
-            }
-        )
+        return self._counted.report()
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> NoReturn:
         """Raises ConfigError: only iterating the sampler reveals its order."""
@@ -393,8 +359,7 @@ class Local:
         self._drawings = other._drawings
         if self.jobs is not None and other.jobs is not None:
             self.jobs.follow(other.jobs)
-        self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
-        self._stall, self._python, self._elapsed = other._stall, other._python, other._elapsed
+        self._counted = other._counted
 
     def close(self) -> None:
         """Ends the workers and leaves the jobs. Idempotent."""
