@@ -20,25 +20,28 @@ class Cursor:
 
     Attributes:
         start: Where the next iteration begins.
-        position: The next batch of the last iteration.
+        position: The next batch: of the last iteration, or ``start`` if the user has set that since
+            the iteration's last batch.
+        end: The position after the last iteration's epoch.
         jumped: ``start`` was set by the user, not reached by iterating.
         iteration: The number of the last iteration, which alone moves ``position``.
     """
 
-    __slots__ = ("iteration", "jumped", "position", "start")
+    __slots__ = ("end", "iteration", "jumped", "position", "start")
 
     def __init__(self) -> None:
-        self.start = self.position = self.iteration = 0
+        self.start = self.position = self.end = self.iteration = 0
         self.jumped = False
 
     @property
     def next(self) -> int:
         """The position of the batch that the user gets next."""
-        return self.start if self.jumped else self.position
+        return self.start if self.position == self.end else self.position
 
     def begin(self, end: int) -> int:
         """Begins an iteration that ends before position ``end``; returns its number."""
         self.position, self.start, self.jumped = self.start, end, False
+        self.end = end
         self.iteration += 1
         return self.iteration
 
@@ -49,11 +52,13 @@ class Cursor:
 
     def jump(self, position: int) -> None:
         """Has the next iteration begin at ``position``."""
-        self.start, self.jumped = position, True
+        self.start = self.position = position
+        self.jumped = True
 
     def follow(self, other: Cursor) -> None:
         """Goes to where another loader of the same steps is."""
         self.start, self.position, self.jumped = other.start, other.position, other.jumped
+        self.end = other.end
 
 
 def identity(

@@ -154,6 +154,42 @@ def test_errors_of_items_and_samplers_are_raised():
                 list(loader)
 
 
+@pytest.mark.parametrize("order", [{}, {"shuffle": True, "seed": 1}])
+@pytest.mark.parametrize("failing", [2, 9])
+def test_a_batch_that_failed_does_not_come_again(order, failing):
+    """With any number of workers: neither in this loop nor after resuming."""
+
+    class Bad(Numbers):
+        bad = True
+
+        def __getitem__(self, i):
+            if self.bad and i == bad:
+                raise KeyError(i)
+            return i
+
+    with ht.DataLoader(Bad(), 4, **order) as loader:
+        loader.dataset.bad, bad = False, 0
+        whole = [batch.tolist() for batch in loader]
+    bad = whole[failing][0]
+    found = []
+    for workers in (0, 1, 2):
+        with ht.DataLoader(Bad(), 4, num_workers=workers, **order) as loader:
+            batches = iter(loader)
+            for _ in range(failing):
+                next(batches)
+            with pytest.raises(KeyError):
+                next(batches)
+            state = loader.state_dict()
+            found.append((state["epoch"], state["step"], loader.stats[:2]))
+            assert [batch.tolist() for batch in batches] == whole[failing + 1 :]
+        with ht.DataLoader(Bad(), 4, num_workers=workers, **order) as loader:
+            loader.load_state_dict(state)
+            if failing == 2:
+                assert [batch.tolist() for batch in loader] == whole[3:]
+    assert found[1:] == found[:-1]
+    assert found[0][:2] == ((0, 3) if failing == 2 else (1, 0))
+
+
 def info(_):
     worker = torch.utils.data.get_worker_info()
     worker.dataset.told = worker.id, worker.num_workers

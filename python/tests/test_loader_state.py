@@ -30,6 +30,35 @@ def test_a_state_has_the_epoch_that_set_epoch_named(daemon, folder, loader):
         assert [read(b.samples) for b in other] == expected(other, 25, 2)
 
 
+def test_a_running_iteration_counts_after_set_epoch(loader):
+    """Until its end: an epoch that is set meanwhile is the next iteration's."""
+
+    def at():
+        state = loader.state_dict()
+        return state["epoch"], state["step"]
+
+    batches = iter(loader)
+    next(batches)
+    loader.set_epoch(5)
+    assert at() == (5, 0)  # as if the loop ended here
+    next(batches)
+    assert at() == (0, 2)
+    loader.set_epoch(0)
+    next(batches)
+    assert at() == (0, 3)
+    loader.set_epoch(2)
+    assert len(list(batches)) == 4
+    assert at() == (2, 0)
+    following = iter(loader)
+    next(following)
+    assert at() == (2, 1)
+    loader.set_epoch(3)  # the epoch that follows anyway
+    next(following)
+    assert at() == (2, 2)
+    list(following)
+    assert at() == (3, 0)
+
+
 OTHERS = {
     "fingerprint": "x",
     "samples": 24,

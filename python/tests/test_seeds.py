@@ -12,6 +12,7 @@ from dropin import NUMBERS, generator, length, same
 from hdmlp import errors
 from test_dropin import Random
 from test_groups import ranks  # noqa: F401
+from torch.utils.data import DistributedSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -170,3 +171,42 @@ def test_two_ranks_take_the_states_seed(ranks):
     )
     assert len(said) == 2
     assert all(r["got"] == r["want"] for r in said)
+
+
+class Taken(Random):
+    """Its items by lists of indices."""
+
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [2, None])
+def test_ranks_draw_the_random_numbers_of_one_epoch(size, workers):
+    """For datasets that HDMLP does not read itself: those of a single rank, each once."""
+
+    def numbers(data, rank, world_size, size):
+        with ht.DataLoader(
+            data, size, shuffle=True, seed=3, rank=rank, world_size=world_size, num_workers=workers
+        ) as loader:
+            return torch.stack([x for batch in loader for x in batch.reshape(-1, 4)])
+
+    whole = numbers(Random(), 0, 1, size and 2 * size)
+    ranks = [numbers(Random(), rank, 2, size) for rank in (0, 1)]
+    got = torch.stack(ranks, 1).reshape(-1, 4)
+    assert same(got[:, 3], whole[:, 3])
+    assert len(torch.unique(got[:, :3])) == 60
+    if size:
+        assert same(got, whole)
+        ranks = [numbers(Taken(), rank, 2, size) for rank in (0, 1)]
+    assert len(torch.unique(torch.cat(ranks)[:, :3])) == 60
+
+
+def test_ranks_of_a_distributed_sampler_draw_different_numbers():
+    found = []
+    for rank in (0, 1):
+        torch.manual_seed(1)  # as scripts do on every rank
+        sampler = DistributedSampler(Random(), 2, rank)
+        with ht.DataLoader(Random(), 4, sampler=sampler) as loader:
+            found += list(loader)
+    assert len(torch.unique(torch.cat(found)[:, :3])) == 60

@@ -243,3 +243,42 @@ def test_explain_names_what_is_out_of_range(real, folder):
             errors.ConfigError, match=r"^rank 5 out of range: the job's ranks are 0"
         ):
             loader.explain(0, 0, 5)
+
+
+@pytest.mark.parametrize("shared", [{}, {"rank": 0, "world_size": 1}])
+def test_feistels_order_of_single_items_is_refused(folder, shared):
+    with pytest.raises(
+        errors.ConfigError, match=r"shuffle='feistel' with batch_size=None: .* give a batch_size"
+    ):
+        ht.DataLoader(ht.ImageFolder(folder), None, shuffle="feistel", seed=1, **shared)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name, value", [("batch_size", 8), ("drop_last", True)])
+@pytest.mark.parametrize(
+    "order",
+    [
+        {},
+        {"shuffle": True, "seed": 1},
+        {"shuffle": "feistel"},
+        {"shuffle": True, "seed": 1, "rank": 0, "world_size": 1},
+    ],
+)
+def test_batches_that_change_are_refused(real, folder, order, name, value, begun):
+    """Where the daemon knows the order, it cannot make other batches afterwards."""
+    with ht.DataLoader(ht.ImageFolder(folder), 4, **order) as loader:
+        if begun:
+            next(iter(loader))
+        setattr(loader.batch_sampler, name, value)
+        with pytest.raises(
+            errors.ConfigError, match=rf"batch_sampler\.{name} is {value} now, .* make a new loader"
+        ):
+            iter(loader)
+
+
+def test_batches_that_a_sampler_draws_may_change(real, folder):
+    """As in torch."""
+    with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True) as loader:
+        loader.batch_sampler.batch_size = 8
+        assert len(loader) == 4
+        assert [len(y) for _, y in loader] == [8, 8, 8, 1]

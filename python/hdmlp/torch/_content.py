@@ -52,6 +52,7 @@ class Content:
 
     def __init__(self, dataset: Dataset[Any], arguments: Arguments):
         self._arguments = arguments
+        self._warned_of_state = False
         self._datasets = Datasets()
         self.samples = self._datasets.samples(dataset)
         self.making: Making | None = None
@@ -126,4 +127,17 @@ class Content:
         raise ConfigError(
             f"epoch {epoch}: the items of the {type(dataset).__name__} changed after the loader "
             f"was made ({how}): make a new loader"
+        )
+
+    def warn_of_state(self, dataset: Any) -> None:
+        """Warns once that a loader's state does not contain the dataset's own."""
+        if self._warned_of_state or not all(
+            callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
+        ):
+            return
+        self._warned_of_state = True
+        log.warning(
+            "the %s has a state_dict, which, unlike torchdata's StatefulDataLoader, the loader "
+            "does not save: items are made in several processes; save and load it yourself",
+            type(dataset).__name__,
         )

@@ -92,6 +92,7 @@ class Drawn:
         state: Of an epoch which was begun before, to draw it again; None: a new one.
         base_seed: The base seed; None: it is drawn.
         over: The state is after the whole epoch.
+        workers: The loader has workers: then torch's iterates the sampler twice as it makes them.
 
     Attributes:
         base_seed: What torch's loader draws at the start of each epoch for its workers' random
@@ -115,6 +116,7 @@ class Drawn:
         state: dict[str, Any] | None = None,
         base_seed: int | None = None,
         over: bool = False,
+        workers: bool = False,
     ):
         generators = Generators(sampler, generator)
         now = generators.state()
@@ -137,6 +139,9 @@ class Drawn:
             base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
         assert base_seed is not None
         self.base_seed: int = base_seed
+        self._twice = workers and self._drew if state is None else state.get("twice", False)
+        if self._twice:
+            self._batches = iter(sampler)
         if state is not None:
             begun = generators.state()
             self._skip(state, generators, over)
@@ -222,6 +227,7 @@ class Drawn:
             "sampler": self._sampler_before,
             "base_seed": self.base_seed,
             "drew": self._drew,
+            "twice": self._twice,
             "step": step,
             "drawn": self._sums[step - 1].hex() if step else "",
         }

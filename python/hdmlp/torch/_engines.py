@@ -181,6 +181,7 @@ class Engines:
         """
         place = self.settle()
         ordering, content = self._ordering, self._content
+        ordering.check_batches(loader)
         was = self.current
         assert was is None or isinstance(was, Served)
         if was is not None:
@@ -262,9 +263,11 @@ class Engines:
         if was is not None and identity == self._opened_with:
             return was
         self._opened_with = identity
-        seed, drawings = self.arguments.seed, self._drawings()
+        seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
-            local = Local(loader, loader.dataset, loader.collate_fn, seed, drawings=drawings)
+            local = Local(
+                loader, loader.dataset, loader.collate_fn, seed, drawings=drawings, part=part
+            )
             return self._follow(local, was)
         assert made is not None
         self._content.making = made
@@ -283,8 +286,16 @@ class Engines:
             self.on_error,
             drawings,
             parts,
+            part,
         )
         return self._follow(local, was)
+
+    def _part(self) -> tuple[int, int]:
+        """Returns the rank among those which share what a sampler draws, and their number."""
+        if self.arguments.shard:
+            place = self.settle()
+            return place.rank, place.world_size
+        return (0, 1) if self._share is None else (self._share.rank, self._share.replicas)
 
     def _items(
         self, loader: DataLoader[Any], folder: Folder, made: Making

@@ -133,6 +133,7 @@ class Epoch(Batches):
         return self._from_here() if self._pool is None else self._from_pool(self._pool)
 
     def _from_here(self) -> Any:
+        """Makes the next batch; one that fails counts, as with workers: it does not come again."""
         begin = time.perf_counter_ns()
         try:
             indices = next(self._drawn)
@@ -140,10 +141,13 @@ class Epoch(Batches):
             self.over = True
             raise
         self._step += 1
-        made = self._local.make_here(self._seed, self.epoch, self._step - 1, indices)
-        batch = self._local.pinned(made)
-        spent = time.perf_counter_ns() - begin
-        self._local.counted(self, count(indices), spent, spent)
+        try:
+            made = self._local.make_here(self._seed, self.epoch, self._step - 1, indices)
+            batch = self._local.pinned(made)
+        except Exception:
+            self._count(count(indices), begin)
+            raise
+        self._count(count(indices), begin)
         return batch
 
     def _from_pool(self, pool: Pool) -> Any:
@@ -160,8 +164,7 @@ class Epoch(Batches):
         value = pool.value(taken.content)
         if not isinstance(value, Failed):
             value = self._local.pinned(value)
-        spent = time.perf_counter_ns() - begin
-        self._local.counted(self, taken.n, spent, spent)
+        self._count(taken.n, begin)
         if isinstance(value, Failed):
             where = f"batch {taken.step} of epoch {taken.epoch}"
             if value.sample is not None:
@@ -170,3 +173,7 @@ class Epoch(Batches):
                 f"in worker {value.worker}, {where}:\n{value.text}"
             )
         return value
+
+    def _count(self, samples: int, begin: int) -> None:
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, samples, spent, spent)

@@ -70,6 +70,7 @@ def foresee(
     generator: torch.Generator | None,
     state: dict[str, Any] | None,
     base_seed: int | None,
+    workers: bool,
 ) -> Foreseen:
     """Returns what the sampler is going to yield; it and the generators stay where they are.
 
@@ -80,6 +81,7 @@ def foresee(
         generator: The loader's.
         state: From which the epoch resumes; None: it begins.
         base_seed: As for :class:`Drawn`.
+        workers: The same.
     """
     most = most_batches(sampler, length or 0)
     if not most:
@@ -87,7 +89,7 @@ def foresee(
     stands = stand_in(sampler, dataset)
     if stands is None:
         return Foreseen(None, most, endless=False)
-    batches = ahead(stands, generator, state, base_seed, most)
+    batches = ahead(stands, generator, state, base_seed, most, workers)
     return Foreseen(batches, most, endless=batches is None)
 
 
@@ -172,6 +174,7 @@ def ahead(
     state: dict[str, Any] | None,
     base_seed: int | None,
     most: int,
+    workers: bool = False,
 ) -> list[Any] | None:
     """Returns all batches that :class:`Drawn` will yield, including those that it skips.
 
@@ -181,7 +184,7 @@ def ahead(
     generators = Generators(sampler, generator)
     now = generators.state()
     try:
-        drawn = Drawn(sampler, generator, state, base_seed)
+        drawn = Drawn(sampler, generator, state, base_seed, workers=workers)
         return _listed(drawn, most, drawn.skipped)
     finally:
         generators.set(now)

@@ -19,10 +19,19 @@ class Items:
         dataset: Has ``__getitem__``, or ``__getitems__`` for a list of indices.
         collate: From a list of items to a batch, or from an item if not ``batched``.
         batched: The sampler yields lists of indices, and not indices.
+        part: This rank, and the number of ranks that share the epochs: places in a batch count
+            over all of them, so that ranks draw different random numbers.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], batched: bool):
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        batched: bool,
+        part: tuple[int, int] = (0, 1),
+    ):
         self.dataset, self.collate, self.batched = dataset, collate, batched
+        self._rank, self._world_size = part
 
     def make(
         self, payload: bytes | bytearray, segments: dict[int, Any], seed: int, place: Any
@@ -44,16 +53,16 @@ class Items:
             place: Where the batch may be written.
         """
         if not self.batched:
-            seed_generators(position_key(seed, epoch, step, 0))
+            self._seed(seed, epoch, step, 0)
             return self.collate(self._item(indices))
         whole = getattr(self.dataset, "__getitems__", None)
         if whole is not None:
-            seed_generators(position_key(seed, epoch, step, 0))
+            self._seed(seed, epoch, step, 0)
             items = whole(indices)
         else:
             items = []
             for place_in_batch, index in enumerate(indices):
-                seed_generators(position_key(seed, epoch, step, place_in_batch))
+                self._seed(seed, epoch, step, place_in_batch)
                 items.append(self._item(index))
         if (
             self.collate is default_collate
@@ -62,6 +71,10 @@ class Items:
         ):
             return stack_into(items, place)
         return self.collate(items)
+
+    def _seed(self, seed: int, epoch: int, step: int, place: int) -> None:
+        place = place * self._world_size + self._rank
+        seed_generators(position_key(seed, epoch, step, place))
 
     def _item(self, index: Any) -> Any:
         try:

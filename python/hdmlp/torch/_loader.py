@@ -25,7 +25,7 @@ from ._disjoint import share_of
 from ._engines import Engine, Engines
 from ._iterable import Iterables
 from ._local import Local
-from ._order import Known
+from ._order import Known, asked_epoch
 from ._ordering import Ordering, sampler_for
 from ._ranks import JobName, Ranks
 from ._served import Served
@@ -82,7 +82,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         epochs: Epochs of the run, for which caches are planned. More can be delivered afterwards,
             with a warning. Default: None, not known.
         seed: The seed of the order, in [0, 2^64). Default: None; with ``shard``, the daemon draws
-            one for all ranks.
+            one for all ranks, or it is 0 for datasets that the daemon does not serve.
         rank: With ``shard``, this process's rank, instead of the launcher's. Requires
             ``world_size``.
         world_size: With ``shard``, the number of ranks. Requires ``rank``.
@@ -183,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             generator=generator,
             **processes,
         )
-        self._iterables = Iterables() if isinstance(dataset, IterableDataset) else None
+        self._iterables = Iterables(dataset) if isinstance(dataset, IterableDataset) else None
         own.leave_with(self.sampler if self.batch_sampler is None else self.batch_sampler)
         self._ordering = Ordering(own, self._content, self._ranks, sampler)
         self._ordering.begin(self, tuned=num_workers is None, said=said)
@@ -222,9 +222,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The order that the daemon knows; None: only iterating the sampler reveals it."""
         return self._ordering.known
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> Engine | Iterables:
         """Returns the engine of the last iteration, opened if there is none."""
-        return self._engines.opened(self)
+        return self._engines.opened(self) if self._iterables is None else self._iterables
 
     def __len__(self) -> int:
         """Batches per epoch of this rank."""
@@ -306,7 +306,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ConfigError: The dataset or the sampler changed in a way that needs a new loader.
         """
         if self._iterables is not None:
-            return self._iterables.iterate(super().__iter__())
+            return self._iterables.iterate(self, super().__iter__())
         if self._ordering.leaves_nothing(self):
             return iter(())
         engine = self._engines.open(self)
@@ -340,8 +340,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ``epoch`` and ``step`` of the next batch, and what the order depends on: small,
             JSON-compatible, and the same on all ranks.
         """
-        if self._iterables is not None:
-            return self._iterables.state_dict()
+        self._content.warn_of_state(self.dataset)
         return self._opened().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -357,15 +356,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             MismatchError: The state belongs to another dataset, seed, order or global batch size.
             ConfigError: It is not a state of such a loader.
         """
-        if self._iterables is not None:
-            self._iterables.load_state_dict(state)
-            return
         seed = self._ordering.seed_of_state(self, state)
         if seed is not None:
             self._arguments = self._ordering.adopt_seed(self, seed)
             self._engines.adopt(self._arguments)
         engine = self._opened()
         engine.load_state_dict(state)
+        asked_epoch(self.sampler)  # what was set before no longer applies
         if isinstance(engine, Served):
             self._ordering.note_seed(engine)
             self._ordering.resume(state["epoch"])

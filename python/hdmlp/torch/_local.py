@@ -11,7 +11,6 @@ import functools
 import logging
 import multiprocessing
 import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
@@ -24,6 +23,7 @@ from .._results import Arena
 from .._state import named
 from ..errors import ClosedError, ConfigError
 from ._batch import pinned
+from ._counted import Counted
 from ._disjoint import Drawings
 from ._drawn import Drawn
 from ._drawn import parts as samplers_in
@@ -32,6 +32,7 @@ from ._foreseen import foresee
 from ._given import Given
 from ._items import Items, length_of
 from ._jobs import Jobs
+from ._order import asked_epoch, set_epoch_of
 from ._parts import PartsOf
 from ._pools import Pools
 from ._position import Position
@@ -57,6 +58,7 @@ class Local:
         on_error: The job's policy for samples which cannot be used.
         drawings: Where ranks which share epochs compare what they draw; None: they share nothing.
         parts: How ranks on several nodes give parts of the epochs; None: this rank is on its own.
+        part: As for :class:`~hdmlp.torch._items.Items`.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -82,6 +84,7 @@ class Local:
         on_error: str = "raise",
         drawings: Drawings | None = None,
         parts: PartsOf | None = None,
+        part: tuple[int, int] = (0, 1),
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -94,7 +97,7 @@ class Local:
         self.position = Position(seed, subset, length_of(loader.dataset), name)
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
-        self._items = Items(dataset, collate, batched)
+        self._items = Items(dataset, collate, batched, part)
         self.pools = Pools(
             self._items,
             self.workers,
@@ -109,9 +112,7 @@ class Local:
         self._drawings = drawings
         self._arena = Arena()
         self._warned_endless = self._warned_unforeseen = False
-        self._batches = self._samples = self._waits = self._stall = self._python = 0
-        # Nanoseconds from asking for the epochs' first batches to yielding the last one so far.
-        self._elapsed = 0
+        self._counted = Counted()
         self._turn = threading.Lock()  # threads may begin epochs side by side
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,15 +141,17 @@ class Local:
         3. Open the daemon's job, or leave the items to this process if the daemon cannot help.
         """
         position, jobs = self.position, self.jobs
+        self._go_to_asked()
         resume, after = position.take()
         position.length = length_of(self.dataset)
         base_seed = position.base_seed if resume is None else resume["base_seed"]
-        foreseen = None
+        foreseen, sampler, workers = None, self.sampler, self.workers > 0
         if jobs is not None:
             foreseen = foresee(
-                self.sampler, self.dataset, position.length, self.generator, resume, base_seed
+                sampler, self.dataset, position.length, self.generator, resume, base_seed, workers
             )
-        drawn = Drawn(self.sampler, self.generator, resume, base_seed)
+        drawn = Drawn(sampler, self.generator, resume, base_seed, workers=workers)
+        asked_epoch(self._ordered)  # drawing again sets it
         if resume is not None and drawn.follows and not resume["drawn"]:
             self._warn_of_another_rank(resume["rank"])
         if resume is None and self._drawings is not None and not self._drawings.left:
@@ -176,6 +179,17 @@ class Local:
         position.begin(iteration)
         return iteration
 
+    @property
+    def _ordered(self) -> Any:
+        """The sampler itself, and not what makes batches of it."""
+        return self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler
+
+    def _go_to_asked(self) -> None:
+        """Goes to the epoch that the program set on a sampler of ours, if it set one."""
+        asked = asked_epoch(self._ordered)
+        if asked is not None and asked == self._ordered.epoch:  # not iterated since
+            self.set_epoch(asked)
+
     def head(self, epoch: int) -> dict[str, Any]:
         """Returns the beginning of an epoch's state."""
         return self.position.head(epoch, self._numbers())
@@ -192,15 +206,7 @@ class Local:
             stall: Nanoseconds for which ``next()`` blocked.
             python: The part of them in which Python made the batch.
         """
-        self._batches += 1
-        self._samples += samples
-        if stall:
-            self._waits += 1
-            self._stall += stall
-            self._python += python
-        now = time.perf_counter_ns()
-        self._elapsed += now - (iteration.at or now - stall)
-        iteration.at = now
+        iteration.at = self._counted.add(samples, stall, python, iteration.at)
         if self.position.is_last(iteration):
             self.position.yielded(iteration)
             if iteration.complete:  # Lightning asks for no further batch
@@ -223,8 +229,7 @@ class Local:
     # What is logged about samplers.
 
     def _sampler_name(self) -> str:
-        sampler = self.sampler
-        return type(sampler if type(sampler) is not BatchSampler else sampler.sampler).__name__
+        return type(self._ordered).__name__
 
     def _warn_of_another_rank(self, rank: Any) -> None:
         """Warns that another rank's generators are used.
@@ -297,37 +302,13 @@ class Local:
     @property
     def stats(self) -> Stats:
         """What was counted so far."""
-        return Stats(
-            self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9
-        )
+        return self._counted.stats
 
     def report(self, cluster: bool = False) -> Report:
         """Returns the daemon's ledger if it served an epoch; else what this process counted."""
         if self.jobs is not None and self.jobs.served:
             return self.jobs.given.report(cluster)
-        counted, seconds = self.stats, self._elapsed / 1e9
-        utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
-        sentence = (
-            f"{counted.batches} batches of {counted.samples} items, made by this process or its "
-            f"workers; next() was blocked for {counted.stall:.3f} s (utilisation "
-            f"{100 * utilisation:.1f} %)"
-        )
-        if counted.stall > 0.001:
-            sentence += (
-                ", for Python's part of making batches (the dataset, collate_fn): give num_workers "
-                "more processes"
-            )
-        return Report(
-            {
-                "batches": counted.batches,
-                "samples": counted.samples,
-                "seconds": seconds,
-                "stall_seconds": counted.stall,
-                "stall": {"python": counted.python},
-                "utilisation": utilisation,
-                "sentence": f"{sentence}.",
-            }
-        )
+        return self._counted.report()
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> NoReturn:
         """Raises ConfigError: only iterating the sampler reveals its order."""
@@ -355,6 +336,8 @@ class Local:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from where :meth:`state_dict` was called; the next iteration yields the rest."""
         number = self.position.load(state, length_of(self.dataset), self._redraw)
+        if "generators" not in state:
+            set_epoch_of(self._ordered, self.position.epoch)
         if self.jobs is not None:
             self.jobs.go_to(number)
 
@@ -376,8 +359,7 @@ class Local:
         self._drawings = other._drawings
         if self.jobs is not None and other.jobs is not None:
             self.jobs.follow(other.jobs)
-        self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
-        self._stall, self._python, self._elapsed = other._stall, other._python, other._elapsed
+        self._counted = other._counted
 
     def close(self) -> None:
         """Ends the workers and leaves the jobs. Idempotent."""

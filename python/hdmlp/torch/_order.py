@@ -20,6 +20,8 @@ class Seeded(RandomSampler):
 
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
+        asked: The epoch that the program set since :func:`asked_epoch` was called; None: it did
+            not.
     """
 
     def __init__(self, data_source: Any, seed: int):
@@ -31,16 +33,17 @@ class Seeded(RandomSampler):
         self.generator = None
         self.seed = seed
         self.epoch = 0
+        self.asked: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that the next iteration yields."""
-        self.epoch = epoch
+        self.epoch = self.asked = epoch
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator()
         generator.manual_seed(self.seed + self.epoch)
         self.epoch += 1
-        return iter(torch.randperm(len(self.data_source), generator=generator).tolist())
+        yield from torch.randperm(len(self.data_source), generator=generator).tolist()
 
 
 class Shared(DistributedSampler[Any]):
@@ -55,6 +58,7 @@ class Shared(DistributedSampler[Any]):
 
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
+        asked: As for :class:`Seeded`.
     """
 
     def __init__(
@@ -70,7 +74,12 @@ class Shared(DistributedSampler[Any]):
         self.seed = seed
         self.drop_last = drop_last
         self.epoch = 0
+        self.asked: int | None = None
         self._settle = settle
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch that the next iteration yields."""
+        self.epoch = self.asked = epoch
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -96,7 +105,24 @@ class Shared(DistributedSampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         sampler = self._plain()
         self.epoch += 1
-        return iter(sampler)
+        yield from sampler
+
+
+def asked_epoch(sampler: Any) -> int | None:
+    """Returns the epoch that the program set on a sampler of ours, once; None: it set none.
+
+    It may be the same epoch again, as in a loop over torch's ``DistributedSampler``.
+    """
+    if not isinstance(sampler, (Seeded, Shared)):
+        return None
+    asked, sampler.asked = sampler.asked, None
+    return asked
+
+
+def set_epoch_of(sampler: Any, epoch: int) -> None:
+    """Sets the epoch that a sampler of ours yields next, for the loader itself."""
+    if isinstance(sampler, (Seeded, Shared)):
+        sampler.epoch, sampler.asked = epoch, None
 
 
 class Known(NamedTuple):

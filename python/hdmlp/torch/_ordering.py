@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from ._arguments import Arguments
 from ._content import Content
 from ._items import length_of
-from ._order import Known, Seeded, Shared, known
+from ._order import Known, Seeded, Shared, asked_epoch, known
 from ._ranks import Ranks
 from ._served import Served
 
@@ -69,7 +69,15 @@ class Ordering:
             loader: The loader.
             tuned: The number of its workers was tuned automatically.
             said: What to log about that.
+
+        Raises:
+            ConfigError: There is no such order of single items.
         """
+        if self._arguments.order == "feistel" and loader.batch_size is None:
+            raise ConfigError(
+                "shuffle='feistel' with batch_size=None: single items come in torch's orders "
+                "only; give a batch_size (1 for single samples), or shuffle=True"
+            )
         if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
             self._length = length_of(loader.dataset)
         self.known = self.find(loader)
@@ -184,6 +192,21 @@ class Ordering:
                 "make both anew"
             )
 
+    @staticmethod
+    def check_batches(loader: DataLoader[Any]) -> None:
+        """Checks that the batch sampler still makes the batches that the daemon was told.
+
+        Raises:
+            ConfigError: Its attributes were changed.
+        """
+        for name in ("batch_size", "drop_last"):
+            mine, now = getattr(loader, name), getattr(loader.batch_sampler, name, None)
+            if now != mine:
+                raise ConfigError(
+                    f"batch_sampler.{name} is {now!r} now, and the loader was made with "
+                    f"{name}={mine!r}: make a new loader with {name}={now!r}"
+                )
+
     def draw_as_torch(self, loader: DataLoader[Any]) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""
         if not (self._iterated and loader.persistent_workers):
@@ -224,13 +247,17 @@ class Ordering:
         torch's loader asks its sampler at once if there are workers, else for the first batch.
         """
         self.draw_as_torch(loader)
-        if self.known is None or self.known.follows is None:
+        if self.known is not None and self.known.follows is not None:
+            follow = functools.partial(self.follow_sampler, engine)
+        elif isinstance(loader.sampler, (Seeded, Shared)):
+            follow = functools.partial(_go_to_asked, engine, loader.sampler)
+        else:
             return iter(engine)
         if loader.num_workers:
-            self.follow_sampler(engine)
+            follow()
             return iter(engine)
         iteration: Any = iter(engine)
-        iteration.before = functools.partial(self.follow_sampler, engine)
+        iteration.before = follow
         return iteration  # type: ignore[no-any-return]
 
     def set_first(self, engine: Served) -> None:
@@ -248,6 +275,7 @@ class Ordering:
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
             self._sampler_epoch = epoch
+            asked_epoch(sampler)  # the loader itself is told
 
     def resume(self, epoch: int) -> None:
         """Sets the epoch of the sampler that the order follows, if it follows one."""
@@ -289,6 +317,13 @@ def sampler_for(
     if arguments.order == "torch" and seed is not None and sampler is None:
         return Seeded(dataset, seed), False
     return sampler, shuffled
+
+
+def _go_to_asked(engine: Served, sampler: Any) -> None:
+    """Moves the engine to the epoch that the program set on the sampler, if it set one."""
+    epoch = asked_epoch(sampler)
+    if epoch is not None:
+        engine.set_epoch(epoch)
 
 
 def _next_draw(own: torch.Generator | None) -> int:

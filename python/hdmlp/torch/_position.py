@@ -44,6 +44,8 @@ class Position:
 
     * ``resume``: A loaded state; the next iteration delivers the rest of its epoch.
     * ``at``: The state of the last iteration, or of the next one's beginning after its end.
+    * ``untaken``: What :meth:`take` returned to resume from, as long as that iteration has yielded
+      no batch: an iteration that replaces it resumes from the same.
     * ``after``: The state of the epoch that ended before the next one begins. To resume from
       there, the ended epoch is drawn again, so that its sampler and generators are where it left
       them.
@@ -79,7 +81,9 @@ class Position:
         self._resume: State | None = None
         self._at: State | None = None
         self._after: State | None = None
+        self._untaken: tuple[State, State | None] | None = None
         self._last: weakref.ref[Iteration] | None = None
+        self._jumped = False  # the epoch was set since the last iteration's last batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
@@ -88,13 +92,17 @@ class Position:
 
     def take(self) -> tuple[State | None, State | None]:
         """Returns the state from which the next iteration resumes, and the one it comes after."""
+        if self._untaken is not None:
+            self._resume, self._after = self._untaken
+            self.epoch = self._resume["epoch"]
         resume, self._resume = self._resume, None
+        self._untaken = None if resume is None else (resume, self._after)
         return resume, self._after
 
     def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
-        self._at, self._after = iteration.state(), None
+        self._at, self._after, self._jumped = iteration.state(), None, False
 
     def is_last(self, iteration: Iteration) -> bool:
         """Reports whether an iteration is the last one that began."""
@@ -102,7 +110,7 @@ class Position:
 
     def yielded(self, iteration: Iteration) -> None:
         """Notes a batch of the last iteration."""
-        self._at = iteration.state()
+        self._at, self._untaken, self._jumped = iteration.state(), None, False
 
     def ended(self, iteration: Iteration, next_head: State) -> None:
         """Notes that the last iteration's epoch is over.
@@ -111,6 +119,7 @@ class Position:
             iteration: The iteration.
             next_head: The beginning of the next epoch's state.
         """
+        self._untaken = None
         self._after = {**iteration.state(), "ended": iteration.ended}
         self._at = {**next_head, "step": 0, "after": self._after}
 
@@ -138,11 +147,16 @@ class Position:
         return {key: value for key, value in agreed.items() if value is not None}
 
     def state_dict(self, numbers: dict[str, int]) -> State:
-        """Returns the last iteration's state."""
+        """Returns the last iteration's state, or that of the epoch that was set since."""
         if self._resume is not None:
             return dict(self._resume)
         if self._at is None:
             return {**self.head(self.epoch, numbers), "step": 0}
+        if "after" in self._at:
+            return {**self._at, "epoch": self.epoch}
+        if self._jumped and self._at["step"]:
+            after = {**self._at, "ended": False}
+            return {**self.head(self.epoch, numbers), "step": 0, "after": after}
         return dict(self._at)
 
     def load(self, state: State, length: int | None, redraw: Callable[[State], None]) -> int:
@@ -177,7 +191,7 @@ class Position:
         if state.get("rank") != process_rank():
             # accelerate saves one rank's state for all, and the others drew other indices.
             state = _of_another_rank(state)
-        self._resume = state if "generators" in state else None
+        self._resume, self._untaken = state if "generators" in state else None, None
         self._at, self._after = None, state.get("after")
         if self._after is not None:
             redraw(self._after)
@@ -194,16 +208,21 @@ class Position:
 
     def set_epoch(self, epoch: int) -> int | None:
         """Sets the next epoch's number; returns it, or None if a loaded state decides."""
+        epoch = whole_number("epoch", epoch, 0)
         if self._resume is not None:
             return None
-        self.epoch = whole_number("epoch", epoch, 0)
+        if self._untaken is not None and self._untaken[0]["epoch"] == epoch:
+            return None
+        self.epoch, self._jumped, self._untaken = epoch, True, None
         return self.epoch
 
     def follow(self, other: Position) -> None:
         """Continues where another engine is."""
         self.epoch = other.epoch
         self.base_seed = other.base_seed
+        self._jumped = other._jumped
         self._resume, self._at, self._after = other._resume, other._at, other._after
+        self._untaken = other._untaken
 
 
 def _of_another_rank(state: State) -> State:
