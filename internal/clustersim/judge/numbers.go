@@ -48,7 +48,7 @@ func (c *court) prompt(e Event) {
 		return
 	}
 	if c.script.Takes > 0 {
-		if longest := c.longest(c.script.Launches[e.Launch]); c.script.Calm() && e.Wait > longest {
+		if longest := c.longest(e.Launch); c.script.Calm() && e.Wait > longest {
 			c.wrong(e, "the rank waited for a batch for more than %v", longest)
 		}
 		return
@@ -64,26 +64,35 @@ func (c *court) prompt(e Event) {
 
 // longest returns how long a rank waits for a batch at most if nothing goes wrong and reads take
 // time: until a node has read the batch, and what it had begun before.
-func (c *court) longest(l script.Launch) time.Duration {
-	s := c.script
+func (c *court) longest(launch int) time.Duration {
+	s, l := c.script, c.script.Launches[launch]
 	part := s.Batch          // one node may have to read all of it for the others
 	if s.Scheme == "whole" { // of which each rank reads all, if no cache holds it
 		part = s.Batch * l.Ranks
 	}
 	threads := cmp.Or(s.Threads, 4)
 	turns := (part+threads-1)/threads + 2
-	if s.Verify || len(s.Undecodable) > 0 { // what was read is read again
+	// What was read is read again. A copy from before a crash is compared with its file, which takes
+	// as long as a read, and then read from there if it is damaged.
+	if s.Verify || len(s.Undecodable) > 0 || c.crashed(launch) {
 		turns *= 2
 	}
 	return time.Duration(turns) * s.Takes.D()
+}
+
+// crashed reports whether nodes have lost power before a launch.
+func (c *court) crashed(launch int) bool {
+	return slices.ContainsFunc(c.script.Launches[:launch], func(l script.Launch) bool {
+		return l.Crash
+	})
 }
 
 // hidden judges how long a rank waited in all, where each step takes longer than the reads for it,
 // and the staging buffer has room for the next batch beside those that the process holds:
 // for the first batch of a stream, or of an epoch whose order was not known, and for no other one.
 func (c *court) hidden(e Event, events []Event) {
-	s, l := c.script, c.script.Launches[e.Launch]
-	longest := c.longest(l)
+	s := c.script
+	longest := c.longest(e.Launch)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
 		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
 		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.LargestDelivered() > s.Staging {
