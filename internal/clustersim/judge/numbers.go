@@ -117,10 +117,26 @@ func (c *court) hidden(e Event, events []Event) {
 	}
 }
 
+// lasting returns the batches that count: of a rank those of its last process.
+func lasting(events []Event) (list []Event) {
+	opened := map[int]int{} // where, by rank
+	for i, e := range events {
+		if e.Kind == Opened {
+			opened[e.Rank] = i
+		}
+	}
+	for i, e := range events {
+		if e.Kind == Got && i >= opened[e.Rank] {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // stated judges what the job says of the batches that a rank got in an epoch.
 func (c *court) stated(e Event, events []Event) {
 	batches, samples := 0, 0
-	for _, got := range events {
+	for _, got := range lasting(events) {
 		if got.Kind == Got && got.Rank == e.Rank && got.Epoch == e.Epoch {
 			batches++
 			samples += len(got.IDs)
