@@ -56,6 +56,7 @@ func (s *Stager) settle(n int) {
 	if n < 0 {
 		n = s.outstanding
 		s.taken = s.emitted + n
+		s.laidOut = s.taken
 	}
 	s.outstanding -= n
 	s.emitted += n
@@ -88,14 +89,16 @@ func (s *Stager) Wait() { s.wait(true) }
 func (s *Stager) WaitForSlots() { s.wait(false) }
 
 func (s *Stager) wait(urgent bool) {
-	if s.o.Lazy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A process that has waited for another rank's error may have left a token: the batch that it
+	// waits for now is then on its way.
+	if s.o.Lazy && s.laidOut <= s.taken {
 		select {
 		case s.demand <- struct{}{}:
 		default:
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.waiting {
 		s.since = time.Now()
 		s.pace.Block(s.since)

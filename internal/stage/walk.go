@@ -31,6 +31,9 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			if s.o.Lazy {
 				select {
 				case <-s.demand:
+					s.mu.Lock()
+					s.laidOut++
+					s.mu.Unlock()
 				case <-ctx.Done():
 					return ctx.Err()
 				}
