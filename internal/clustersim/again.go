@@ -25,10 +25,10 @@ func (t *trainer) again(ctx context.Context) (err error) {
 			t.position--
 		}
 		number := t.script.Seed + uint64(7919*t.rank+104729*t.errors)
-		if !sleep(ctx, time.Duration(number%2000)*time.Millisecond) {
-			return ctx.Err()
+		err = t.crew.AllFailed(ctx, t.errors)
+		if err == nil && !sleep(ctx, time.Duration(number%2000)*time.Millisecond) {
+			err = ctx.Err()
 		}
-		err = t.crew.Rejoin(ctx, t.errors)
 	}
 	if t.script.StepsOver() {
 		t.position++

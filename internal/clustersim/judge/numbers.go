@@ -188,8 +188,8 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 }
 
 // reviewed judges the audit of an epoch after an error, which needs no rank any more: which ranks
-// have not come to its end. Of ranks that have ended all epochs, and whose node may have left the
-// job before it was asked, nothing may be known.
+// have not come to its end. Of ranks that have ended all epochs, and of those of other nodes, which
+// may have left the job before they were asked, nothing may be known.
 func (c *court) reviewed(e Event, steps int, events []Event) {
 	l := c.script.Launches[e.Launch]
 	ended, gone := map[int]bool{}, map[int]bool{}
@@ -214,7 +214,9 @@ func (c *court) reviewed(e Event, steps int, events []Event) {
 			due = append(due, rank)
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(e.IDs), func(rank int) bool { return gone[rank] })
+	missing := slices.DeleteFunc(slices.Clone(e.IDs), func(rank int) bool {
+		return gone[rank] || ended[rank] && rank/l.Ranks != e.Rank/l.Ranks
+	})
 	if e.Text != "" || !slices.Equal(missing, due) {
 		c.wrong(e, "the ranks %v have not come to the end of the epoch", due)
 	}

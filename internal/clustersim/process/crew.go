@@ -17,7 +17,7 @@ type Crew struct {
 	first    int          // where they began
 	broken   bool         // a process got an error, so no step will end
 	failures int          // the most errors that a process got after which each begins again alone
-	begun    map[int]int  // by number of such errors, how many processes have begun again after it
+	failed   map[int]int  // by number, how many processes have got that many such errors
 	lost     bool         // a process has given up, so that this remains so
 	gathered int          // processes that wait to begin again
 	lowest   int          // the first batch that one of them lacks
@@ -39,7 +39,7 @@ type Position struct{ Epoch, Step int }
 func NewCrew(size int) *Crew {
 	return &Crew{
 		size: size, active: size, changed: make(chan struct{}), arrived: map[step]int{},
-		attended: map[int]int{}, begun: map[int]int{},
+		attended: map[int]int{}, failed: map[int]int{},
 	}
 }
 
@@ -131,23 +131,19 @@ func (c *Crew) Fail(over bool) {
 	c.signal()
 }
 
-// FailAlone has all steps count as failed of processes that have had fewer errors than this one.
+// FailAlone notes that a process has got so many errors. All steps count as failed of those that
+// have had fewer.
 func (c *Crew) FailAlone(errors int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.failed[errors]++
 	c.failures = max(c.failures, errors)
 	c.signal()
 }
 
-// Rejoin waits until a process may begin again alone after so many errors: all have done so after
-// the one before.
-func (c *Crew) Rejoin(ctx context.Context, errors int) error {
-	err := c.wait(ctx, func() bool { return errors == 1 || c.begun[errors-1] >= c.active })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.begun[errors]++
-	c.signal()
-	return err
+// AllFailed waits until all processes have got so many errors: before, none may begin again.
+func (c *Crew) AllFailed(ctx context.Context, errors int) error {
+	return c.wait(ctx, func() bool { return c.failed[errors] >= c.active })
 }
 
 // Gather waits until all processes have got their error, and returns the batch at which all begin
@@ -196,6 +192,7 @@ func (c *Crew) begin() {
 func (c *Crew) Leave(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.signal()
 	c.active--
 	if complete {
 		c.size--

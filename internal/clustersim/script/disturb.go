@@ -4,12 +4,11 @@ import "time"
 
 // disturb makes some scripts ones in which ranks break off, or get errors, several times in a row.
 func (r *chance) disturb(s *Script) {
-	if !s.Calm() || s.Differs+Setting(s.Beside) != "" || len(s.Members)+len(s.Undecodable) > 0 ||
-		s.Shuffle == "given" {
+	if s.Shuffle == "given" {
 		return
 	}
 	c := s.clone()
-	switch r.IntN(10) {
+	switch r.IntN(16) {
 	case 0, 1:
 		r.stray(&c)
 	case 2:
@@ -25,6 +24,8 @@ func (r *chance) disturb(s *Script) {
 // plain has a job run once, on a number of nodes, with nothing odd about it.
 func (r *chance) plain(s *Script, l Launch) {
 	s.Launches, s.Breaks = []Launch{l}, nil
+	s.Events, s.Missing, s.Stale, s.Undecodable, s.Members = nil, nil, nil, nil, nil
+	s.Differs, s.Beside, s.Again = "", "", 0
 	s.Lies, s.Twice, s.Invalid, s.Verify, s.Apart = false, false, false, false, false
 	s.Plans, s.Takes, s.Subset, s.DropLast = "", 0, 0, false
 	s.Samples, s.OnError, s.Epochs = r.between(24, 60), "raise", 3
