@@ -217,15 +217,29 @@ func (s *Stager) Pace(share float64) (seconds float64, ok bool) {
 	return s.pace.Least(share)
 }
 
-// hold waits until another batch may be staged, and counts it as laid out.
+// hold waits until another batch may be staged, or, if Lazy is set, is asked for, and counts it as
+// laid out.
 func (s *Stager) hold(ctx context.Context) error {
-	for ctx.Err() == nil {
+	moved := s.moved
+	if s.o.Lazy {
+		moved = s.demand
+	}
+	for waits := s.o.Lazy; ; waits = true {
+		if waits {
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		s.mu.Lock()
 		staged := s.laidOut - s.taken
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
-		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
+		full := !s.o.Lazy && staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
 		if s.holding = full; !full {
 			s.laidOut++
 		}
@@ -233,12 +247,7 @@ func (s *Stager) hold(ctx context.Context) error {
 		if !full {
 			return nil
 		}
-		select {
-		case <-s.moved:
-		case <-ctx.Done():
-		}
 	}
-	return ctx.Err()
 }
 
 // Close unmaps the staging buffer once the last read into it has ended. Run must have returned.
