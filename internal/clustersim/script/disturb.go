@@ -60,7 +60,8 @@ func (r *chance) blip(s *Script) {
 	s.Memory, s.Disk, s.Timeout, s.Epochs = 0, 0, Duration(time.Second), 6
 	s.Again, s.Rewind = 10, r.IntN(4)
 	s.Singly = s.Rewind == 0 && r.often(50)
-	s.Prefetch, s.Step = pick(r, 1, 2, 8), Duration(time.Duration(r.between(20, 200))*time.Millisecond)
+	s.Prefetch = pick(r, 1, 2, 8)
+	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
 	at := r.about(10*time.Millisecond, 2*time.Second)
 	s.Events = []Event{{
 		Kind: pick(r, SampleFail, SourceFail), At: at, For: r.about(time.Second, 5*time.Second),
