@@ -105,6 +105,7 @@ func (t *trainer) train(ctx context.Context) error {
 		if t.position%8 == 0 {
 			t.examine(ctx)
 		}
+		t.remember(ctx)
 		if t.script.Apart {
 			t.crew.Advance(t.rank, t.position)
 		} else {

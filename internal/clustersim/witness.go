@@ -37,6 +37,10 @@ func (t *trainer) examine(ctx context.Context) {
 			t.broken(t.rank, "the report over all nodes took %v", took)
 		}
 	}
+}
+
+// remember asks about all nodes, some of which die, on one rank of each.
+func (t *trainer) remember(ctx context.Context) {
 	if t.script.Loses() && t.Nodes > 1 && t.rank%t.Ranks == 0 {
 		if wrong := t.Forgotten(ctx, t.heard); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
