@@ -2,7 +2,8 @@ package script
 
 import "time"
 
-// disturb makes some scripts ones in which ranks break off, or get errors, several times in a row.
+// disturb makes some scripts ones in which ranks break off, or get errors, several times in a row,
+// or differ.
 func (r *chance) disturb(s *Script) {
 	if s.Shuffle == "given" {
 		return
@@ -15,6 +16,8 @@ func (r *chance) disturb(s *Script) {
 		r.blip(&c)
 	case 3:
 		r.replace(&c)
+	case 4:
+		r.differ(&c)
 	}
 	if c.valid() {
 		*s = c
@@ -73,6 +76,18 @@ func (r *chance) blip(s *Script) {
 			At:  at + s.Timeout - Duration(r.between(0, 500))*Duration(time.Millisecond),
 			For: r.about(100*time.Millisecond, 2*time.Second),
 		})
+	}
+}
+
+// differ has a rank of one node differ from others, which may have begun already.
+func (r *chance) differ(s *Script) {
+	l := Launch{Nodes: 1, Ranks: pick(r, 2, 3, 4)}
+	r.plain(s, l)
+	s.Step = Duration(20 * time.Millisecond)
+	s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, TheTail)
+	if r.often(50) {
+		s.Launches[0].Late = make([]Duration, l.Ranks)
+		s.Launches[0].Late[l.Ranks-1] = r.about(time.Millisecond, 500*time.Millisecond)
 	}
 }
 
