@@ -79,16 +79,14 @@ func (r *chance) blip(s *Script) {
 	}
 }
 
-// differ has a rank of one node differ from others, which may have begun already.
+// differ has a rank of one node differ from others, which have begun already.
 func (r *chance) differ(s *Script) {
 	l := Launch{Nodes: 1, Ranks: pick(r, 2, 3, 4)}
 	r.plain(s, l)
 	s.Step = Duration(20 * time.Millisecond)
 	s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, TheTail)
-	if r.often(50) {
-		s.Launches[0].Late = make([]Duration, l.Ranks)
-		s.Launches[0].Late[l.Ranks-1] = r.about(time.Millisecond, 500*time.Millisecond)
-	}
+	s.Launches[0].Late = make([]Duration, l.Ranks)
+	s.Launches[0].Late[l.Ranks-1] = r.about(time.Millisecond, 500*time.Millisecond)
 }
 
 // replace has another process take the place of a rank that others of its node go on without.
