@@ -9,7 +9,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
-	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
 // errReplaced reports that no other process could take the place of one.
@@ -33,13 +32,16 @@ func (t *trainer) again(ctx context.Context) (err error) {
 	if t.script.StepsOver() {
 		t.position++
 	}
+	if t.script.Renews && err == nil && t.isReplaced() && !t.replace(ctx) {
+		return errReplaced
+	}
 	return err
 }
 
-// isReplaced reports whether another process takes the place of the rank's at a break, in an epoch
-// of which there is more: others then go on.
-func (t *trainer) isReplaced(b *script.Break) bool {
-	return b.Anew && t.rank == t.script.Replaced(t.Launch) &&
+// isReplaced reports whether another process takes the place of the rank's, if there are batches
+// left: others then go on.
+func (t *trainer) isReplaced() bool {
+	return t.rank == t.script.Replaced(t.Launch) &&
 		t.position < t.script.Epochs*t.Steps()
 }
 

@@ -136,7 +136,7 @@ func (t *trainer) train(ctx context.Context) error {
 				t.position += t.Steps() - 1
 				t.position -= t.position % t.Steps()
 			}
-			if t.isReplaced(b) && !t.replace(ctx) {
+			if b.Anew && t.isReplaced() && !t.replace(ctx) {
 				return errReplaced
 			}
 			return t.train(ctx)

@@ -180,7 +180,8 @@ func (c *court) launch(number int, events []Event) (over bool) {
 // which nodes are given up.
 func (c *court) silent(launch int, at time.Duration) bool {
 	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
-		return e.Launch == launch && slices.Contains(network, e.Kind) && e.At.D() <= at &&
+		short := e.Kind == script.Delay && e.Amount <= script.ShortDelay
+		return e.Launch == launch && slices.Contains(network, e.Kind) && !short && e.At.D() <= at &&
 			(e.Kind == script.Die || e.For.D() > 2*time.Second || e.At.D()+e.For.D()+time.Minute > at)
 	})
 }

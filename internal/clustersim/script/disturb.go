@@ -44,7 +44,8 @@ func (r *chance) breakOff(s *Script, count int) {
 }
 
 // stray has samples missing here and there. Ranks step over the batches that lack them, at once or
-// at different times, and break off before others that are known to fail.
+// at different times, and break off before others that are known to fail. Some nodes hear of that
+// later than others.
 func (r *chance) stray(s *Script) {
 	r.plain(s, Launch{Nodes: pick(r, 1, 2, 3, 4), Ranks: pick(r, 1, 1, 2)})
 	for range r.between(2, 8) {
@@ -53,6 +54,15 @@ func (r *chance) stray(s *Script) {
 	s.Again, s.Over, s.Singly = 12, true, r.often(60)
 	s.Prefetch, s.Step = pick(r, 1, 2, 8), Duration(time.Duration(r.between(5, 200))*time.Millisecond)
 	r.breakOff(s, r.IntN(5))
+	s.Renews = !s.Singly && s.Launches[0].Ranks > 1 && r.often(60)
+	if nodes := s.Launches[0].Nodes; nodes > 1 && r.often(60) {
+		for range r.between(1, 3) {
+			s.Events = append(s.Events, Event{
+				Kind: Delay, For: Duration(time.Hour), Node: r.IntN(nodes), To: r.IntN(60),
+				Amount: r.between(1, ShortDelay),
+			})
+		}
+	}
 }
 
 // blip has reads fail for a while. Ranks begin again, some batches back, until they succeed; the

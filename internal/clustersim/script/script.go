@@ -68,6 +68,8 @@ type Script struct {
 	// Over has them begin with the batch after it, and Rewind so many batches before it.
 	Over   bool `json:"over,omitempty"`
 	Rewind int  `json:"rewind,omitempty"`
+	// Renews has another process take the place of one of them (Replaced).
+	Renews bool `json:"renews,omitempty"`
 	// Breaks are where all processes end the iteration and begin another one.
 	Breaks []Break `json:"breaks,omitempty"`
 	// Lies has the first rank say that it got other samples in the last epoch than it did.
@@ -247,9 +249,12 @@ func (s *Script) StepsOver() bool {
 	return s.Over || len(s.Missing) > 0 && s.Seed%2 == 0 && s.Rewind == 0
 }
 
+// ShortDelay is the most milliseconds by which Delay leaves news on time.
+const ShortDelay = 100
+
 // Replaces reports whether other processes take the place of some.
 func (s *Script) Replaces() bool {
-	return slices.ContainsFunc(s.Breaks, func(b Break) bool { return b.Anew })
+	return s.Renews || slices.ContainsFunc(s.Breaks, func(b Break) bool { return b.Anew })
 }
 
 // Replaced returns the rank whose process another one replaces in a launch.

@@ -75,6 +75,7 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Memory = 0 })
 	try(func(c *Script) { c.Apart = false })
 	try(func(c *Script) { c.Again, c.Singly, c.Over, c.Rewind = 0, false, false, 0 })
+	try(func(c *Script) { c.Renews = false })
 	try(func(c *Script) { c.Singly = false })
 	try(func(c *Script) { c.Rewind = 0 })
 	try(func(c *Script) { c.Hold = 0 })
