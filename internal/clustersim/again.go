@@ -17,12 +17,12 @@ var errReplaced = errors.New("the process could not be replaced")
 // again moves to the batch with which a process begins again after an error: together with all
 // others, or alone.
 func (t *trainer) again(ctx context.Context) (err error) {
+	if t.undone && t.script.Singly {
+		t.position--
+	}
 	if !t.script.Singly {
 		t.position, err = t.crew.Gather(ctx, max(t.position-t.script.Rewind, 0))
 	} else {
-		if t.undone {
-			t.position--
-		}
 		number := t.script.Seed + uint64(7919*t.rank+104729*t.errors)
 		err = t.crew.AllFailed(ctx, t.errors)
 		if err == nil && !sleep(ctx, time.Duration(number%2000)*time.Millisecond) {
