@@ -231,9 +231,6 @@ func (s *Stager) hold(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		s.mu.Lock()
 		staged := s.laidOut - s.taken
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
@@ -244,8 +241,8 @@ func (s *Stager) hold(ctx context.Context) error {
 			s.laidOut++
 		}
 		s.mu.Unlock()
-		if !full {
-			return nil
+		if err := ctx.Err(); !full || err != nil {
+			return err
 		}
 	}
 }
