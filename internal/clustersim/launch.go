@@ -145,6 +145,15 @@ func (l *launch) mismatched(rank int, err error) {
 	}
 }
 
+// options returns what a rank's process is opened with.
+func (l *launch) options(rank int) process.Options {
+	return process.Options{
+		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank), Part: l.part(rank),
+		Content: l.content(rank), Label: l.script.Label,
+		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
+	}
+}
+
 // play plays the process of a rank, and reports whether it has taken all batches.
 func (l *launch) play(rank int) (complete bool) {
 	defer func() { l.crew.Leave(complete) }()
@@ -156,12 +165,9 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	}
 	var told []string
-	p, err := process.Open(ctx, process.Options{
-		Told: func(what string) { told = append(told, what) },
-		Node: l.box(n).Node, Request: l.request(rank), Part: l.part(rank),
-		Content: l.content(rank), Label: l.script.Label,
-		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
-	})
+	o := l.options(rank)
+	o.Told = func(what string) { told = append(told, what) }
+	p, err := process.Open(ctx, o)
 	switch {
 	case ctx.Err() != nil:
 		l.add(left)
@@ -175,25 +181,21 @@ func (l *launch) play(rank int) (complete bool) {
 		l.crew.Fail(true)
 		return false
 	}
-	defer p.Close()
+	t := &trainer{launch: l, rank: rank, Process: p, took: map[int]bool{}, heard: map[int]bool{}}
+	defer t.close()
 	l.add(judge.Event{Kind: judge.Opened, Rank: rank})
 	l.waited(rank, told)
 	if l.script.Twice {
 		l.twice(rank)
 	}
-	t := &trainer{launch: l, rank: rank, Process: p, took: map[int]bool{}}
 	l.warm(rank, p.State().Classes)
-	defer func() { t.within(p.State()) }()
 	t.position = l.crew.Opened(p.Steps(), l.from)
 	defer t.early(ctx)()
 	defer t.asked.Wait()
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {
-		if t.position, err = l.crew.Gather(ctx, t.position); err != nil {
+		if err = t.again(ctx); err != nil {
 			break
-		}
-		if l.script.StepsOver() {
-			t.position++
 		}
 		err = t.train(ctx)
 	}

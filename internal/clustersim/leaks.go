@@ -2,22 +2,10 @@ package clustersim
 
 import (
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
-
-// held is what this process has open of the operating system's.
-type held struct{ files, maps int }
-
-// holds counts what this process has open, and the shared memory that it maps.
-func holds() (h held) {
-	files, _ := os.ReadDir("/proc/self/fd")
-	maps, _ := os.ReadFile("/proc/self/maps")
-	return held{len(files), strings.Count(string(maps), "/memfd:")}
-}
 
 // unwell adds what is wrong with a node.
 func (w *world) unwell(node int, format string, args ...any) {

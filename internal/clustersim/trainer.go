@@ -18,12 +18,16 @@ type trainer struct {
 	rank     int
 	position int            // of the next batch
 	start    int            // of the stream
+	errors   int            // that streams ended with, if the process begins again alone
 	failed   bool           // the stream ended with an error
+	undone   bool           // and another process did not finish the batch before
+	closed   bool           // the process has ended
 	over     bool           // the process has nothing more to do
 	complete bool           // all batches were taken
 	took     map[int]bool   // by number, the breaks to go back that have happened
 	isBack   bool           // it has gone back, and taken no batch since
 	asked    sync.WaitGroup // audits that were asked for meanwhile
+	heard    map[int]bool   // the nodes that have answered about the job
 }
 
 func (t *trainer) note(k judge.Kind, ids []int, text string) {
@@ -77,7 +81,7 @@ func (t *trainer) train(ctx context.Context) error {
 		case errors.Is(err, process.ErrWrong):
 			return t.fail(judge.Wrong, err)
 		case err != nil:
-			t.failed = true
+			t.failed, t.undone = true, broken
 			t.mismatched(t.rank, err)
 			return t.fail(judge.Failed, err)
 		}
@@ -101,10 +105,11 @@ func (t *trainer) train(ctx context.Context) error {
 		if t.position%8 == 0 {
 			t.examine(ctx)
 		}
+		t.remember(ctx)
 		if t.script.Apart {
 			t.crew.Advance(t.rank, t.position)
 		} else {
-			ok, err := t.crew.Finish(ctx, t.position-1)
+			ok, err := t.crew.Finish(ctx, t.position-1, t.errors)
 			if err != nil {
 				return err
 			}
@@ -131,6 +136,9 @@ func (t *trainer) train(ctx context.Context) error {
 				t.position += t.Steps() - 1
 				t.position -= t.position % t.Steps()
 			}
+			if b.Anew && t.isReplaced() && !t.replace(ctx) {
+				return errReplaced
+			}
 			return t.train(ctx)
 		}
 		if t.script.Differs == script.TheEpoch && t.odd(t.rank) && t.position == t.Steps() {
@@ -155,6 +163,11 @@ func (t *trainer) breaks() *script.Break {
 func (t *trainer) fail(k judge.Kind, err error) error {
 	t.note(k, nil, err.Error())
 	t.over = k != judge.Failed || t.script.Again == 0
-	t.crew.Fail(k == judge.Stuck)
+	if t.script.Singly && k == judge.Failed {
+		t.errors++
+		t.crew.FailAlone(t.errors)
+	} else {
+		t.crew.Fail(k == judge.Stuck)
+	}
 	return err
 }

@@ -29,7 +29,20 @@ func (t *trainer) examine(ctx context.Context) {
 	t.within(s)
 	t.explain()
 	if t.script.Calm() && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
+		asked := time.Now()
 		if wrong := t.Cluster(ctx, t.Nodes, t.Ranks); wrong != "" && ctx.Err() == nil {
+			t.broken(t.rank, "the report over all nodes: %s", wrong)
+		}
+		if took := time.Since(asked); took > time.Second { // it waits only for ranks that are behind
+			t.broken(t.rank, "the report over all nodes took %v", took)
+		}
+	}
+}
+
+// remember asks about all nodes, some of which die, on one rank of each.
+func (t *trainer) remember(ctx context.Context) {
+	if t.script.Loses() && t.Nodes > 1 && t.rank%t.Ranks == 0 {
+		if wrong := t.Forgotten(ctx, t.heard); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
 		}
 	}

@@ -119,9 +119,9 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	before, said := holds(), new(kept)
+	before, said := machine.Holds(), new(machine.Warnings)
 	w := &world{
-		script: s, dir: dir, log: slog.New(warnings{log.Handler(), said}),
+		script: s, dir: dir, log: slog.New(said.Handler(log.Handler())),
 		network: networktest.New(), history: new(judge.History), nodes: map[int]*box{},
 		kept: map[int]map[string]int64{},
 	}
@@ -146,10 +146,10 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 	}
 	time.Sleep(settles) // what a failure detection has begun ends by itself
 	err = errors.Join(w.origin.Exit(), w.other.Exit())
-	w.warned(said.lines)
+	w.warned(said.Lines())
 	_ = w.list.Close()
-	after := holds()
-	if (after.files > before.files || after.maps > before.maps) &&
+	after := machine.Holds()
+	if (after.Files > before.Files || after.Maps > before.Maps) &&
 		!s.Has(script.SourceHang, script.DiskHang) {
 		w.unwell(-1, "the process has %+v open; it had %+v", after, before)
 	}

@@ -116,17 +116,20 @@ func TestLateListsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestRunThatHasFailedIsToldOfItsOwnRound: a run that has ended with an error of its own is told of
-// earlier batches in its round, and of none in later ones.
-func TestRunThatHasFailedIsToldOfItsOwnRound(t *testing.T) {
-	s := New(0, "a", func(error) {})
-	b := begin(s, 0)
-	deliver(t, b, 6)
-	if err := b.End(errors.New("a fault"), false); err == nil {
-		t.Error("the rank is told nothing")
-	}
-	s.Hear(stop(1, 3, false))
-	if !slices.Equal(b.noted, []int{-1}) {
-		t.Errorf("noted %v", b.noted)
+// TestRunThatHasFailedIsToldOfEarlierBatches: a run that has ended with an error of its own is told
+// of earlier batches, of its round and, until its process has come to the end of it, of later ones.
+func TestRunThatHasFailedIsToldOfEarlierBatches(t *testing.T) {
+	for taken, want := range map[int][]int{6: {-1}, 2: {-1, 3}} {
+		s := New(0, "a", func(error) {})
+		b := begin(s, 0)
+		deliver(t, b, 6)
+		if err := b.End(errors.New("a fault"), false); err == nil {
+			t.Error("the rank is told nothing")
+		}
+		s.Took(0, taken-1)
+		s.Hear(stop(1, 3, false))
+		if !slices.Equal(b.noted, want) {
+			t.Errorf("%d batches were taken: noted %v, want %v", taken, b.noted, want)
+		}
 	}
 }

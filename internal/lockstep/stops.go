@@ -177,12 +177,12 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 }
 
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
-// own, which its process may not have come to yet, ends with p if p's batch is earlier. s.mu must
-// be held.
+// own ends with p if p's batch is earlier, unless its process has come to its end and p is of a
+// later round, which is for the next run. s.mu must be held.
 func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Round < r.round:
-	case r.ended && (p.Round > r.round || p.At >= r.next):
+	case r.ended && (p.At >= r.next || p.Round > r.round && r.taken >= r.end()):
 	case p.At < r.since:
 		r.round = p.Round + 1 // it begins after what happened in that round
 	case r.stop == nil || p.At < r.stop.At:

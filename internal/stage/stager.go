@@ -56,6 +56,7 @@ func (s *Stager) settle(n int) {
 	if n < 0 {
 		n = s.outstanding
 		s.taken = s.emitted + n
+		s.laidOut = s.taken
 	}
 	s.outstanding -= n
 	s.emitted += n
@@ -88,14 +89,16 @@ func (s *Stager) Wait() { s.wait(true) }
 func (s *Stager) WaitForSlots() { s.wait(false) }
 
 func (s *Stager) wait(urgent bool) {
-	if s.o.Lazy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A process that has waited for another rank's error may have left a token: the batch that it
+	// waits for now is then on its way.
+	if s.o.Lazy && s.laidOut <= s.taken {
 		select {
 		case s.demand <- struct{}{}:
 		default:
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.waiting {
 		s.since = time.Now()
 		s.pace.Block(s.since)
@@ -214,28 +217,34 @@ func (s *Stager) Pace(share float64) (seconds float64, ok bool) {
 	return s.pace.Least(share)
 }
 
-// hold waits until another batch may be staged, and counts it as laid out.
+// hold waits until another batch may be staged, or, if Lazy is set, is asked for, and counts it as
+// laid out.
 func (s *Stager) hold(ctx context.Context) error {
-	for ctx.Err() == nil {
+	moved := s.moved
+	if s.o.Lazy {
+		moved = s.demand
+	}
+	for waits := s.o.Lazy; ; waits = true {
+		if waits {
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+		}
 		s.mu.Lock()
 		staged := s.laidOut - s.taken
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
-		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
+		full := !s.o.Lazy && staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
 		if s.holding = full; !full {
 			s.laidOut++
 		}
 		s.mu.Unlock()
-		if !full {
-			return nil
-		}
-		select {
-		case <-s.moved:
-		case <-ctx.Done():
+		if err := ctx.Err(); !full || err != nil {
+			return err
 		}
 	}
-	return ctx.Err()
 }
 
 // Close unmaps the staging buffer once the last read into it has ended. Run must have returned.

@@ -28,13 +28,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			return nil
 		}
 		for t := step; t < steps; t++ {
-			if s.o.Lazy {
-				select {
-				case <-s.demand:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			} else if err := s.hold(ctx); err != nil {
+			if err := s.hold(ctx); err != nil {
 				return err
 			}
 			if s.o.Gate != nil {

@@ -26,7 +26,7 @@ staging: staging < stage
 transform: transform transform/runner < stage
 writeback: writeback < cache
 pool: pool < cache
-cache: cache cache/digests < stage node
+cache: cache cache/digests cache/flights < stage node
 stage: stage < node
 catalog: catalog < node
 planner: planner < node

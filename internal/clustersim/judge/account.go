@@ -23,6 +23,7 @@ type Account struct {
 	Held   []Holding
 	Source Amount            // that the job read from the source
 	Tiers  map[string]Amount // that all jobs on the dataset read, by where from
+	Within map[string]Amount // the same, while ranks were in an epoch
 	Seen   Amount            // that the node read since the launch, as the source says
 	Direct Amount            // read from the source although a cache has it, or is to have it
 	Failed int               // requests to other nodes
@@ -33,8 +34,16 @@ type Account struct {
 	Reading bool
 	Odd     []string // what is only so after faults
 	Plans   []string // the rounds in which nodes considered another plan
-	Faster  bool     // they adopted one with which epochs are to take a quarter of the time
-	Sum     *Sum     // nil: another rank asks
+	Rounds  []Round
+	Faster  bool // they adopted one with which epochs are to take a quarter of the time
+	Sum     *Sum // nil: another rank asks
+}
+
+// Round is what a node says of another plan that nodes considered when one had begun Epoch, which
+// they follow from another epoch on if it is Adopted.
+type Round struct {
+	Epoch, From int
+	Adopted     bool
 }
 
 // Sum is what a node says of the job over all nodes.
@@ -61,9 +70,9 @@ type Holding struct {
 	Capacity, Used, AtStart int
 }
 
-// got returns what a rank has taken of an epoch before the event number end.
+// got returns what a rank's last process has taken of an epoch.
 func got(events []Event, rank, epoch int) (p Pass, ids []int) {
-	for _, e := range events {
+	for _, e := range lasting(events) {
 		if e.Kind == Got && e.Rank == rank && e.Epoch == epoch {
 			p.Batches++
 			p.Samples += len(e.IDs)
@@ -98,6 +107,8 @@ func (c *court) accounted(e Event, events []Event) {
 				a.Needed, c.script.Positions(), needed)
 		}
 	}
+	c.rounds(e)
+	c.tiers(e)
 	for _, odd := range a.Odd {
 		c.wrong(e, "although nothing goes wrong: %s", odd)
 	}
@@ -117,14 +128,37 @@ func (c *court) accounted(e Event, events []Event) {
 		1000*a.Direct.Bytes > read.Bytes {
 		c.wrong(e, "%v were read from the source although caches have them", a.Direct)
 	}
-	if s.Shares() || s.Verify || a.Reading {
-		return // which of the two jobs reads is chance; and no job reads to verify
+	// Which of two jobs reads is chance, no job reads to verify, and the report has what the last
+	// process of a rank read.
+	if s.Shares() || s.Verify || a.Reading || s.Replaces() {
+		return
 	}
 	if a.Source != a.Seen {
 		c.wrong(e, "the node says that it read %v from the source, which saw %v", a.Source, a.Seen)
 	}
 	if len(c.script.Launches) == 1 && a.Tiers[fromSource] != a.Seen {
 		c.wrong(e, "the node counts %v from the source, which saw %v", a.Tiers[fromSource], a.Seen)
+	}
+}
+
+// rounds judges that nodes follow another plan from an epoch on that none had begun.
+func (c *court) rounds(e Event) {
+	for _, r := range e.Account.Rounds {
+		if r.Adopted && r.From <= r.Epoch {
+			c.wrong(e, "nodes follow a plan from epoch %d on, which some had begun", r.From)
+		}
+	}
+}
+
+// tiers judges that what a rank read from the source is among what its node read while ranks were
+// in an epoch.
+func (c *court) tiers(e Event) {
+	read := 0
+	for _, p := range e.Account.Passes {
+		read += p.Reads[fromSource].Samples
+	}
+	if within := e.Account.Within[fromSource]; read > 0 && within.Samples == 0 {
+		c.wrong(e, "ranks have read %d samples from the source, and the node none in any epoch", read)
 	}
 }
 
@@ -259,7 +293,7 @@ func (c *court) pass(e Event, p Pass, events []Event) {
 func (c *court) sum(e Event, s *Sum, events []Event) {
 	l := c.script.Launches[e.Launch]
 	batches, due, read, waited := 0, Amount{}, Amount{}, time.Duration(0)
-	for _, g := range events {
+	for _, g := range lasting(events) {
 		if g.Kind != Got {
 			continue
 		}
@@ -277,7 +311,7 @@ func (c *court) sum(e Event, s *Sum, events []Event) {
 		c.wrong(e, "all nodes are said to be %+v; ranks took %d batches, %v, and waited %v", *s,
 			batches, due, waited)
 	}
-	if !c.script.Shares() && !c.script.Verify && s.Source != s.Seen {
+	if !c.script.Shares() && !c.script.Verify && !c.script.Replaces() && s.Source != s.Seen {
 		c.wrong(e, "all nodes are said to have read %v from the source, which saw %v", s.Source,
 			s.Seen)
 	}

@@ -63,10 +63,11 @@ func (c *court) faults(launch int, kinds []script.Kind, before time.Duration) bo
 
 // stream is what a rank got between two beginnings.
 type stream struct {
-	rank int
-	next int // the batch after the last one that it got
-	got  []Event
-	end  Event // the last event; of kind Began or Got if nothing followed
+	rank  int
+	began time.Duration
+	next  int // the batch after the last one that it got
+	got   []Event
+	end   Event // the last event; of kind Began or Got if nothing followed
 }
 
 // launch judges the events of a launch. It reports whether the job is over: all ranks have had all
@@ -117,7 +118,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Opened:
 			continue
 		case Began:
-			at = &stream{rank: e.Rank, next: position}
+			at = &stream{rank: e.Rank, began: e.At, next: position}
 			latest[e.Rank] = at
 			rounds[count[e.Rank]] = append(rounds[count[e.Rank]], at)
 			count[e.Rank]++
@@ -179,7 +180,8 @@ func (c *court) launch(number int, events []Event) (over bool) {
 // which nodes are given up.
 func (c *court) silent(launch int, at time.Duration) bool {
 	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
-		return e.Launch == launch && slices.Contains(network, e.Kind) && e.At.D() <= at &&
+		short := e.Kind == script.Delay && e.Amount <= script.ShortDelay
+		return e.Launch == launch && slices.Contains(network, e.Kind) && !short && e.At.D() <= at &&
 			(e.Kind == script.Die || e.For.D() > 2*time.Second || e.At.D()+e.For.D()+time.Minute > at)
 	})
 }
@@ -242,7 +244,7 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) || c.differs(number) || len(c.script.Stale) > 0 ||
+	if c.spoiled(number, s) || c.differs(number) || len(c.script.Stale) > 0 ||
 		c.script.Unplanned() >= 0 {
 		return true
 	}
@@ -250,6 +252,22 @@ func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) b
 		return false
 	}
 	return epochs[at/steps].fails(at%steps) == at%steps && at%steps < steps
+}
+
+// spoiled reports whether the source explains that a stream failed: it failed in a launch since
+// shortly before the stream began, or has changed. A node may hear late of an older error if the
+// network failed.
+func (c *court) spoiled(launch int, s *stream) bool {
+	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		begun := e.Launch == launch && e.At.D() <= s.end.At
+		switch {
+		case !slices.Contains(source, e.Kind):
+			return false
+		case e.Kind == script.Change || c.script.Has(network...):
+			return begun || e.Launch < launch
+		}
+		return begun && e.At.D()+e.For.D()+calms > s.began
+	})
 }
 
 // finished judges whether the launch came as far as it should.

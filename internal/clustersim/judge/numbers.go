@@ -48,7 +48,7 @@ func (c *court) prompt(e Event) {
 		return
 	}
 	if c.script.Takes > 0 {
-		if longest := c.longest(c.script.Launches[e.Launch]); c.script.Calm() && e.Wait > longest {
+		if longest := c.longest(e.Launch); c.script.Calm() && e.Wait > longest {
 			c.wrong(e, "the rank waited for a batch for more than %v", longest)
 		}
 		return
@@ -64,26 +64,35 @@ func (c *court) prompt(e Event) {
 
 // longest returns how long a rank waits for a batch at most if nothing goes wrong and reads take
 // time: until a node has read the batch, and what it had begun before.
-func (c *court) longest(l script.Launch) time.Duration {
-	s := c.script
+func (c *court) longest(launch int) time.Duration {
+	s, l := c.script, c.script.Launches[launch]
 	part := s.Batch          // one node may have to read all of it for the others
 	if s.Scheme == "whole" { // of which each rank reads all, if no cache holds it
 		part = s.Batch * l.Ranks
 	}
 	threads := cmp.Or(s.Threads, 4)
 	turns := (part+threads-1)/threads + 2
-	if s.Verify || len(s.Undecodable) > 0 { // what was read is read again
+	// What was read is read again. A copy from before a crash is compared with its file, which takes
+	// as long as a read, and then read from there if it is damaged.
+	if s.Verify || len(s.Undecodable) > 0 || c.crashed(launch) {
 		turns *= 2
 	}
 	return time.Duration(turns) * s.Takes.D()
+}
+
+// crashed reports whether nodes have lost power before a launch.
+func (c *court) crashed(launch int) bool {
+	return slices.ContainsFunc(c.script.Launches[:launch], func(l script.Launch) bool {
+		return l.Crash
+	})
 }
 
 // hidden judges how long a rank waited in all, where each step takes longer than the reads for it,
 // and the staging buffer has room for the next batch beside those that the process holds:
 // for the first batch of a stream, or of an epoch whose order was not known, and for no other one.
 func (c *court) hidden(e Event, events []Event) {
-	s, l := c.script, c.script.Launches[e.Launch]
-	longest := c.longest(l)
+	s := c.script
+	longest := c.longest(e.Launch)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
 		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
 		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.LargestDelivered() > s.Staging {
@@ -108,10 +117,26 @@ func (c *court) hidden(e Event, events []Event) {
 	}
 }
 
+// lasting returns the batches that count: of a rank those of its last process.
+func lasting(events []Event) (list []Event) {
+	opened := map[int]int{} // where, by rank
+	for i, e := range events {
+		if e.Kind == Opened {
+			opened[e.Rank] = i
+		}
+	}
+	for i, e := range events {
+		if e.Kind == Got && i >= opened[e.Rank] {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // stated judges what the job says of the batches that a rank got in an epoch.
 func (c *court) stated(e Event, events []Event) {
 	batches, samples := 0, 0
-	for _, got := range events {
+	for _, got := range lasting(events) {
 		if got.Kind == Got && got.Rank == e.Rank && got.Epoch == e.Epoch {
 			batches++
 			samples += len(got.IDs)
@@ -163,8 +188,8 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 }
 
 // reviewed judges the audit of an epoch after an error, which needs no rank any more: which ranks
-// have not come to its end. Of ranks that have ended all epochs, and whose node may have left the
-// job before it was asked, nothing may be known.
+// have not come to its end. Of ranks that have ended all epochs, and of those of other nodes, which
+// may have left the job before they were asked, nothing may be known.
 func (c *court) reviewed(e Event, steps int, events []Event) {
 	l := c.script.Launches[e.Launch]
 	ended, gone := map[int]bool{}, map[int]bool{}
@@ -189,7 +214,9 @@ func (c *court) reviewed(e Event, steps int, events []Event) {
 			due = append(due, rank)
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(e.IDs), func(rank int) bool { return gone[rank] })
+	missing := slices.DeleteFunc(slices.Clone(e.IDs), func(rank int) bool {
+		return gone[rank] || ended[rank] && rank/l.Ranks != e.Rank/l.Ranks
+	})
 	if e.Text != "" || !slices.Equal(missing, due) {
 		c.wrong(e, "the ranks %v have not come to the end of the epoch", due)
 	}

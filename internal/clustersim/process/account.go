@@ -13,7 +13,8 @@ import (
 func (p *Process) Account() *judge.Account {
 	report := p.rank.Report()
 	a := &judge.Account{
-		Source: amount(report.Source), Tiers: map[string]judge.Amount{}, Odd: p.odd(report),
+		Source: amount(report.Source), Tiers: map[string]judge.Amount{},
+		Within: map[string]judge.Amount{}, Odd: p.odd(report),
 		Reading: report.Waiting != nil, Positions: report.Positions, Needed: int(report.Needed),
 	}
 	for _, r := range report.Ranks {
@@ -32,6 +33,9 @@ func (p *Process) Account() *judge.Account {
 	for _, round := range report.Replanning {
 		a.Plans = append(a.Plans, fmt.Sprintf("%+v", round))
 		a.Faster = a.Faster || round.Adopted && 4*round.New < round.Seconds
+		a.Rounds = append(a.Rounds, judge.Round{
+			Epoch: round.Epoch, Adopted: round.Adopted, From: round.From,
+		})
 	}
 	for _, n := range report.Peers {
 		a.Failed += int(n.Failed)
@@ -40,6 +44,11 @@ func (p *Process) Account() *judge.Account {
 		direct := amount(e.Direct)
 		a.Direct.Samples += direct.Samples
 		a.Direct.Bytes += direct.Bytes
+		for _, t := range e.Tiers {
+			sum := a.Within[t.Tier]
+			sum.Samples, sum.Bytes = sum.Samples+int(t.Samples), sum.Bytes+int(t.Bytes)
+			a.Within[t.Tier] = sum
+		}
 	}
 	for _, t := range report.Tiers {
 		a.Tiers[t.Tier] = amount(stats.Amount{Samples: t.Samples, Bytes: t.Bytes})

@@ -12,20 +12,25 @@ type Crew struct {
 	size     int        // processes that must train on a batch
 	active   int        // processes that have not left
 	changed  chan struct{}
-	arrived  map[int]int // by step, how many processes have trained on its batch
-	through  int         // steps that all have trained on
-	first    int         // where they began
-	broken   bool        // a process got an error, so no step will end
-	lost     bool        // a process has given up, so that this remains so
-	gathered int         // processes that wait to begin again
-	lowest   int         // the first batch that one of them lacks
-	round    int         // how often all have begun again
-	returned int         // processes that wait to go back
-	backs    int         // how often all have gone back
-	last     int         // where they did
-	steps    int         // batches of an epoch; 0: no process has the job open yet
-	attended map[int]int // by rank, its next batch; for processes that train apart
+	arrived  map[step]int // how many processes have trained on a batch
+	through  int          // steps that all have trained on
+	first    int          // where they began
+	broken   bool         // a process got an error, so no step will end
+	failures int          // the most errors that a process got after which each begins again alone
+	failed   map[int]int  // by number, how many processes have got that many such errors
+	lost     bool         // a process has given up, so that this remains so
+	gathered int          // processes that wait to begin again
+	lowest   int          // the first batch that one of them lacks
+	round    int          // how often all have begun again
+	returned int          // processes that wait to go back
+	backs    int          // how often all have gone back
+	last     int          // where they did
+	steps    int          // batches of an epoch; 0: no process has the job open yet
+	attended map[int]int  // by rank, its next batch; for processes that train apart
 }
+
+// step is a batch that processes train on after so many errors.
+type step struct{ position, errors int }
 
 // Position is a batch, or the end of an epoch.
 type Position struct{ Epoch, Step int }
@@ -33,8 +38,8 @@ type Position struct{ Epoch, Step int }
 // NewCrew returns the crew of a launch with so many processes.
 func NewCrew(size int) *Crew {
 	return &Crew{
-		size: size, active: size, changed: make(chan struct{}), arrived: map[int]int{},
-		attended: map[int]int{},
+		size: size, active: size, changed: make(chan struct{}), arrived: map[step]int{},
+		attended: map[int]int{}, failed: map[int]int{},
 	}
 }
 
@@ -71,18 +76,20 @@ func (c *Crew) Alone(ctx context.Context) error {
 	return c.wait(ctx, func() bool { return c.active == 1 })
 }
 
-// Finish waits until all processes have trained on a batch. ok is false if that will not happen.
-func (c *Crew) Finish(ctx context.Context, position int) (ok bool, err error) {
+// Finish waits until all processes have trained on a batch, after so many errors (FailAlone). ok is
+// false if that will not happen.
+func (c *Crew) Finish(ctx context.Context, position, errors int) (ok bool, err error) {
 	c.mu.Lock()
 	round := c.round
-	if c.arrived[position]++; c.arrived[position] == c.size {
+	at := step{position, errors}
+	if c.arrived[at]++; c.arrived[at] == c.size {
 		c.through = position + 1
 		c.signal()
 	}
 	c.mu.Unlock()
 	err = c.wait(ctx, func() bool {
 		ok = c.through > position
-		return ok || c.broken || c.round != round
+		return ok || c.broken || c.round != round || c.failures > errors
 	})
 	return ok, err
 }
@@ -124,6 +131,21 @@ func (c *Crew) Fail(over bool) {
 	c.signal()
 }
 
+// FailAlone notes that a process has got so many errors. All steps count as failed of those that
+// have had fewer.
+func (c *Crew) FailAlone(errors int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed[errors]++
+	c.failures = max(c.failures, errors)
+	c.signal()
+}
+
+// AllFailed waits until all processes have got so many errors: before, none may begin again.
+func (c *Crew) AllFailed(ctx context.Context, errors int) error {
+	return c.wait(ctx, func() bool { return c.failed[errors] >= c.active })
+}
+
 // Gather waits until all processes have got their error, and returns the batch at which all begin
 // again: the first that one of them lacks.
 func (c *Crew) Gather(ctx context.Context, position int) (from int, err error) {
@@ -146,7 +168,7 @@ func (c *Crew) Back(ctx context.Context, to int) error {
 	c.mu.Lock()
 	backs := c.backs
 	if c.returned++; c.returned == c.active {
-		c.returned, c.arrived, c.through = 0, map[int]int{}, to
+		c.returned, c.arrived, c.through = 0, map[step]int{}, to
 		c.backs++
 		c.signal()
 	}
@@ -159,8 +181,8 @@ func (c *Crew) begin() {
 	if c.gathered == 0 || c.gathered < c.active {
 		return
 	}
-	c.gathered, c.broken, c.arrived = 0, c.lost, map[int]int{}
-	c.last = c.lowest
+	c.gathered, c.broken, c.arrived = 0, c.lost, map[step]int{}
+	c.last, c.through = c.lowest, min(c.through, c.lowest)
 	c.round++
 	c.signal()
 }
@@ -170,6 +192,7 @@ func (c *Crew) begin() {
 func (c *Crew) Leave(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.signal()
 	c.active--
 	if complete {
 		c.size--

@@ -72,6 +72,20 @@ func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, err erro
 	return result.Missing, nil
 }
 
+// Forgotten returns what is wrong with what the node says of nodes that are gone; "": nothing. Of
+// those that it has asked it has the last figures. asked are these nodes, which it extends.
+func (p *Process) Forgotten(ctx context.Context, asked map[int]bool) string {
+	for _, n := range p.rank.ClusterReport(ctx).Nodes {
+		switch {
+		case n.Responding:
+			asked[n.Node] = true
+		case n.Why == "" || asked[n.Node] && n.Age < 0:
+			return fmt.Sprintf("of node %d, which is gone (%q), it has no figures", n.Node, n.Why)
+		}
+	}
+	return ""
+}
+
 // Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
 // while they all have the job open; "": nothing.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {

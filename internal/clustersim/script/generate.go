@@ -54,6 +54,7 @@ func Generate(seed uint64) Script {
 	}
 	(&chance{rand.New(rand.NewPCG(seed, 1))}).vary(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 2))}).refine(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 3))}).disturb(&s)
 	return s
 }
 

@@ -63,6 +63,13 @@ type Script struct {
 	Apart bool `json:"apart,omitempty"`
 	// Again is how often processes that get an error begin again, all at the batch that failed.
 	Again int `json:"again,omitempty"`
+	// Singly has each of these begin again by itself, after a time of its own.
+	Singly bool `json:"singly,omitempty"`
+	// Over has them begin with the batch after it, and Rewind so many batches before it.
+	Over   bool `json:"over,omitempty"`
+	Rewind int  `json:"rewind,omitempty"`
+	// Renews has another process take the place of one of them (Replaced).
+	Renews bool `json:"renews,omitempty"`
 	// Breaks are where all processes end the iteration and begin another one.
 	Breaks []Break `json:"breaks,omitempty"`
 	// Lies has the first rank say that it got other samples in the last epoch than it did.
@@ -111,10 +118,12 @@ func (s *Script) Shares() bool { return s.Beside == Same || len(s.Members) > 0 }
 
 // Break ends an iteration after the batch After, counted over all epochs. The next one begins with
 // the batch that follows, or, if Skip is set, with the next epoch, or so many batches back, once.
+// If Anew is set, another process takes the place of that of one rank, Script.Replaced.
 type Break struct {
 	After int  `json:"after"`
 	Skip  bool `json:"skip,omitempty"`
 	Back  int  `json:"back,omitempty"`
+	Anew  bool `json:"anew,omitempty"`
 }
 
 // Setting is a setting that all ranks must share.
@@ -236,7 +245,20 @@ func (s *Script) Calm() bool {
 
 // StepsOver reports whether processes begin again after the batch that could not be had, and not
 // with it.
-func (s *Script) StepsOver() bool { return len(s.Missing) > 0 && s.Seed%2 == 0 }
+func (s *Script) StepsOver() bool {
+	return s.Over || len(s.Missing) > 0 && s.Seed%2 == 0 && s.Rewind == 0
+}
+
+// ShortDelay is the most milliseconds by which Delay leaves news on time.
+const ShortDelay = 100
+
+// Replaces reports whether other processes take the place of some.
+func (s *Script) Replaces() bool {
+	return s.Renews || slices.ContainsFunc(s.Breaks, func(b Break) bool { return b.Anew })
+}
+
+// Replaced returns the rank whose process another one replaces in a launch.
+func (s *Script) Replaced(l Launch) int { return int(s.Seed % uint64(l.WorldSize())) }
 
 // Unplanned returns the node whose plan cannot be made; -1: all can.
 func (s *Script) Unplanned() int {

@@ -37,6 +37,7 @@ func (s Script) Simpler() (list []Script) {
 	for i := range s.Breaks {
 		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
 		try(func(c *Script) { c.Breaks[i].Skip, c.Breaks[i].Back = false, 0 })
+		try(func(c *Script) { c.Breaks[i].Anew = false })
 	}
 	for i, l := range s.Launches {
 		try(func(c *Script) { c.Launches[i].Nodes = 1 })
@@ -73,7 +74,10 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Disk = 0 })
 	try(func(c *Script) { c.Memory = 0 })
 	try(func(c *Script) { c.Apart = false })
-	try(func(c *Script) { c.Again = 0 })
+	try(func(c *Script) { c.Again, c.Singly, c.Over, c.Rewind = 0, false, false, 0 })
+	try(func(c *Script) { c.Renews = false })
+	try(func(c *Script) { c.Singly = false })
+	try(func(c *Script) { c.Rewind = 0 })
 	try(func(c *Script) { c.Hold = 0 })
 	try(func(c *Script) { c.DropLast = false })
 	try(func(c *Script) { c.Shuffle = "none" })
@@ -134,6 +138,10 @@ func (s *Script) valid() bool {
 	beyond := func(id int) bool { return id >= s.Samples }
 	if slices.ContainsFunc(s.Stale, beyond) || len(s.Stale) > 0 && !s.Verify {
 		return false
+	}
+	if s.Replaces() && (len(s.Launches) > 1 ||
+		s.Launches[0].Ranks == 1 || s.Apart || s.Shuffle == "given") {
+		return false // without other ranks the node would leave the job
 	}
 	if len(s.Members) > 0 && (!s.Transforms || len(s.Launches) > 1 || s.Differs != "") {
 		return false
