@@ -16,7 +16,7 @@ pytest.importorskip("PIL")
 import hdmlp.torch as ht
 from hdmlp import Job, _bring, _workers, data
 from hdmlp import transforms as T
-from hdmlp.torch import _epochs, _local
+from hdmlp.torch import _counted, _epochs
 from reference import jpegs
 
 SECOND = 1_000_000_000
@@ -304,7 +304,7 @@ class Items(torch.utils.data.Dataset):
 
 
 def test_custom_datasets_count_as_python(socket_name, monkeypatch):
-    clock = Clock(monkeypatch, _local, _epochs)
+    clock = Clock(monkeypatch, _counted, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=0) as loader:
         for _ in loader:
             clock.now += SECOND  # the training step
@@ -316,7 +316,7 @@ def test_custom_datasets_count_as_python(socket_name, monkeypatch):
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
     assert "12.000 s" in str(report)
     assert "num_workers" in str(report)
-    clock = Ticking(monkeypatch, _local, _epochs)
+    clock = Ticking(monkeypatch, _counted, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=2, multiprocessing_context="fork") as loader:
         list(loader)
         assert loader.stats.stall == loader.stats.python == 3 == loader.report()["stall_seconds"]
