@@ -16,7 +16,8 @@ func (w *world) warned(lines []string) {
 	crash := slices.ContainsFunc(w.script.Launches, func(l script.Launch) bool { return l.Crash })
 	for _, line := range lines {
 		if crash && (strings.Contains(line, " is bypassed; ") ||
-			strings.Contains(line, " no more samples from this node")) ||
+			strings.Contains(line, " no more samples from this node") ||
+			strings.Contains(line, "connection reset by peer")) ||
 			len(w.script.Launches) > 1 && strings.Contains(line, " gone without giving its part ") ||
 			len(w.script.Members) > 0 && strings.Contains(line, " member detached: ") {
 			continue

@@ -77,7 +77,9 @@ func (o options) check() error {
 		value int64
 		least int64
 	}{
-		{"seeds", int64(*o.seeds), 1}, {"times", int64(*o.times), 1}, {"failures", *o.enough, 1},
+		{"seeds", int64(*o.seeds), 1},
+		{"times", int64(*o.times), 1},
+		{"failures", *o.enough, 1},
 		{"simpler", int64(*o.simpler), 0},
 	} {
 		if n.value < n.least {

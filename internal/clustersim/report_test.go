@@ -61,18 +61,27 @@ func observed(v verdict) string {
 	return strings.Join(last, "\n") + "\n\n" + strings.Join(v.Errors, "\n")
 }
 
-// numbers are numbers, times and lists of numbers in an error.
-var numbers = regexp.MustCompile(`0x[0-9a-f]+|\d+(\.\d+)?(ns|µs|ms|s|m|h)?`)
+var (
+	// numbers are numbers, addresses and times in an error.
+	numbers = regexp.MustCompile(`0x[0-9a-f]+|\d+(\.\d+)?(ns|µs|ms|s|m|h)?`)
+	// values are what an error quotes.
+	values = regexp.MustCompile(`&?[{\[].*`)
+	// crashes are the lines that say why a process ended.
+	crashes = regexp.MustCompile(`(?m)^\s*((panic|fatal error|SIGQUIT): .*|WARNING: DATA RACE)`)
+	// broken are lines of events that say themselves what is wrong.
+	broken = regexp.MustCompile(`(?m)^\t\d+/\S+ +\S+ (?:broken|wrong) +\S+ (.*)`)
+)
 
-// kinds returns the kinds of some errors: their first lines, without numbers.
+// kinds returns the kinds of some errors: what they say, without numbers and values.
 func kinds(list []string) (all []string) {
 	for _, e := range list {
-		line, _, _ := strings.Cut(strings.TrimLeft(strings.TrimPrefix(e, ended), "=\n"), "\n")
-		line = numbers.ReplaceAllString(line, "#")
-		for strings.Contains(line, "# #") {
-			line = strings.ReplaceAll(line, "# #", "#")
+		text, _, _ := strings.Cut(e, "\n")
+		if m := crashes.FindStringSubmatch(e); m != nil && strings.HasPrefix(e, ended) {
+			text = m[1]
+		} else if m := broken.FindStringSubmatch(e); m != nil {
+			text = m[1]
 		}
-		all = append(all, line)
+		all = append(all, numbers.ReplaceAllString(values.ReplaceAllString(text, ""), "#"))
 	}
 	return all
 }

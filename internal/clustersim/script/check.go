@@ -168,6 +168,8 @@ func (s *Script) checkEvents() error {
 			amount = 100
 		case Flip:
 			amount = max(e.Of, 100)
+		case DiskHang:
+			amount = AllHangs
 		}
 		if err := first(
 			oneOf(what+"kind", e.Kind, Kinds()...),
