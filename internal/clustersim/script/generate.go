@@ -55,6 +55,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 1))}).vary(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 2))}).refine(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 3))}).disturb(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 4))}).garble(&s)
 	return s
 }
 
