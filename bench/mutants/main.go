@@ -14,6 +14,9 @@
 //
 // Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b]
 // [-flags text] [-seeds 1000] [-scripts 60] [-norace] [-own] [-list]
+//
+// The exit status is 0 if all mutants were tried, found or not; 1 if something failed; and 2 if the
+// command line is wrong.
 package main
 
 import (
@@ -57,9 +60,18 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
+		if errors.As(err, new(usage)) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
+
+// usage is an error of the command line.
+type usage struct{ error }
+
+// wrong returns an error of the command line.
+func wrong(format string, args ...any) error { return usage{fmt.Errorf(format, args...)} }
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
@@ -79,8 +91,17 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	rooms, err := room.Chosen(*names)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return usage{err}
+	case *n < 0:
+		return wrong("N=%d: allowed are numbers of at least 0", *n)
+	case *seeds < 1:
+		return wrong("SEEDS=%d: allowed are numbers of at least 1", *seeds)
+	case *scripts < 1:
+		return wrong("SCRIPTS=%d: allowed are numbers of at least 1", *scripts)
+	case flags.NArg() > 0:
+		return wrong("%q: no arguments are taken", flags.Arg(0))
 	}
 	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
 	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
@@ -95,6 +116,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if c.equivalents, err = equivalent.Read("bench/mutants/equivalent.txt"); err != nil {
+		return err
+	}
+	if err := c.checkSuites(); err != nil {
+		return err
+	}
+	if err := c.checkOnly(rooms); err != nil {
 		return err
 	}
 	if *list {
@@ -113,6 +140,34 @@ func run(ctx context.Context, args []string) error {
 	err = c.rooms(ctx, rooms)
 	table(os.Stdout, c.tallies)
 	return errors.Join(err, c.results.write())
+}
+
+// checkSuites returns an error if one of the suites that were named is not there.
+func (c *campaign) checkSuites() error {
+	for _, dir := range c.suites {
+		if found, _ := filepath.Glob(filepath.Join(c.root, dir, "*_test.go")); len(found) == 0 {
+			return wrong("SUITES=%s: the directory has no tests", dir)
+		}
+	}
+	return nil
+}
+
+// checkOnly returns an error if no mutant of the rooms has the text that was asked for.
+func (c *campaign) checkOnly(rooms []room.Room) error {
+	if c.only == "" {
+		return nil
+	}
+	p, err := plant(c.root, filepath.Join(c.out, "only"), rooms)
+	if err != nil {
+		return err
+	}
+	named := func(key string) bool { return strings.Contains(key, c.only) }
+	if slices.ContainsFunc(p.mutants, func(m *Mutant) bool { return named(m.Key) }) ||
+		slices.ContainsFunc(p.python, func(w *patch) bool { return named(w.key()) }) {
+		return nil
+	}
+	return wrong("ONLY=%s: no defect of these rooms has this text in its name; -list lists them",
+		c.only)
 }
 
 func (c *campaign) list(rooms []room.Room) error {
