@@ -188,8 +188,9 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 		$(if $(PRODUCT),--product $(PRODUCT))
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
 
+# exec: make ends what it has started with SIGTERM, which a shell would not pass on.
 soak: build throttle $(VENV)/stamp
-	PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
+	exec env PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
 		--minutes $(or $(MINUTES),10) $(addprefix --seed ,$(SEED)) \
 		$(addprefix --round ,$(ROUND)) $(addprefix --rounds ,$(ROUNDS)) $(if $(GROUPS),--groups)
 
