@@ -22,7 +22,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -35,6 +34,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/bench/mutants/equivalent"
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
+	"github.com/hdmlp/hdmlp/bench/mutants/usage"
 )
 
 // campaign is one call.
@@ -60,71 +60,36 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
-		if errors.As(err, new(usage)) {
+		if errors.As(err, new(usage.Error)) {
 			os.Exit(2)
 		}
 		os.Exit(1)
 	}
 }
 
-// usage is an error of the command line.
-type usage struct{ error }
-
-// wrong returns an error of the command line.
-func wrong(format string, args ...any) error { return usage{fmt.Errorf(format, args...)} }
-
 func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
-	n := flags.Int("n", 150, "mutants made from the program's text, of all rooms together")
-	seed := flags.Uint64("seed", 1, "draws them")
-	names := flags.String("room", "", "rooms, with commas (default all)")
-	only := flags.String("only", "", "only mutants whose key has this text")
-	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
-	own := flags.Bool("own", false, "only the tests of the rooms themselves")
-	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
-	noRace := flags.Bool("norace", false, "without the race detector")
-	seeds := flags.Uint64("seeds", 1000, "scripts of the simulation to choose from")
-	scripts := flags.Int("scripts", 60, "of these, how many that reach a mutant are tried")
-	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
-	out := flags.String("out", "build/mutants", "directory for binaries and results")
-	if err := flags.Parse(args); err != nil {
+	o, err := usage.Parse(args)
+	if err != nil {
 		return err
 	}
-	rooms, err := room.Chosen(*names)
-	switch {
-	case err != nil:
-		return usage{err}
-	case *n < 0:
-		return wrong("N=%d: allowed are numbers of at least 0", *n)
-	case *seeds < 1:
-		return wrong("SEEDS=%d: allowed are numbers of at least 1", *seeds)
-	case *scripts < 1:
-		return wrong("SCRIPTS=%d: allowed are numbers of at least 1", *scripts)
-	case flags.NArg() > 0:
-		return wrong("%q: no arguments are taken", flags.Arg(0))
-	}
-	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
-	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
-	c.seeds, c.scripts = *seeds, *scripts
-	if *suites != "" {
-		c.suites, c.flags = strings.Split(*suites, ","), strings.Fields(*testFlags)
+	rooms := o.Rooms
+	c := &campaign{
+		n: (o.N + len(rooms) - 1) / len(rooms), seed: o.Seed, only: o.Only, patience: 10 * time.Second,
+		own: o.Own, suites: o.Suites, flags: o.Flags, race: o.Race, seeds: o.Seeds, scripts: o.Scripts,
 	}
 	if c.root, err = os.Getwd(); err != nil {
 		return err
 	}
-	if c.out, err = filepath.Abs(*out); err != nil {
+	if c.out, err = filepath.Abs(o.Out); err != nil {
 		return err
 	}
 	if c.equivalents, err = equivalent.Read("bench/mutants/equivalent.txt"); err != nil {
 		return err
 	}
-	if err := c.checkSuites(); err != nil {
-		return err
-	}
 	if err := c.checkOnly(rooms); err != nil {
 		return err
 	}
-	if *list {
+	if o.List {
 		return c.list(rooms)
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
@@ -132,7 +97,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	name := "results.json"
 	if c.suites != nil { // another question, and other answers
-		name = "results-" + strings.NewReplacer("/", "-", ",", "+").Replace(*suites) + ".json"
+		name = "results-" + strings.NewReplacer("/", "-", ",", "+").Replace(
+			strings.Join(o.Suites, ",")) + ".json"
 	}
 	if c.results, err = readResults(filepath.Join(c.out, name)); err != nil {
 		return err
@@ -140,16 +106,6 @@ func run(ctx context.Context, args []string) error {
 	err = c.rooms(ctx, rooms)
 	table(os.Stdout, c.tallies)
 	return errors.Join(err, c.results.write())
-}
-
-// checkSuites returns an error if one of the suites that were named is not there.
-func (c *campaign) checkSuites() error {
-	for _, dir := range c.suites {
-		if found, _ := filepath.Glob(filepath.Join(c.root, dir, "*_test.go")); len(found) == 0 {
-			return wrong("SUITES=%s: the directory has no tests", dir)
-		}
-	}
-	return nil
 }
 
 // checkOnly returns an error if no mutant of the rooms has the text that was asked for.
@@ -166,8 +122,8 @@ func (c *campaign) checkOnly(rooms []room.Room) error {
 		slices.ContainsFunc(p.python, func(w *patch) bool { return named(w.key()) }) {
 		return nil
 	}
-	return wrong("ONLY=%s: no defect of these rooms has this text in its name; -list lists them",
-		c.only)
+	return usage.Wrong("ONLY=%s: no defect of these rooms has this text in its name; -list lists "+
+		"them", c.only)
 }
 
 func (c *campaign) list(rooms []room.Room) error {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/bench/mutants/usage"
 )
 
 // TestWrongCommandLines: what cannot be tried is refused as an error of the command line, before
@@ -25,7 +27,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"planner"}, `"planner"`},
 	} {
 		err := run(context.Background(), append(c.args, "-out", t.TempDir()))
-		if !errors.As(err, new(usage)) || !strings.Contains(err.Error(), c.want) {
+		if !errors.As(err, new(usage.Error)) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
 	}

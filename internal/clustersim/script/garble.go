@@ -13,8 +13,9 @@ func (r *chance) garble(s *Script) {
 		Seed: s.Seed, Samples: r.between(40, 60), Largest: 5000, Epochs: r.between(4, 10),
 		Shuffle: s.Shuffle, Scheme: pick(r, "strided", "uniform"), Tail: pick(r, "pad", "keep"),
 		OnError: "raise", SourceSlow: true, Staging: 256 << 10, Prefetch: pick(r, 0, 1, 2),
-		Timeout: Duration(5 * time.Second), Step: Duration(r.between(0, 50)) * Duration(time.Millisecond),
-		Apart: r.often(20), Again: pick(r, 0, 1, 2), Launches: []Launch{l},
+		Timeout: Duration(5 * time.Second),
+		Step:    Duration(r.between(0, 50)) * Duration(time.Millisecond),
+		Apart:   r.often(20), Again: pick(r, 0, 1, 2), Launches: []Launch{l},
 	}
 	c.Batch = r.between(l.WorldSize(), c.Samples/4)
 	c.Memory = c.Bytes()/l.Nodes + 4*c.Largest
