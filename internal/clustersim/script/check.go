@@ -15,6 +15,9 @@ const (
 	Dead = Duration(2 * time.Minute)
 	// pressed is how long memory is short at least: nodes notice within a second.
 	pressed = Duration(2 * time.Second)
+	// thinks is how long processes train on a batch at least where a plan fails: it may do so only
+	// after batches that take no time.
+	thinks = Duration(20 * time.Millisecond)
 	// latest is by how much a rank or a job starts later at most: start_timeout of the jobs.
 	latest = Duration(30 * time.Second)
 	// longest bounds all other times.
@@ -218,6 +221,11 @@ func (s *Script) checkTogether() error {
 			given && slices.ContainsFunc(s.Launches, s.cannotGive),
 			`shuffle: "given"; all launches must have as many ranks, which divide batch, and several ` +
 				"ranks several nodes",
+		},
+		{
+			s.Plans == Failing && s.Step < thinks,
+			fmt.Sprintf("step: %v; allowed are %v and more with plans %q", s.Step.D(), thinks.D(),
+				Failing),
 		},
 		{ // without other ranks the node would leave the job
 			s.Replaces() && (len(s.Launches) > 1 || one.Ranks == 1 || s.Apart || given),

@@ -130,7 +130,7 @@ func (r *chance) last(s *Script) {
 // fail has the plan of a node fail while batches already flow.
 func (r *chance) fail(s *Script) {
 	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
-	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, Duration(20*time.Millisecond))
+	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, thinks)
 	s.Again, s.Epochs, s.Prefetch = r.IntN(3), 8, r.between(1, 2)
 }
 

@@ -96,6 +96,9 @@ func TestWrongScripts(t *testing.T) {
 		"events[0].for: 4ms; allowed are 2m0s":             event(Event{Kind: Die, For: 4e6}),
 		"events[0].for: 1s; allowed are 2s":                event(Event{Kind: Pressure, For: 1e9}),
 		"events[0].amount: 101; allowed are 0 to 100":      event(Event{Kind: Loss, Amount: 101}),
+		`step: 0s; allowed are 20ms and more with plans "failing"`: func(s *Script) {
+			s.Plans, s.Step = Failing, 0
+		},
 		`differs: "secret"; the first launch must have at least`: func(s *Script) {
 			s.Differs, s.Launches[0] = TheSecret, Launch{Nodes: 1, Ranks: 2}
 		},
