@@ -25,8 +25,9 @@
 #                     detector; OWN=1: those of the rooms alone, which is much faster); continues
 #                     where it was interrupted
 # make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
-#                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
-#                     take 10 GB of memory and about 10 minutes of 2 processors)
+#                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes, which
+#                     is only printed without SAVE=1; 1,024 take 10 GB of memory and about 10
+#                     minutes of 2 processors)
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
 #                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
 # make figures        CoorDL's figures from the simulator beside the paper's numbers, into
@@ -187,8 +188,9 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 		$(if $(PRODUCT),--product $(PRODUCT))
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
 
+# exec: make ends what it has started with SIGTERM, which a shell would not pass on.
 soak: build throttle $(VENV)/stamp
-	PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
+	exec env PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
 		--minutes $(or $(MINUTES),10) $(addprefix --seed ,$(SEED)) \
 		$(addprefix --round ,$(ROUND)) $(addprefix --rounds ,$(ROUNDS)) $(if $(GROUPS),--groups)
 
@@ -199,11 +201,13 @@ mutants: build/test.stamp
 		$(addprefix -seeds ,$(SEEDS)) $(addprefix -scripts ,$(SCRIPTS)) \
 		$(if $(ONLY),-only '$(ONLY)') $(if $(FLAGS),-flags '$(FLAGS)') $(if $(NORACE),-norace)
 
+# Other sizes are only printed: those in docs/ have up to 1,024 nodes.
+SAVES = $(if $(SIZES),$(SAVE),1)
 scale: build/bench.stamp | build/go.stamp
 	$(GO) test ./internal/clustersim/scale -count 1 -timeout 0 -v -run '^TestScale$$' \
-		-sizes $(or $(SIZES),4$(comma)16$(comma)64$(comma)256$(comma)1024) \
-		-out $(CURDIR)/docs/scale.json
-	$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png
+		-sizes '$(or $(SIZES),4$(comma)16$(comma)64$(comma)256$(comma)1024)' \
+		$(if $(SAVES),-out $(CURDIR)/docs/scale.json)
+	$(if $(SAVES),$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png)
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks \

@@ -136,7 +136,9 @@ measure/survey: perfmodel dataset storageclass transform measure measure/loads m
 /bench/exchange: digest identity exchange
 /bench/mutants/room:
 /bench/mutants/equivalent:
+/bench/mutants/usage: /bench/mutants/room
 /bench/mutants: clustersim/interleave /bench/mutants/equivalent /bench/mutants/room
+    /bench/mutants/usage
 `
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.
@@ -176,7 +178,7 @@ daemon: storageclass storageclass/memory budget assembly
 top: goldentest remedy
 measure/loads: storageclass/memory storageclass/file
 measure/nodes: networktest
-clustersim: clustersim/interleave clustersim/interleave/point
+clustersim: clustersim/interleave clustersim/interleave/point invariants
 `
 
 // entry is a line of these lists.

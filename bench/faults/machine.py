@@ -100,10 +100,18 @@ class Cgroup:
         return int(found[1]) if found else 0
 
     @staticmethod
-    def sweep(token: str) -> None:
+    def sweep(token: str) -> bool:
+        """Removes the groups of a token. Reports whether all are gone: a group stays as long as it
+        has processes, and those that were killed take a moment to end."""
+        gone = True
         for path in Path("/sys/fs/cgroup").glob(f"**/hdmlp-faults-{token}"):
-            with contextlib.suppress(OSError):
+            try:
                 path.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                gone = False
+        return gone
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:

@@ -14,12 +14,14 @@
 //
 // Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b]
 // [-flags text] [-seeds 1000] [-scripts 60] [-norace] [-own] [-list]
+//
+// The exit status is 0 if all mutants were tried, found or not; 1 if something failed; and 2 if the
+// command line is wrong.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -32,6 +34,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/bench/mutants/equivalent"
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
+	"github.com/hdmlp/hdmlp/bench/mutants/usage"
 )
 
 // campaign is one call.
@@ -57,47 +60,36 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
+		if errors.As(err, new(usage.Error)) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
-	n := flags.Int("n", 150, "mutants made from the program's text, of all rooms together")
-	seed := flags.Uint64("seed", 1, "draws them")
-	names := flags.String("room", "", "rooms, with commas (default all)")
-	only := flags.String("only", "", "only mutants whose key has this text")
-	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
-	own := flags.Bool("own", false, "only the tests of the rooms themselves")
-	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
-	noRace := flags.Bool("norace", false, "without the race detector")
-	seeds := flags.Uint64("seeds", 1000, "scripts of the simulation to choose from")
-	scripts := flags.Int("scripts", 60, "of these, how many that reach a mutant are tried")
-	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
-	out := flags.String("out", "build/mutants", "directory for binaries and results")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	rooms, err := room.Chosen(*names)
+	o, err := usage.Parse(args)
 	if err != nil {
 		return err
 	}
-	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
-	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
-	c.seeds, c.scripts = *seeds, *scripts
-	if *suites != "" {
-		c.suites, c.flags = strings.Split(*suites, ","), strings.Fields(*testFlags)
+	rooms := o.Rooms
+	c := &campaign{
+		n: (o.N + len(rooms) - 1) / len(rooms), seed: o.Seed, only: o.Only, patience: 10 * time.Second,
+		own: o.Own, suites: o.Suites, flags: o.Flags, race: o.Race, seeds: o.Seeds, scripts: o.Scripts,
 	}
 	if c.root, err = os.Getwd(); err != nil {
 		return err
 	}
-	if c.out, err = filepath.Abs(*out); err != nil {
+	if c.out, err = filepath.Abs(o.Out); err != nil {
 		return err
 	}
 	if c.equivalents, err = equivalent.Read("bench/mutants/equivalent.txt"); err != nil {
 		return err
 	}
-	if *list {
+	if err := c.checkOnly(rooms); err != nil {
+		return err
+	}
+	if o.List {
 		return c.list(rooms)
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
@@ -105,7 +97,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	name := "results.json"
 	if c.suites != nil { // another question, and other answers
-		name = "results-" + strings.NewReplacer("/", "-", ",", "+").Replace(*suites) + ".json"
+		name = "results-" + strings.NewReplacer("/", "-", ",", "+").Replace(
+			strings.Join(o.Suites, ",")) + ".json"
 	}
 	if c.results, err = readResults(filepath.Join(c.out, name)); err != nil {
 		return err
@@ -113,6 +106,24 @@ func run(ctx context.Context, args []string) error {
 	err = c.rooms(ctx, rooms)
 	table(os.Stdout, c.tallies)
 	return errors.Join(err, c.results.write())
+}
+
+// checkOnly returns an error if no mutant of the rooms has the text that was asked for.
+func (c *campaign) checkOnly(rooms []room.Room) error {
+	if c.only == "" {
+		return nil
+	}
+	p, err := plant(c.root, filepath.Join(c.out, "only"), rooms)
+	if err != nil {
+		return err
+	}
+	named := func(key string) bool { return strings.Contains(key, c.only) }
+	if slices.ContainsFunc(p.mutants, func(m *Mutant) bool { return named(m.Key) }) ||
+		slices.ContainsFunc(p.python, func(w *patch) bool { return named(w.key()) }) {
+		return nil
+	}
+	return usage.Wrong("ONLY=%s: no defect of these rooms has this text in its name; -list lists "+
+		"them", c.only)
 }
 
 func (c *campaign) list(rooms []room.Room) error {

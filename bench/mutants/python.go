@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// key returns the key of a mutant of the Python package.
+func (p *patch) key() string { return p.file + ": by hand: " + p.about }
+
 // python tries the mutants of the Python package, which were all written by hand: each in a copy of
 // the package that precedes it in the interpreter's path.
 func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
@@ -26,7 +29,7 @@ func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 			return all, err
 		}
 		m := &Mutant{
-			Key: patch.file + ": by hand: " + patch.about, Room: "python", File: patch.file,
+			Key: patch.key(), Room: "python", File: patch.file,
 			Kind: patch.kind, Text: patch.about, Security: patch.security, Written: true,
 			Line: 1 + strings.Count(string(text[:from]), "\n"), Dir: filepath.Dir(patch.file),
 		}

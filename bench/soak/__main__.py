@@ -11,14 +11,21 @@ EXIT STATUS
 
 from __future__ import annotations
 
+import signal
+
+# The imports take seconds, in which Ctrl-C is not to print a traceback.
+if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
+import math
 import os
 import secrets
-import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Callable
 
 TREE = Path(__file__).resolve().parents[2]
 sys.path += [str(TREE / "bench" / "faults")]
@@ -31,26 +38,46 @@ from soak import enclosure, group_rounds, groups, origin, schedule
 from soak.launch import Crew, Player
 from soak.nemesis import Nemesis
 from soak.nodes import Machines
-from soak.report import account, write
+from soak.report import account, again, over, write
 from soak.resources import Book, Surroundings
 from soak.verdict import GOT
 
 
-def arguments() -> argparse.Namespace:
+def minutes(text: str) -> float:
+    """A time that ends."""
+    value = float(text)
+    if not (0 < value < math.inf):
+        raise argparse.ArgumentTypeError(f"{text}; allowed are numbers above 0")
+    return value
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What reads a number that may not be smaller."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text}; allowed are numbers of at least {least}")
+        return value
+
+    return number
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, help="begin no round after this time")
+    parser.add_argument("--minutes", type=minutes, help="begin no round after this time")
     parser.add_argument("--seed", type=int, help="of the schedule (default: a new one)")
-    parser.add_argument("--round", type=int, default=0, help="the first round (default: 0)")
-    parser.add_argument("--rounds", type=int, help="how many rounds at most")
+    parser.add_argument("--round", type=at_least(0), default=0, help="the first round (default: 0)")
+    parser.add_argument("--rounds", type=at_least(1), help="how many rounds at most")
     parser.add_argument(
         "--groups", action="store_true", help="only jobs that share what they prepare, on one node"
     )
     parser.add_argument("--show", action="store_true", help="print the schedule, and run nothing")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     if options.minutes is None and options.rounds is None:
         parser.error("give --minutes or --rounds")
     if options.seed is None:
@@ -92,7 +119,7 @@ class Soak:
             # At once: all that was started ends with this process's namespaces.
             os._exit(self.summary() or 130)
 
-        signal.signal(signal.SIGINT, interrupted)
+        enclosure.listen(interrupted, signal.SIGINT)
         number = self.options.round
         while not self.over(number):
             number = self.season(number)
@@ -111,10 +138,7 @@ class Soak:
 
     def over(self, number: int) -> bool:
         """Reports whether no round is to begin any more."""
-        last, minutes = self.options.rounds, self.options.minutes
-        return (last is not None and number >= self.options.round + last) or (
-            minutes is not None and time.monotonic() > self.started + 60 * minutes
-        )
+        return over(self.options, number, time.monotonic() - self.started)
 
     def season(self, number: int) -> int:
         """Plays the rounds of a season, from this one on. Returns the number of the next round."""
@@ -197,7 +221,7 @@ class Soak:
         for finding in findings:
             print(f"  FOUND: {finding[:600]}")
         if findings:
-            print(f"  again: make soak SEED={self.options.seed} ROUND={number}", flush=True)
+            print(f"  again: {again(self.options.seed, number)}", flush=True)
 
 
 def main() -> int:

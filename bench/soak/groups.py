@@ -22,9 +22,9 @@ from machine import until
 from PIL import Image
 from verdicts import Verdict
 
-from soak import group_rounds, member
+from soak import enclosure, group_rounds, member
 from soak.group_rounds import START_TIMEOUT, Blow, Member, Round, Season
-from soak.report import FOLDER, account
+from soak.report import FOLDER, account, again, over
 
 #: Seconds in which a member that is not stopped says something, on a busy machine.
 PATIENCE = 40.0
@@ -274,15 +274,16 @@ class Soak:
         self._folder, self._options = folder, options
         self._counts: Counter[str] = Counter()
         self._started = time.monotonic()
-
-    def _over(self, number: int) -> bool:
-        last, minutes = self._options.rounds, self._options.minutes
-        return (last is not None and number >= self._options.round + last) or (
-            minutes is not None and time.monotonic() > self._started + 60 * minutes
-        )
+        self._rounds = self._found = 0
 
     def run(self) -> int:
-        """Plays, prints what came of it, and returns the exit status."""
+        """Plays, prints the summary, and returns the exit status."""
+
+        def interrupted(*_: object) -> None:
+            # At once: all that was started ends with this process's namespaces.
+            os._exit(self.summary() or 130)
+
+        enclosure.listen(interrupted, signal.SIGINT)
         FORKS.set_forkserver_preload(["soak.member"])
         run = self._folder / "run"
         run.mkdir(mode=0o700)
@@ -293,17 +294,22 @@ class Soak:
             "HDMLP_LINGER": "1h",
             "OMP_NUM_THREADS": "1",
         }
-        number, found, player = self._options.round, 0, None
-        while not self._over(number):
+        number, player = self._options.round, None
+        while not over(self._options, number, time.monotonic() - self._started):
             if player is None or number % group_rounds.ROUNDS == 0:
                 of = group_rounds.season(self._options.seed, number // group_rounds.ROUNDS)
                 print(of, flush=True)
                 player = Player(self._folder / f"images{of.number}", of, self._counts)
-            found += self._round(number, player)
+            self._found += self._round(number, player)
+            self._rounds += 1
             number += 1
-        print(f"\n{number - self._options.round} rounds, seed {self._options.seed}: "
-              f"{account(self._counts)}; {found} findings", flush=True)  # fmt: skip
-        return 1 if found else 0
+        return self.summary()
+
+    def summary(self) -> int:
+        """Prints what there was and what was found, and returns the exit status."""
+        print(f"\n{self._rounds} rounds, seed {self._options.seed}: "
+              f"{account(self._counts)}; {self._found} findings", flush=True)  # fmt: skip
+        return 1 if self._found else 0
 
     def _round(self, number: int, player: Player) -> int:
         """Plays a round, and prints what came of it. Returns the number of findings."""
@@ -317,9 +323,9 @@ class Soak:
         for finding in findings:
             print(f"  FOUND: {finding[:600]}")
         if findings:
-            again = f"make soak GROUPS=1 SEED={self._options.seed} ROUND={number} ROUNDS=1"
+            command = again(self._options.seed, number, groups=True)
             FOLDER.mkdir(parents=True, exist_ok=True)
             path = FOLDER / f"groups-seed-{self._options.seed}-round-{number}.txt"
-            path.write_text("\n".join([again, repr(the), *findings, *history]) + "\n")
-            print(f"  again: {again}\n  the history: {path}", flush=True)
+            path.write_text("\n".join([command, repr(the), *findings, *history]) + "\n")
+            print(f"  again: {command}\n  the history: {path}", flush=True)
         return len(findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from collections import Counter
@@ -20,6 +21,20 @@ def account(counts: Counter[str]) -> str:
     return ", ".join(f"{n} {what}" for what, n in counts.most_common()) or "none"
 
 
+def again(seed: int, number: int, *, groups: bool = False) -> str:
+    """The command that plays a round again, and no other."""
+    return f"make soak {'GROUPS=1 ' * groups}SEED={seed} ROUND={number} ROUNDS=1"
+
+
+def over(options: argparse.Namespace, number: int, seconds: float) -> bool:
+    """Reports whether no round is to begin any more; the first one always is."""
+    last, minutes = options.rounds, options.minutes
+    return number > options.round and (
+        (last is not None and number >= options.round + last)
+        or (minutes is not None and seconds > 60 * minutes)
+    )
+
+
 def write(
     seed: int, the: Round, occurred: Sequence[Occurrence], result: Result, logs: Sequence[str]
 ) -> Path:
@@ -27,7 +42,7 @@ def write(
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"seed-{seed}-round-{the.number}.txt"
     lines = [
-        f"make soak SEED={seed} ROUND={the.number} ROUNDS=1",
+        again(seed, the.number),
         json.dumps(dataclasses.asdict(season(seed, season_of(the.number)))),
         json.dumps(dataclasses.asdict(the)),
         "",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -23,3 +24,17 @@ def test_every_size_is_drawn(tmp_path):
         assert axes.get_lines()
     figure.savefig(tmp_path / "chart.png")
     assert (tmp_path / "chart.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "given, saved", [((), True), (("SIZES=4,16",), False), (("SIZES=4,16", "SAVE=1"), True)]
+)
+def test_other_sizes_do_not_replace_what_is_committed(given, saved):
+    shown = subprocess.run(
+        ["make", "-n", "-C", os.path.join(HERE, "../.."), "scale", *given],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("docs/scale.json" in shown.stdout) == saved
+    assert ("docs/scale.png" in shown.stdout) == saved

@@ -1,8 +1,10 @@
 """The nemesis does what its seed says, and its judge finds what is wrong."""
 
+import argparse
 import dataclasses
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -40,6 +42,82 @@ def test_all_faults_are_drawn_and_can_be_carried_out():
             if fault.kind in ("cut one way", "flip bits"):
                 assert fault.other != fault.node
         assert all(schedule.GLOBAL_BATCH % (nodes * ranks) == 0 for nodes, ranks in the.launches)
+
+
+PATHS = [BENCH, os.path.join(BENCH, "faults"), os.path.join(os.path.dirname(BENCH), "python")]
+SOAK = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+
+
+def test_a_wrong_command_line_is_refused():
+    pytest.importorskip("numpy")
+    wrong = [
+        *(["--minutes", text] for text in ("0", "-1", "nan", "inf", "x")),
+        *(["--rounds", text] for text in ("0", "-3")),
+        ["--rounds", "1", "--round", "-3"],
+        [],
+    ]
+    code = (
+        "import soak.__main__ as soak\n"
+        f"for given in {wrong}:\n"
+        "    try:\n        soak.arguments(given)\n"
+        "    except SystemExit as e:\n        print(e.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=SOAK, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["2"] * len(wrong)
+    for text in ("argument --minutes: 0; allowed are", "argument --round: -3; allowed are"):
+        assert text in done.stderr
+
+
+def test_at_least_one_round_is_played_and_as_many_as_asked_for():
+    pytest.importorskip("torch")
+    from soak import report
+
+    timed = argparse.Namespace(round=3, rounds=None, minutes=1.0)
+    assert [report.over(timed, n, 61) for n in (3, 4)] == [False, True]
+    counted = argparse.Namespace(round=3, rounds=2, minutes=None)
+    assert [report.over(counted, n, 61) for n in (3, 4, 5)] == [False, False, True]
+
+
+def test_a_round_is_played_again_alone():
+    pytest.importorskip("torch")
+    from soak import report
+
+    assert report.again(7, 12) == "make soak SEED=7 ROUND=12 ROUNDS=1"
+    assert report.again(7, 12, groups=True) == "make soak GROUPS=1 SEED=7 ROUND=12 ROUNDS=1"
+
+
+_OUTSIDE = """
+import sys
+from soak import enclosure
+enclosure.GRACE = 1
+sys.exit(enclosure.Outside().run(["sh", "-c", "echo started; exec sleep 60"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_end_what_is_inside(number):
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + _OUTSIDE
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=SOAK,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    assert process.communicate()[1] == ""
+
+
+def test_make_passes_signals_on():
+    root = os.path.dirname(BENCH)
+    shown = subprocess.run(
+        ["make", "-n", "-C", root, "soak"], capture_output=True, text=True, check=True
+    )
+    assert "\nexec env PYTHONPATH=" in shown.stdout
 
 
 def frame(data):

@@ -159,7 +159,7 @@ func (w *world) connect(nodes int) {
 					}
 				case script.Flip:
 					if from == f.node() && to == f.to() {
-						l.Flips = max(l.Flips, float64(f.Amount)/100)
+						l.Flips = max(l.Flips, f.Flips())
 					}
 				case script.Loss:
 					if between {

@@ -15,13 +15,11 @@ func (w *world) warned(lines []string) {
 	}
 	crash := slices.ContainsFunc(w.script.Launches, func(l script.Launch) bool { return l.Crash })
 	for _, line := range lines {
-		if crash && (strings.Contains(line, " is bypassed; ") ||
-			strings.Contains(line, " no more samples from this node")) ||
-			len(w.script.Launches) > 1 && strings.Contains(line, " gone without giving its part ") ||
-			len(w.script.Members) > 0 && strings.Contains(line, " member detached: ") {
-			continue
-		}
-		if !strings.Contains(line, " is gone; ") && !strings.Contains(line, " rejoin ") {
+		has := func(text string) bool { return strings.Contains(line, text) }
+		if !(has(" is gone; ") || has(" rejoin ") || crash && (has(" is bypassed; ") ||
+			has(" no more samples from this node") || has("connection reset by peer")) ||
+			len(w.script.Launches) > 1 && has(" gone without giving its part ") ||
+			len(w.script.Members) > 0 && has(" member detached: ")) {
 			w.unwell(-1, "although nothing goes wrong, a node warns: %s", line)
 		}
 	}

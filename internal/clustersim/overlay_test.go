@@ -2,6 +2,7 @@ package clustersim
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,11 +58,11 @@ func overlaidWorker(t *testing.T) string {
 	t.Helper()
 	dir, tags := t.TempDir(), "invariants"
 	replace := map[string]string{}
-	if *repeatable {
+	if *asked.repeatable {
 		tags += ",simulation"
 		editRuntime(t, dir, replace)
 	}
-	if *interleaved {
+	if *asked.interleaved {
 		root, err := filepath.Abs("../..")
 		if err == nil {
 			err = interleave.Overlay(root, "./internal/clustersim", tags, dir, replace)
@@ -78,7 +79,8 @@ func overlaidWorker(t *testing.T) string {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "test", "-c", "-tags", tags, "-overlay", file, "-o", binary, ".")
+	build := exec.Command("go", "test", "-c", fmt.Sprintf("-race=%t", raceDetector), "-tags", tags,
+		"-overlay", file, "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build a worker: %v\n%s", err, out)
 	}

@@ -27,13 +27,15 @@ import (
 // deadlock ends the process, and because only a process with one processor repeats itself.
 
 const (
-	workerVariable = "HDMLP_SIMULATION_WORKER"
+	workerVariable = "HDMLP_SIMULATION_WORKER" // the worker's directory
 	logVariable    = "HDMLP_SIMULATION_LOG"
 	// hangs is the processor time after which a script counts as hanging. Real time says nothing: the
 	// machine may be busy with other things.
 	hangs   = 60 * time.Second
 	stands  = 120     // seconds without any processor time after which it does as well
 	scratch = 1 << 30 // bytes of memory at which a worker begins to collect garbage
+	// ended begins what is said of a worker that ended.
+	ended = "the process ended: "
 )
 
 // verdict is what a worker says of a script.
@@ -56,7 +58,7 @@ func TestWorker(t *testing.T) {
 	answers := os.NewFile(3, "answers")
 	scripts := bufio.NewScanner(os.Stdin)
 	scripts.Buffer(nil, 1<<20)
-	base := t.TempDir()
+	base := os.Getenv(workerVariable)
 	for i := 0; scripts.Scan(); i++ {
 		s, err := script.Parse(scripts.Text())
 		if err != nil {
@@ -117,6 +119,7 @@ func others() string {
 // worker is a process that runs scripts.
 type worker struct {
 	command *exec.Cmd
+	dir     string // where it keeps files; it may be killed before it can remove them
 	scripts io.WriteCloser
 	answers *bufio.Reader
 	errors  *bytes.Buffer
@@ -125,8 +128,10 @@ type worker struct {
 func startWorker(t *testing.T, binary string) *worker {
 	t.Helper()
 	var err error
-	w := &worker{command: exec.Command(binary, "-test.run=^TestWorker$", "-test.timeout=0")}
-	w.command.Env = append(os.Environ(), workerVariable+"=1", "GOMAXPROCS=1",
+	w := &worker{
+		command: exec.Command(binary, "-test.run=^TestWorker$", "-test.timeout=0"), dir: t.TempDir(),
+	}
+	w.command.Env = append(os.Environ(), workerVariable+"="+w.dir, "GOMAXPROCS=1",
 		"GODEBUG=asyncpreemptoff=1", "GORACE=halt_on_error=1")
 	w.errors = new(bytes.Buffer)
 	w.command.Stderr, w.command.Stdout = w.errors, w.errors
@@ -163,7 +168,7 @@ func (w *worker) run(s *script.Script) (v verdict, alive bool) {
 	if err != nil {
 		_ = w.command.Wait()
 		text := w.errors.String()
-		return verdict{Errors: []string{"the process ended: " + text[:min(len(text), 20000)]}}, false
+		return verdict{Errors: []string{ended + text[:min(len(text), 20000)]}}, false
 	}
 	return v, len(v.Errors) == 0
 }
@@ -207,9 +212,10 @@ func (w *worker) used() time.Duration {
 	return time.Duration(user+system) * (time.Second / 100) // USER_HZ
 }
 
-// stop ends the worker.
+// stop ends the worker, and removes its directory.
 func (w *worker) stop() {
 	_ = w.scripts.Close()
 	_ = w.command.Process.Kill()
 	_ = w.command.Wait()
+	_ = os.RemoveAll(w.dir)
 }

@@ -80,7 +80,17 @@ func directories(names string) []string {
 	return all
 }
 
-// Chosen returns the rooms named in a list with commas; all of them for "".
+// Directory returns the directory of the room's first package, below internal, by which
+// docs/RELIABILITY.md calls it; "": the room has none.
+func (r Room) Directory() string {
+	if len(r.Packages) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(r.Packages[0], "internal/")
+}
+
+// Chosen returns the rooms in a list with commas, named by their names or directories; all of them
+// for "".
 func Chosen(names string) ([]Room, error) {
 	all := All()
 	if names == "" {
@@ -89,15 +99,23 @@ func Chosen(names string) ([]Room, error) {
 	var some []Room
 	for name := range strings.SplitSeq(names, ",") {
 		k := slices.IndexFunc(all, func(r Room) bool { return r.Name == name })
+		if k < 0 && name != "" {
+			k = slices.IndexFunc(all, func(r Room) bool { return r.Directory() == name })
+		}
 		if k < 0 {
 			var known []string
 			for _, r := range all {
 				known = append(known, r.Name)
+				if d := r.Directory(); d != "" && d != r.Name {
+					known[len(known)-1] += " (or " + d + ")"
+				}
 			}
 			return nil, fmt.Errorf("ROOM=%s: no such room; there are %s", name,
 				strings.Join(known, ", "))
 		}
-		some = append(some, all[k])
+		if !slices.ContainsFunc(some, func(r Room) bool { return r.Name == all[k].Name }) {
+			some = append(some, all[k])
+		}
 	}
 	return some, nil
 }

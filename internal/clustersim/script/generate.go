@@ -13,7 +13,7 @@ func Generate(seed uint64) Script {
 	r := &chance{rand.New(rand.NewPCG(seed, 0))}
 	s := Script{
 		Seed: seed, Samples: r.between(4, 60), Largest: pick(r, 1, 100, 1000, 5000),
-		Epochs: 3, Batch: r.between(1, 24), DropLast: r.often(25),
+		Epochs: fewest, Batch: r.between(1, 24), DropLast: r.often(25),
 		Shuffle: pick(r, "torch", "torch", "none", "feistel"),
 		Scheme:  pick(r, "strided", "strided", "uniform", "whole"),
 		Tail:    pick(r, "pad", "pad", "keep", "drop"),
@@ -36,7 +36,7 @@ func Generate(seed uint64) Script {
 	if r.often(40) {
 		s.Disk = 1 + pick(r, share/2, share+2*s.Largest, 2*s.Bytes())
 	}
-	s.Epochs = 3
+	s.Epochs = fewest
 	switch {
 	case r.often(35): // without faults
 		s.Events = nil
@@ -55,6 +55,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 1))}).vary(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 2))}).refine(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 3))}).disturb(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 4))}).garble(&s)
 	return s
 }
 
@@ -96,7 +97,7 @@ func (r *chance) lose(s *Script) {
 	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
 	at := time.Duration(r.between(1, s.Samples/l.Nodes)) * s.Takes.D()
 	s.Events = []Event{{
-		Kind: Die, At: Duration(at), For: Duration(2 * time.Minute), Node: r.IntN(l.Nodes),
+		Kind: Die, At: Duration(at), For: Dead, Node: r.IntN(l.Nodes),
 	}}
 }
 
@@ -129,7 +130,7 @@ func (r *chance) last(s *Script) {
 // fail has the plan of a node fail while batches already flow.
 func (r *chance) fail(s *Script) {
 	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
-	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, Duration(20*time.Millisecond))
+	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, thinks)
 	s.Again, s.Epochs, s.Prefetch = r.IntN(3), 8, r.between(1, 2)
 }
 
@@ -351,9 +352,9 @@ func (r *chance) events(s *Script) (list []Event) {
 		case Flip:
 			e.Amount = pick(r, 1, 10, 50)
 		case Pressure: // which nodes notice within a second
-			e.At, e.For = (e.At / 4).round(), r.about(2*time.Second, 30*time.Second)
+			e.At, e.For = (e.At / 4).round(), r.about(pressed.D(), 30*time.Second)
 		case Die:
-			e.For = Duration(2 * time.Minute)
+			e.For = Dead
 		}
 		switch e.Kind {
 		case Reset, Rot, Change:

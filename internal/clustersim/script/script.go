@@ -6,9 +6,11 @@
 package script
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -235,7 +237,11 @@ type Event struct {
 	Node   int      `json:"node,omitempty"` // the node, or of Pause the rank; modulo their number
 	To     int      `json:"to,omitempty"`   // the other node, counted from Node; or the sample
 	Amount int      `json:"amount,omitempty"`
+	Of     int      `json:"of,omitempty"` // of how many writes Flip flips a bit of Amount; 0: of 100
 }
+
+// Flips returns the share of a node's writes to another of which Flip flips a bit.
+func (e Event) Flips() float64 { return float64(e.Amount) / float64(cmp.Or(e.Of, 100)) }
 
 // Calm reports whether the script has no faults, no samples that are missing or that nodes see
 // differently, and no plan that cannot be made.
@@ -317,10 +323,15 @@ func (s Script) String() string {
 	return string(text)
 }
 
-// Parse reads a script that String wrote.
+// Parse reads a script that String wrote, and checks that it can be run.
 func Parse(text string) (s Script, err error) {
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
 		return s, fmt.Errorf("read a script: %w", err)
 	}
-	return s, nil
+	if rest := strings.TrimSpace(text[d.InputOffset():]); rest != "" {
+		return s, fmt.Errorf("read a script: %q follows it", rest)
+	}
+	return s, s.Check()
 }

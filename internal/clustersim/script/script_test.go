@@ -2,6 +2,7 @@ package script
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -54,4 +55,97 @@ func TestSimplerEnds(t *testing.T) {
 		s = simpler[0]
 	}
 	t.Errorf("there is still something simpler than %s", s)
+}
+
+// TestWrongScripts: a script that cannot be run is refused with what is wrong, its value, and what
+// is allowed.
+func TestWrongScripts(t *testing.T) {
+	good := Generate(1)
+	good.Events, good.Missing, good.Stale, good.Members, good.Differs = nil, nil, nil, nil, ""
+	good.Launches = []Launch{{Nodes: 2, Ranks: 1}}
+	good.Samples, good.Subset, good.Shuffle = 40, 0, "torch"
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	event := func(e Event) func(*Script) {
+		return func(s *Script) { s.Events = []Event{e} }
+	}
+	for want, change := range map[string]func(*Script){
+		"samples: -4; allowed are 1 to 100000": func(s *Script) { s.Samples = -4 },
+		"epochs: 0;":                           func(s *Script) { s.Epochs = 0 },
+		"batch: 0;":                            func(s *Script) { s.Batch = 0 },
+		"memory: -1;":                          func(s *Script) { s.Memory = -1 },
+		"step: -1ns; allowed are 0s":           func(s *Script) { s.Step = -1 },
+		"launches: none;":                      func(s *Script) { s.Launches = nil },
+		"launches[0].nodes: 0; allowed are 1":  func(s *Script) { s.Launches[0].Nodes = 0 },
+		"launches[0].late, one per rank: 3; allowed are 0 to 2": func(s *Script) {
+			s.Launches[0].Late = make([]Duration, 3)
+		},
+		`shuffle: "odd"; allowed are "torch", "none"`: func(s *Script) { s.Shuffle = "odd" },
+		`policy: "odd"; allowed are "", `:             func(s *Script) { s.Policy = "odd" },
+		`scheme: "odd"; allowed are "strided"`:        func(s *Script) { s.Scheme = "odd" },
+		`on_error: "odd"; allowed are "raise"`:        func(s *Script) { s.OnError = "odd" },
+		"missing: 40; allowed are 0 to 39":            func(s *Script) { s.Missing = []int{40} },
+		"missing: -1; allowed are 0 to 39":            func(s *Script) { s.Missing = []int{-1} },
+		"stale: [1]; none is allowed without verify": func(s *Script) {
+			s.Stale, s.Verify = []int{1}, false
+		},
+		`events[0].kind: "odd"; allowed are "source-slow"`: event(Event{Kind: "odd"}),
+		"events[0].at: -1ns; allowed are 0s":               event(Event{Kind: Cut, At: -1}),
+		"events[0].launch: 1; allowed are 0 to 0":          event(Event{Kind: Cut, Launch: 1}),
+		"events[0].for: 4ms; allowed are 2m0s":             event(Event{Kind: Die, For: 4e6}),
+		"events[0].for: 1s; allowed are 2s":                event(Event{Kind: Pressure, For: 1e9}),
+		"events[0].amount: 101; allowed are 0 to 100":      event(Event{Kind: Loss, Amount: 101}),
+		`step: 0s; allowed are 20ms and more with plans "failing"`: func(s *Script) {
+			s.Plans, s.Step = Failing, 0
+		},
+		`differs: "secret"; the first launch must have at least`: func(s *Script) {
+			s.Differs, s.Launches[0] = TheSecret, Launch{Nodes: 1, Ranks: 2}
+		},
+	} {
+		s := good.clone()
+		change(&s)
+		if _, err := Parse(s.String()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"odd": 1}`:                `unknown field "odd"`,
+		good.String() + "}":         `"}" follows it`,
+		`{"samples": "x"}`:          "cannot unmarshal string",
+		`{"step": "fast"}`:          "invalid duration",
+		`{"seed": -1}`:              "cannot unmarshal number -1",
+		`{"events":[{"odd": "x"}]}`: `unknown field "odd"`,
+	} {
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestSimplerKeepsWhatIsDrawn: simpler scripts have no other times and ranks than Generate draws.
+func TestSimplerKeepsWhatIsDrawn(t *testing.T) {
+	dies := 0
+	for seed := range uint64(300) {
+		s := Generate(seed).Simplified(30)
+		if s.Epochs < fewest {
+			t.Errorf("seed %d: %d epochs", seed, s.Epochs)
+		}
+		for _, l := range s.Launches {
+			if len(l.Late) > l.WorldSize() {
+				t.Errorf("seed %d: %d of %d ranks are late", seed, len(l.Late), l.WorldSize())
+			}
+		}
+		for _, e := range s.Events {
+			if e.Kind != Die {
+				continue
+			}
+			if dies++; e.For < Dead {
+				t.Errorf("seed %d: a node is dead for %v only", seed, e.For.D())
+			}
+		}
+	}
+	if dies == 0 {
+		t.Error("no node dies")
+	}
 }

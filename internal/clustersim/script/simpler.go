@@ -1,6 +1,13 @@
 package script
 
-import "slices"
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// fewest is how many epochs Generate draws at least. A job with fewer may end before it has a plan,
+// or while launches after it have batches due.
+const fewest = 3
 
 // Simpler returns scripts that are a step simpler than s, those with the largest steps first. Each
 // is complete in itself, and none shares memory with s.
@@ -8,6 +15,7 @@ func (s Script) Simpler() (list []Script) {
 	try := func(change func(*Script)) {
 		c := s.clone()
 		change(&c)
+		c.dropLate()
 		if c.String() != s.String() && c.valid() {
 			list = append(list, c)
 		}
@@ -55,8 +63,8 @@ func (s Script) Simpler() (list []Script) {
 	}
 	try(func(c *Script) { c.Samples = max(c.Samples/2, 1) })
 	try(func(c *Script) { c.Samples = max(c.Samples-1, 1) })
-	try(func(c *Script) { c.Epochs = 1 })
-	try(func(c *Script) { c.Epochs = max(c.Epochs-1, 1) })
+	try(func(c *Script) { c.Epochs = min(c.Epochs, fewest) })
+	try(func(c *Script) { c.Epochs = max(c.Epochs-1, min(c.Epochs, fewest)) })
 	try(func(c *Script) { c.Largest = 1 })
 	try(func(c *Script) { c.Subset = 0 })
 	try(func(c *Script) { c.Uneven = false })
@@ -108,6 +116,26 @@ func (s Script) clone() Script {
 	return s
 }
 
+// dropLate removes the times at which ranks start that are not there.
+func (s *Script) dropLate() {
+	for i, l := range s.Launches {
+		s.Launches[i].Late = l.Late[:min(len(l.Late), l.WorldSize())]
+	}
+}
+
+// Simplified returns the script after so many steps, each one of Simpler by chance.
+func (s Script) Simplified(steps int) Script {
+	r := rand.New(rand.NewPCG(s.Seed, 0))
+	for range steps {
+		list := s.Simpler()
+		if len(list) == 0 {
+			break
+		}
+		s = list[r.IntN(len(list))]
+	}
+	return s
+}
+
 // dropLaunch removes a launch with its events.
 func (s *Script) dropLaunch(i int) {
 	s.Launches = slices.Delete(s.Launches, i, i+1)
@@ -118,38 +146,4 @@ func (s *Script) dropLaunch(i int) {
 			s.Events[k].Launch--
 		}
 	}
-}
-
-// valid reports whether each launch delivers something, the samples exist that are missing, or are
-// chosen, and a rank that differs has others to differ from.
-func (s *Script) valid() bool {
-	for _, l := range s.Launches {
-		n := s.Positions()
-		if n < l.WorldSize() || s.DropLast && s.Batch > n/l.WorldSize()*l.WorldSize() {
-			return false
-		}
-	}
-	if s.Shuffle == "given" && slices.ContainsFunc(s.Launches, func(l Launch) bool {
-		return s.Batch%l.WorldSize() != 0 || l.WorldSize() != s.Launches[0].WorldSize() ||
-			l.Nodes == 1 && l.Ranks > 1
-	}) {
-		return false
-	}
-	beyond := func(id int) bool { return id >= s.Samples }
-	if slices.ContainsFunc(s.Stale, beyond) || len(s.Stale) > 0 && !s.Verify {
-		return false
-	}
-	if s.Replaces() && (len(s.Launches) > 1 ||
-		s.Launches[0].Ranks == 1 || s.Apart || s.Shuffle == "given") {
-		return false // without other ranks the node would leave the job
-	}
-	if len(s.Members) > 0 && (!s.Transforms || len(s.Launches) > 1 || s.Differs != "") {
-		return false
-	}
-	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&
-		(s.Differs != TheSecret || s.Launches[0].Nodes > 1) &&
-		(s.Differs != TheData || s.Beside == "" && s.Shuffle != "given") &&
-		(s.Differs != ThePart && s.Differs != TheEpoch || s.Shuffle == "given" && s.Epochs > 2 &&
-			len(s.Breaks) == 0 && !s.Apart) &&
-		!slices.ContainsFunc(s.Missing, beyond) && !slices.ContainsFunc(s.Undecodable, beyond)
 }

@@ -1,0 +1,20 @@
+package room
+
+import "testing"
+
+// TestNamesOfRooms: a room has its own name and that of its directory, and is taken once.
+func TestNamesOfRooms(t *testing.T) {
+	rooms, err := Chosen("placement/replan,arena,storageclass/arena,dataset/folder,dataset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"replan", "arena", "index", "dataset"}
+	for k, r := range rooms {
+		if k >= len(want) || r.Name != want[k] {
+			t.Errorf("room %d is %s, want %v", k, r.Name, want)
+		}
+	}
+	if len(rooms) != len(want) {
+		t.Errorf("%d rooms, want %v", len(rooms), want)
+	}
+}
