@@ -49,14 +49,15 @@ type Catalog struct {
 	opening  map[string]chan struct{}
 	datasets map[identity]*entry // the open ones
 	classes  map[string]*slot    // by kind and path
+	closed   bool
 
 	stuck atomic.Int32 // storage classes with which something hangs, so that they stay open
 }
 
 // slot has a storage class once it is open.
 type slot struct {
-	turn  chan struct{} // holds a token while the class is being opened; guards class
-	class storageclass.Class
+	turn  chan struct{}      // holds a token while the class is being opened
+	class storageclass.Class // set by who has the token, and with Catalog.mu
 }
 
 // New returns a catalog in which nothing is open.
@@ -75,12 +76,13 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closed = true
 	if c.stuck.Load() > 0 {
 		return nil
 	}
 	var errs []error
 	for _, s := range c.classes {
-		if s.class != nil { // nothing is being opened, or it would be stuck
+		if s.class != nil { // one that is being opened is closed by who opens it
 			errs = append(errs, s.class.Close())
 		}
 	}
@@ -340,9 +342,17 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // the job that opened it has left before that ended
+		return nil, errors.Join(errClosed, class.Close())
+	}
 	s.class = class
 	return class, nil
 }
+
+// errClosed reports that the catalog was closed while a storage class was opened.
+var errClosed = errors.New("the daemon is ending")
 
 // unusable returns the error for a storage class that cannot be used as configured.
 func unusable(err error) error {

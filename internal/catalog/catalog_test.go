@@ -320,3 +320,40 @@ func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 	}
 	d.Close()
 }
+
+// TestClassOpenedTooLateIsClosed checks that a storage class whose opening ends after the catalog
+// was closed is closed as well.
+func TestClassOpenedTooLateIsClosed(t *testing.T) {
+	closed, opening, goOn := false, make(chan struct{}), make(chan struct{})
+	c := New(Kinds{Classes: []storageclass.Kind{{
+		Name: "slow", New: func(storageclass.Options) (storageclass.Class, error) {
+			close(opening)
+			<-goOn
+			return lateClass{closed: &closed}, nil
+		},
+	}}}, slog.New(slog.DiscardHandler))
+	done := make(chan error)
+	go func() {
+		_, err := c.class(config.StorageClass{Kind: "slow"})
+		done <- err
+	}()
+	<-opening
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if err := <-done; !errors.Is(err, errClosed) || !closed {
+		t.Errorf("%v, and the class was closed: %v", err, closed)
+	}
+}
+
+// lateClass is a class that notes that it was closed.
+type lateClass struct {
+	storageclass.Class
+	closed *bool
+}
+
+func (c lateClass) Close() error {
+	*c.closed = true
+	return nil
+}
