@@ -115,7 +115,8 @@ func (p *Pace) measure(m work, together, paused bool) {
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
 // taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed
-// to work for a second on each; while it works on the first, for as long as it has so far.
+// to work for a second on each; while it works on the first, for as long as it has so far, and a
+// second at least.
 func (p *Pace) Due(now time.Time, ahead int) float64 {
 	switch {
 	case ahead < 0:
@@ -126,7 +127,9 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 	worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
 	perBatch := p.perBatch
 	if p.count == 0 {
-		perBatch = worked
+		if perBatch = worked; p.blocked.IsZero() {
+			perBatch = max(worked, assumed) // how long it will take is not known yet
+		}
 	}
 	if p.blocked.IsZero() { // the process still works on the batch that it took last
 		return max(float64(ahead+1)*perBatch-worked, 0)

@@ -69,8 +69,8 @@ func TestPaceOfAProcessThatHasJustBegun(t *testing.T) {
 	check(3, 1, 1)
 	p.Resume(at(4))
 	p.Took(at(4), 1, false)
-	check(4, 0, 0)
-	check(4, 3, 0)
+	check(4, 0, 1)
+	check(4, 3, 4)
 	check(6, 0, 0) // worked for 2 s
 	check(6, 3, 6)
 	p.Block(at(6))
