@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Statement is what the job says of itself to a process.
@@ -87,8 +88,18 @@ func (p *Process) Forgotten(ctx context.Context, asked map[int]bool) string {
 }
 
 // Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
-// while they all have the job open; "": nothing.
+// while they all have the job open; "": nothing. A rank that begins at the same moment may not have
+// opened it yet, so that it asks twice.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {
+	wrong := p.cluster(ctx, nodes, ranks)
+	if wrong != "" {
+		time.Sleep(time.Second / 2)
+		wrong = p.cluster(ctx, nodes, ranks)
+	}
+	return wrong
+}
+
+func (p *Process) cluster(ctx context.Context, nodes, ranks int) string {
 	report := p.rank.ClusterReport(ctx)
 	if len(report.Nodes) != nodes {
 		return fmt.Sprintf("a report of %d nodes", len(report.Nodes))
