@@ -60,7 +60,8 @@ type Turns struct {
 	news   func() // tells this node's ranks that an epoch is known
 
 	mu sync.Mutex // guards the following
-	// given has, by rank of this node, the parts not exchanged yet, in order.
+	// given has, by rank of this node, the parts not exchanged yet, in order; and once err is set,
+	// those that never will be, with which others of the same epochs are compared.
 	given map[int][]*request.Part
 	left  map[int]bool // ranks of this node that have left and not come back
 	turn  int          // the next turn
@@ -119,8 +120,12 @@ func (p *Turns) give(mine *request.Part) error {
 	}
 	queue := p.given[mine.Rank]
 	switch {
-	case p.err != nil:
-		return nil // the rank is told when it asks for the epoch
+	case p.err != nil: // the rank is told when it asks for the epoch, also of what ended its run
+		if len(queue) > 0 && queue[len(queue)-1].Epoch == mine.Epoch &&
+			!queue[len(queue)-1].Same(mine) {
+			return p.err
+		}
+		return nil
 	case len(queue) > 0 && queue[len(queue)-1].Same(mine):
 		return nil
 	case len(queue) == maxQueued:
@@ -297,7 +302,7 @@ func (p *Turns) end(err error) {
 	p.turn++
 	p.busy = false
 	for rank, queue := range p.given {
-		if len(queue) > 0 {
+		if p.err == nil && len(queue) > 0 {
 			p.given[rank] = queue[1:]
 		}
 	}
