@@ -30,11 +30,11 @@ def environment(tmp_path, monkeypatch):
     return {**os.environ, "HDMLP_INDEX_DIR": str(tmp_path / "index")}
 
 
-def analyzed(binary, environment, *command, seconds="4s", stdin=None):
+def analyzed(binary, environment, *command, seconds="4s", stdin=None, options=()):
     """Runs it on a script in this Python; returns how that ended."""
     command = [sys.executable, *command] if command[0].endswith(".py") else list(command)
     return subprocess.run(
-        [binary, "analyze", "--json", "--time", seconds, "--", *command],
+        [binary, "analyze", "--json", "--time", seconds, *options, "--", *command],
         env=environment,
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
@@ -90,18 +90,22 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert "epoch 0" in done.stderr  # what the script prints
 
 
-@pytest.mark.parametrize("kind", ["torch", "hdmlp", "plain"])
-def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
+@pytest.fixture
+def images(tmp_path):
+    """A directory of 60 images of 2 classes."""
     pytest.importorskip("torchvision")
     image = pytest.importorskip("PIL.Image")
     for number in range(60):
         directory = tmp_path / "images" / "ab"[number % 2]
         directory.mkdir(parents=True, exist_ok=True)
         image.effect_noise((200, 150), 50).convert("RGB").save(directory / f"{number}.jpg")
+    return str(tmp_path / "images")
+
+
+@pytest.mark.parametrize("kind", ["torch", "hdmlp", "plain"])
+def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
     found = measured(
-        analyzed(
-            binary, environment, script("served.py"), str(tmp_path / "images"), kind, seconds="8s"
-        )
+        analyzed(binary, environment, script("served.py"), images, kind, seconds="8s")
     )
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
     assert found["batch_samples"] == 8
@@ -111,6 +115,21 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
     assert 0 < found["training"]["samples_per_s"] < 400 * 1.1  # steps are no shorter than 20 ms
     if kind != "torch":
         assert found["loader"]["cache_mb"] == pytest.approx(found["dataset"]["mb"])
+
+
+def test_epochs_whose_end_is_not_asked_for_are_validated(binary, environment, images):
+    """Lightning takes as many batches as a loader says that it has."""
+    done = analyzed(
+        binary,
+        environment,
+        script("served.py"),
+        images,
+        "counted",
+        seconds="8s",
+        options=["--validate"],
+    )
+    validation = measured(done)["validation"]
+    assert validation["measured_epoch_s"] > 7 * 0.02  # 7.5 batches, of 20 ms each
 
 
 @pytest.mark.parametrize("start", ["torchrun", "fork", "spawn"])

@@ -80,7 +80,8 @@ class Session:
         self._pid = os.getpid()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
-        self._epochs = 0  # that have ended
+        self._epochs = 0  # that have begun
+        self._epoch_of: Iterator | None = None  # the last of them
         self._of: Iterator | None = None  # that gave the last batch
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
@@ -195,11 +196,14 @@ class Session:
             self._finish(iterator)
         if time.perf_counter() - self._sent_at > SENT_EVERY:
             self._send()
+        # Who knows how many batches there are may not ask for the end of an epoch.
+        if iterator is not self._epoch_of:
+            self._epoch_of = iterator
+            self._epochs += 1
         try:
             return self._as_is(iterator) if self._phase == AS_IS else self._ready(iterator)
         except StopIteration:
-            self._of = None
-            self._epochs += 1
+            self._of = self._epoch_of = None
             raise
 
     def _end_iteration(self, iterator: Iterator, now: float) -> None:
@@ -224,7 +228,7 @@ class Session:
         counts epochs after the first, whose samples are in caches.
         """
         if self._phase == AS_IS:
-            return VALIDATES and self._epochs == 0
+            return VALIDATES and self._epochs < 2
         settled = self._kept.full and now - self._kept.since > SETTINGS["training"] / 5
         return not self._counted and not settled
 
