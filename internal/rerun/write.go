@@ -12,8 +12,8 @@ type writer struct {
 const (
 	// writeMemory is how many MB copies that wait may take (writeback.Memory), and writeAhead for a
 	// sample to be read ahead of time (writeback.ahead).
-	writeMemory = 32 * 1 << 20 / mega
-	writeAhead  = writeMemory / 4 * 3
+	writeMemory = 64 * 1 << 20 / mega
+	writeAhead  = writeMemory / 2
 )
 
 func (w *writer) taken() float64 { return w.waiting + w.promised }

@@ -54,8 +54,9 @@ type copyOf struct {
 }
 
 const (
-	// Memory is how many bytes copies may take.
-	Memory       = 32 << 20
+	// Memory is how many bytes copies may take: twice what a staging buffer has, which the
+	// batches of a job's start fill as fast as the source is, before the class has written anything.
+	Memory       = 64 << 20
 	spareBuffers = 16
 )
 
@@ -82,9 +83,9 @@ func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
 // Meter returns what measures the writes to the class.
 func (w *Writer) Meter() *meter.Meter { return &w.meter }
 
-// ahead is how many bytes copies may take for a sample to be read ahead of time: a quarter of the
-// memory is left to what is read for batches, which costs no read of its own.
-const ahead = Memory / 4 * 3
+// ahead is how many bytes copies may take for a sample to be read ahead of time: half of the memory
+// is left to what is read for batches, which costs no read of its own.
+const ahead = Memory / 2
 
 // taken returns how many bytes copies take, and may yet take. w.mu must be held.
 func (w *Writer) taken() int64 { return w.bytes + w.promised }

@@ -68,27 +68,27 @@ func TestWriterNeverDelaysARead(t *testing.T) {
 }
 
 // TestMemoryIsLeftForBatches checks that memory is reserved for what is read ahead of time until
-// three quarters are taken, also by what does not come; that it is told once when there is some
-// again; and that none is needed for what the class has or is to be written.
+// a half is taken, also by what does not come; that it is told once when there is some again; and
+// that none is needed for what the class has or is to be written.
 func TestMemoryIsLeftForBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
 		told := 0
 		w.room = func() { told++ }
 		data := make([]byte, Memory/4)
-		for id := range 5 {
-			if got, want := w.Reserve(id, Memory/4), id < 3; got != want {
+		for id := range 4 {
+			if got, want := w.Reserve(id, Memory/4), id < 2; got != want {
 				t.Errorf("with %d of 4 quarters taken: reserved %v", id, got)
 			}
-			if id < 2 {
+			if id < 1 {
 				w.Put(id, data, storageclass.Origin{})
 			}
 		}
-		if !w.Reserve(0, Memory/4) || !w.Reserve(2, Memory/4) {
+		if !w.Reserve(0, Memory/4) || !w.Reserve(1, Memory/4) {
 			t.Error("memory is lacking for what has some")
 		}
-		w.Unreserve(2)
-		w.Unreserve(2)
+		w.Unreserve(1)
+		w.Unreserve(1)
 		if !w.Reserve(3, Memory/4) {
 			t.Error("what was not needed is not returned")
 		}
