@@ -139,8 +139,8 @@ func TestHeldFillsReadNothing(t *testing.T) {
 	})
 }
 
-// TestSlowFillsLeaveWorkers checks that samples that take long occupy few workers, while others go
-// on, and that all are brought.
+// TestSlowFillsLeaveWorkers checks that samples that take long occupy few workers, beginning with
+// the last of them, while others go on, and that all are brought.
 func TestSlowFillsLeaveWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(16, 16, 0)
@@ -156,7 +156,9 @@ func TestSlowFillsLeaveWorkers(t *testing.T) {
 				usual.Add(1)
 				return false
 			}
-			slow.Add(1)
+			if slow.Add(1) <= slowly && id < 2*slowly {
+				t.Errorf("sample %d, which batches need soon, was begun first", id)
+			}
 			<-next
 			return false
 		}})

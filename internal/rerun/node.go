@@ -143,6 +143,7 @@ func (n *node) split(ids []int32) (all []*fill) {
 		}
 		to.ids = append(to.ids, k)
 	}
+	slices.Reverse(others.ids) // pool.Filling.Slow
 	for _, f := range []*fill{own, others} {
 		if len(f.ids) > 0 {
 			all = append(all, f)
