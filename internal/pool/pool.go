@@ -71,9 +71,9 @@ type Filling struct {
 	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
 	// called when it can. It is called with the pool's lock held.
 	Ready func(id int) bool
-	// Slow reports which samples take long to bring; nil: none do. They are a fill of their own, which
-	// never has more than a few workers, and begins with the last of them: batches begin with the
-	// first, and would wait for a read that takes long because nothing needed it so soon.
+	// Slow reports which samples take long to bring; nil: none do. They are a fill of their own,
+	// which never has more than a few workers, and begins with the last of them: batches begin with
+	// the first, and would wait for a read that takes long because nothing needed it so soon.
 	Slow func(id int) bool
 	// Spare is set if samples are brought one at a time, and only while no worker does anything else.
 	Spare bool

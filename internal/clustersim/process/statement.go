@@ -26,6 +26,16 @@ type Class struct {
 	Capacity, Used, AtStart int64
 }
 
+// LastState is State at the end. Batches after one that failed are freed only once they have
+// arrived.
+func (p *Process) LastState() Statement {
+	if s := p.State(); s.Taken+s.Extra == 0 {
+		return s
+	}
+	time.Sleep(time.Second)
+	return p.State()
+}
+
 // State returns what the job says of itself.
 func (p *Process) State() Statement {
 	report := p.rank.Report()
