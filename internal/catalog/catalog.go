@@ -72,11 +72,16 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 }
 
 // Close releases the storage classes. No dataset's cache may be in use. If a read from the source,
-// or a class's directory, hangs, they remain open until the process exits.
+// or a class's directory, hangs, they remain open until that has ended, or the process exits.
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	return c.closeClasses()
+}
+
+// closeClasses closes the storage classes, unless something hangs. c.mu must be held.
+func (c *Catalog) closeClasses() error {
 	if c.stuck.Load() > 0 {
 		return nil
 	}
@@ -86,7 +91,20 @@ func (c *Catalog) Close() error {
 			errs = append(errs, s.class.Close())
 		}
 	}
+	clear(c.classes)
 	return errors.Join(errs...)
+}
+
+// goesOn records that what hung has ended.
+func (c *Catalog) goesOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stuck.Add(-1); !c.closed {
+		return
+	}
+	if err := c.closeClasses(); err != nil {
+		c.log.Error("close storage classes", "error", err)
+	}
 }
 
 // identity identifies a dataset: how it was asked for, its version, and the directory in which it

@@ -158,3 +158,53 @@ func TestDirectoryThatHangsWhenItIsClosed(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// slowClass is a class that opens stores when the gate is closed.
+type slowClass struct {
+	storageclass.Class
+	gate   <-chan struct{}
+	closed *bool
+}
+
+func (s slowClass) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
+	<-s.gate
+	return s.Class.Open(ds, capacity)
+}
+
+func (s slowClass) Close() error {
+	*s.closed = true
+	return s.Class.Close()
+}
+
+// TestClassIsClosedAfterALateStore checks that a class whose store is opened only after the job has
+// left, and the catalog was closed, is closed when that has ended, and not before.
+func TestClassIsClosedAfterALateStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newShelf(t)
+		gate, closed := make(chan struct{}), false
+		kind := &c.kinds.Classes[1]
+		open := kind.New
+		kind.New = func(o storageclass.Options) (storageclass.Class, error) {
+			class, err := open(o)
+			return slowClass{class, gate, &closed}, err
+		}
+		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
+			Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
+		}}}
+		d := c.open(t, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, _, err := d.JoinCache(ctx, cfg, 99, 1, nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("cancelled: %v", err)
+		}
+		d.Close()
+		if err := c.Close(); err != nil || closed {
+			t.Errorf("closed while a store is being opened: %v, %v", closed, err)
+		}
+		close(gate)
+		synctest.Wait()
+		if !closed {
+			t.Error("the class is left open")
+		}
+	})
+}

@@ -133,7 +133,7 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 	}
 	d.catalog.stuck.Add(1)
 	go func() {
-		defer d.catalog.stuck.Add(-1)
+		defer d.catalog.goesOn()
 		if r := <-done; r.err == nil {
 			d.closeStores([]Class{r.Class})
 		}
