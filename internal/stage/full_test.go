@@ -130,6 +130,24 @@ func TestExtraSegmentForAWaitingProcess(t *testing.T) {
 			g.giveBack(g.ranks[0], second)
 		})
 	})
+	t.Run("the process waited before the first batch was on its way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			gate := make(chan struct{})
+			g, got, begin, end := fullRig(t, 1, func(context.Context, int) error {
+				<-gate
+				return nil
+			})
+			defer end()
+			s := g.ranks[0].stager
+			s.Wait()
+			begin()
+			if n := extra(g); n != 0 {
+				t.Errorf("%d bytes are in an extra segment while the first batch is read", n)
+			}
+			close(gate)
+			g.giveBack(g.ranks[0], <-got)
+		})
+	})
 	t.Run("a batch is on its way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})

@@ -120,8 +120,9 @@ func (s *Stager) urge() {
 		s.o.Buffer.UrgeFirst()
 	case starved && s.outstanding == 0:
 		s.o.Buffer.Urge(true)
-	case s.waiting:
-		s.o.Buffer.Poll() // a batch is on its way to the process
+	case s.waiting: // a batch is on its way to the process
+		s.o.Buffer.Urge(false)
+		s.o.Buffer.Poll()
 	}
 }
 

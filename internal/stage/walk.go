@@ -43,6 +43,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			}
 			s.mu.Lock()
 			s.outstanding++
+			s.urge() // no longer for the batches after it
 			s.mu.Unlock()
 			// Submit first: a full queue must not keep the tasks from starting.
 			if len(tasks) > 0 {
