@@ -116,6 +116,7 @@ clustersim/interleave:
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: failure request stage stats node groups placement/policies clustersim/judge
+    clustersim/script
 clustersim/plans: placement placement/policies planner clustersim/script
 clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process

@@ -150,7 +150,8 @@ func (l *launch) options(rank int) process.Options {
 	return process.Options{
 		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank), Part: l.part(rank),
 		Content: l.content(rank), Label: l.script.Label,
-		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
+		Decodes: l.decodes, Hold: l.script.Hold, Keeps: l.script.Keeps, Lies: l.lies(rank),
+		Notes: l.script.Notes(), Calm: l.script.Calm(),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
@@ -63,7 +64,7 @@ func (l *launch) request(rank int) request.Open {
 		}
 	}
 	if l.odd(rank) || l.number == 0 && s.Differs == script.TheSecret && rank/l.Ranks == l.Nodes-1 {
-		differ(&m, s)
+		process.Differ(&m, s, otherPath)
 	}
 	return m
 }
@@ -87,36 +88,14 @@ func (l *launch) part(rank int) func(epoch int) []int {
 	}
 	return func(epoch int) []int {
 		part := l.script.Part(epoch, rank, l.WorldSize())
-		if l.script.Differs == script.ThePart && l.odd(rank) && epoch > 0 {
+		switch {
+		case !l.odd(rank) || epoch == 0:
+		case l.script.Differs == script.ThePart:
 			part = append(part, part[0])
+		case l.script.Differs == script.TheEpoch && epoch == 1: // which it leaves out
+			return nil
 		}
 		return part
-	}
-}
-
-// differ gives a request another value of the setting in which a rank differs.
-func differ(m *request.Open, s *script.Script) {
-	switch s.Differs {
-	case script.TheBatch:
-		m.Stream.GlobalBatch++
-		if m.Stream.Given != nil {
-			m.Stream.Given.Batch++
-		}
-	case script.TheSeed:
-		*m.Stream.Seed++
-	case script.TheEpochs:
-		m.Stream.Epochs++
-	case script.ThePolicy:
-		delete(m.Arguments, "policy")
-		if other := s.OtherPolicy(); other != "" {
-			m.Arguments["policy"] = other
-		}
-	case script.TheTail:
-		m.Stream.Tail = map[string]string{"pad": "keep", "keep": "drop", "drop": "pad"}[m.Stream.Tail]
-	case script.TheSecret:
-		m.Cluster.Secret = "fedcba9876543210fedcba9876543210"
-	case script.TheData:
-		m.Dataset.Path = otherPath
 	}
 }
 

@@ -126,24 +126,33 @@ func (t *trainer) train(ctx context.Context) error {
 			t.audit(ctx, t.position/t.Steps()-1)
 		}
 		if b := t.breaks(); b != nil && !broken {
-			switch {
-			case b.Back > 0:
-				t.position, t.isBack = max(t.position-b.Back, 0), true
+			t.position = b.Next(t.position, t.script.Epochs, t.Steps())
+			if b.Back > 0 {
+				t.isBack = true
 				if err := t.crew.Back(ctx, t.position); err != nil {
 					return err
 				}
-			case b.Skip:
-				t.position += t.Steps() - 1
-				t.position -= t.position % t.Steps()
 			}
 			if b.Anew && t.isReplaced() && !t.replace(ctx) {
 				return errReplaced
 			}
 			return t.train(ctx)
 		}
-		if t.script.Differs == script.TheEpoch && t.odd(t.rank) && t.position == t.Steps() {
-			t.position += t.Steps()
-			return t.train(ctx)
+		if t.odd(t.rank) && t.position == t.Steps() {
+			switch t.script.Differs {
+			case script.TheEpoch:
+				t.position += t.Steps()
+				return t.train(ctx)
+			case script.ThePause:
+				sleep(ctx, script.Pauses)
+			case script.TheEnd:
+				if t.script.Apart { // others are through when it ends
+					sleep(ctx, script.Pauses)
+				}
+				t.note(judge.Left, nil, "")
+				t.over, t.complete = true, true
+				return nil
+			}
 		}
 	}
 }

@@ -28,7 +28,8 @@ func (t *trainer) examine(ctx context.Context) {
 	s := t.State()
 	t.within(s)
 	t.explain()
-	if t.script.Calm() && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
+	if t.script.Calm() && t.Nodes > 1 && !t.script.Apart && t.rank == 0 &&
+		t.script.Differs != script.TheEnd {
 		asked := time.Now()
 		if wrong := t.Cluster(ctx, t.Nodes, t.Ranks); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
@@ -142,9 +143,9 @@ func (t *trainer) testify(ctx context.Context) {
 	s := t.LastState()
 	t.within(s)
 	hangs := t.script.Has(script.SourceHang, script.DiskHang) // a read into it may not have returned
-	if s.Taken+s.Extra > 0 && !t.script.Notes() && !hangs {
-		t.broken(t.rank, "%d bytes of the staging buffer are taken at the end, and %d besides",
-			s.Taken, s.Extra)
+	if s.Taken+s.Extra+s.Noted > 0 && !hangs {
+		t.broken(t.rank, "%d bytes of the staging buffer are taken at the end, %d besides, and %d "+
+			"notes in the return ring are not", s.Taken, s.Extra, s.Noted)
 	}
 	if t.script.Loses() {
 		t.add(judge.Event{Kind: judge.Accounted, Rank: t.rank, Account: t.Account()})
@@ -171,14 +172,15 @@ func (t *trainer) testify(ctx context.Context) {
 func (t *trainer) audited() bool {
 	s := t.script
 	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
-		(t.number > 0 || s.Differs == "") && s.Plans != script.Failing
+		(t.number > 0 || s.Differs == "" || s.Differs == script.TheEnd) && s.Plans != script.Failing
 }
 
 // early asks for the audits of all epochs before anything was read, and of the first one twice, of
 // which it gives up the first. It returns what waits for them, if the process has come to the end.
 func (t *trainer) early(ctx context.Context) (end func()) {
 	if t.number > 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
-		len(t.script.Breaks) > 0 || t.script.Shuffle == "given" { // whose news would wait for it
+		len(t.script.Breaks) > 0 || t.script.Shuffle == "given" || // whose news would wait for it
+		t.script.Differs != "" && (t.odd(t.rank) || t.script.Apart) { // some of which are not asked for
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -252,6 +254,9 @@ func (t *trainer) audit(ctx context.Context, epoch int) {
 // review asks after an error, on one rank, when all others have left, for the audit of the epoch in
 // which it was, which the rank does not come to the end of either: it begins the next one.
 func (t *trainer) review(ctx context.Context) {
+	if t.script.Differs == script.ThePause { // the one that comes late is to be told by the others
+		sleep(ctx, script.Pauses)
+	}
 	next := t.position/t.Steps() + 1
 	if t.rank != int(t.script.Seed/2)%t.WorldSize() || t.script.Shuffle == "given" ||
 		t.script.Plans == script.Failing || next >= t.script.Epochs {
@@ -269,7 +274,7 @@ func (t *trainer) review(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	e := judge.Event{Kind: judge.Reviewed, Rank: t.rank, Epoch: next - 1}
-	if e.IDs, err = t.Missing(within, e.Epoch); err != nil {
+	if e.IDs, e.Why, err = t.Missing(within, e.Epoch); err != nil {
 		e.Text = err.Error()
 	}
 	if ctx.Err() == nil {
@@ -282,7 +287,8 @@ const audits = 16
 
 // oldest asks for audits of the first epoch that can be audited, and the last that cannot.
 func (t *trainer) oldest(ctx context.Context, last int) {
-	if last < audits || t.script.Apart || t.number > 0 || len(t.script.Breaks) > 0 {
+	if last < audits || t.script.Apart || t.number > 0 || len(t.script.Breaks) > 0 ||
+		t.Steps() == 1 { // others may have ended the next one
 		return // epochs that are broken off are not complete
 	}
 	if _, why := t.Audit(ctx, last-audits+1); why != "" && ctx.Err() == nil {

@@ -72,3 +72,17 @@ func TestReadsAreOfAnEpoch(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditsKnowOfNodesThatAreThere has an audit after an error lack rank 1, which had all batches.
+func TestAuditsKnowOfNodesThatAreThere(t *testing.T) {
+	for why, wrong := range map[string]bool{
+		"node 1 is gone": false, "node 0 is gone": true, "": true,
+	} {
+		got := verdict(func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Reviewed, IDs: []int{1}, Why: why})
+		})
+		if strings.Contains(got, "the ranks [] have not come to the end") != wrong {
+			t.Errorf("the audit says %q: the verdict is %q", why, got)
+		}
+	}
+}

@@ -35,7 +35,8 @@ const (
 	// not complete; "": it is.
 	Audited Kind = "audited"
 	// Reviewed is what the job says of an epoch in which all ranks got an error, when all but one
-	// have left: in IDs the ranks that have not come to its end, or in Text why it says nothing.
+	// have left: in IDs the ranks that have not come to its end, and in Why why nothing is known of
+	// some, or in Text why it says nothing.
 	Reviewed Kind = "reviewed"
 	// Accounted is what the rank's node says of the job after an audit, in Account.
 	Accounted Kind = "accounted"
@@ -53,6 +54,7 @@ type Event struct {
 	Batches     int
 	Samples     int
 	Text        string
+	Why         string // of Reviewed: why nothing is known of some ranks
 	Account     *Account
 }
 
@@ -71,8 +73,10 @@ func (e Event) String() string {
 	if e.Account != nil {
 		text += fmt.Sprintf(" %+v", *e.Account)
 	}
-	if e.Text != "" {
-		text += " " + e.Text
+	for _, said := range []string{e.Text, e.Why} {
+		if said != "" {
+			text += " " + said
+		}
 	}
 	return text
 }

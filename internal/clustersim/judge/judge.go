@@ -100,7 +100,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			}
 			continue
 		case Audited:
-			c.audited(e, epochs, events[:i])
+			c.audited(e, epochs, until(events, i))
 			continue
 		case Reviewed:
 			c.reviewed(e, steps, events)
@@ -173,6 +173,18 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	return true
+}
+
+// until returns the events before one, and batches that were taken at the same time: a process says
+// that it has taken a batch before it is noted.
+func until(events []Event, i int) []Event {
+	list := slices.Clone(events[:i])
+	for _, e := range events[i:] {
+		if e.Kind == Got && e.At == events[i].At {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 // silent reports whether the network may keep ranks in a launch from hearing of an error that was
@@ -289,7 +301,7 @@ func (c *court) finished(number int, l script.Launch, latest map[int]*stream, fa
 		case died && s == nil: // it may have died before the job was open everywhere
 		case s == nil:
 			c.wrong(Event{Launch: number, Rank: rank}, "the rank never began")
-		case s.end.Kind == Ended:
+		case s.end.Kind == Ended, c.deserts(number, rank):
 		case died && c.script.Apart:
 			c.wrong(s.end, "the rank waits although only another node has died")
 		case died && s.next < furthest:

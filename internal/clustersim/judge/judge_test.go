@@ -283,7 +283,7 @@ func TestVerdicts(t *testing.T) {
 		"ranks are not told that they disagree": {func(s *script.Script, h []Event) []Event {
 			s.Differs, s.Epochs = script.TheEpoch, 2
 			return append(h, Event{Kind: Failed, Epoch: 1, Text: "the source is gone"})
-		}, "does not say that ranks disagree"},
+		}, "does not say why no order is known"},
 		"the rank that differs comes first": {func(s *script.Script, h []Event) []Event {
 			s.Differs = script.TheBatch
 			h[0].Kind, h[7].IDs = Refused, []int{1, 2}

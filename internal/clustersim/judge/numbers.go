@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,12 @@ func (c *court) stated(e Event, events []Event) {
 
 // audited judges the audit of an epoch that all ranks came to the end of, after certain events.
 func (c *court) audited(e Event, epochs []*epoch, events []Event) {
+	deserted := false
 	for rank := range epochs[e.Epoch].ranks {
+		if e.Epoch > 0 && c.deserts(e.Launch, rank) {
+			deserted = true
+			continue
+		}
 		batches := 0 // since the rank last began, if it was at or before a batch of the epoch
 		for _, g := range events {
 			switch {
@@ -171,15 +177,21 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 		}
 		return
 	}
-	if e.Text != "" {
+	lacks := fmt.Sprintf(" Missing:[%d] ", c.script.Launches[e.Launch].WorldSize()-1)
+	switch {
+	case deserted && !strings.Contains(e.Text, lacks):
+		c.wrong(e, "the audit does not name the rank that has ended, and no other")
+	case !deserted && e.Text != "":
 		c.wrong(e, "the audit is not complete")
 	}
 	last := epochs[e.Epoch]
 	due := 0
 	for step := last.steps() - e.Batches; step < last.steps(); step++ {
 		for rank := range last.ranks {
-			ids, _ := last.batch(rank, step)
-			due += len(ids)
+			if !deserted || !c.deserts(e.Launch, rank) {
+				ids, _ := last.batch(rank, step)
+				due += len(ids)
+			}
 		}
 	}
 	if e.Samples != due {
@@ -188,17 +200,15 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 }
 
 // reviewed judges the audit of an epoch after an error, which needs no rank any more: which ranks
-// have not come to its end. Of ranks that have ended all epochs, and of those of other nodes, which
-// may have left the job before they were asked, nothing may be known.
+// have not come to its end. Nothing may be known of ranks of another node, which may have left the
+// job before it was asked, if the audit says so of the node.
 func (c *court) reviewed(e Event, steps int, events []Event) {
 	l := c.script.Launches[e.Launch]
-	ended, gone := map[int]bool{}, map[int]bool{}
+	ended := map[int]bool{}
 	for _, o := range events {
 		switch {
 		case o.Kind == Refused:
 			return
-		case o.Kind == Ended:
-			gone[o.Rank] = true
 		case o.Kind == Began && o.Epoch <= e.Epoch:
 			ended[o.Rank] = false
 		case o.Kind == Got && o.Epoch == e.Epoch && o.Step == steps-1:
@@ -215,7 +225,8 @@ func (c *court) reviewed(e Event, steps int, events []Event) {
 		}
 	}
 	missing := slices.DeleteFunc(slices.Clone(e.IDs), func(rank int) bool {
-		return gone[rank] || ended[rank] && rank/l.Ranks != e.Rank/l.Ranks
+		unknown := strings.Contains(e.Why, fmt.Sprintf("node %d ", rank/l.Ranks))
+		return ended[rank] && unknown
 	})
 	if e.Text != "" || !slices.Equal(missing, due) {
 		c.wrong(e, "the ranks %v have not come to the end of the epoch", due)
@@ -234,8 +245,12 @@ func (c *court) refused(number int, events []Event) {
 	if c.script.Apart && slices.ContainsFunc(l.Late, func(d script.Duration) bool { return d > 0 }) {
 		return // the others may have had all batches when it opens the job
 	}
-	if s := c.script.Differs; s == script.ThePart || s == script.TheEpoch {
+	switch c.script.Differs {
+	case script.ThePart, script.TheEpoch, script.ThePause:
 		c.disagreed(number, l, events)
+		return
+	case script.TheEnd:
+		c.deserted(l, events)
 		return
 	}
 	odd := l.WorldSize() - 1 // with another secret, all ranks of its node
@@ -259,16 +274,27 @@ func (c *court) refused(number int, events []Event) {
 }
 
 // disagreed judges a launch in which the last rank gives another order than the others after the
-// first epoch: no rank gets batches of it, and all get an error if the launch is not ended before.
+// first epoch, or late: no rank gets batches of it, and all get an error if the launch is not ended
+// before.
 func (c *court) disagreed(number int, l script.Launch, events []Event) {
+	why := "the ranks disagree about the sampler: "
+	if c.script.Differs == script.ThePause {
+		why = "the nodes cannot exchange the order that the ranks' samplers draw: "
+	}
 	failed := map[int]bool{}
+	var since time.Duration // when a rank had its last batch
 	for _, e := range events {
 		switch {
 		case e.Kind == Got && e.Epoch > 0:
 			c.wrong(e, "a batch of an epoch about which ranks disagree")
-		case e.Kind == Failed && !strings.Contains(e.Text, "the ranks disagree about the sampler: "):
-			c.wrong(e, "an error that does not say that ranks disagree about the order")
-		case e.Kind == Failed:
+		case e.Kind == Got:
+			since = e.At
+		case e.Kind != Failed:
+		case !strings.Contains(e.Text, why):
+			c.wrong(e, "an error that does not say why no order is known")
+		case e.At > since+c.script.Step.D()+script.Pauses+news:
+			c.wrong(e, "the rank waits for an epoch that others have given up")
+		default:
 			failed[e.Rank] = true
 		}
 	}

@@ -196,6 +196,11 @@ func (c *Crew) Leave(complete bool) {
 	c.active--
 	if complete {
 		c.size--
+		for at, processes := range c.arrived {
+			if processes == c.size {
+				c.through = max(c.through, at.position+1)
+			}
+		}
 	}
 	c.begin()
 }

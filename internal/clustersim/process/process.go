@@ -6,7 +6,7 @@
 package process
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -39,6 +39,9 @@ type Options struct {
 	// takes their batches again.
 	Decodes func(id int) bool
 	Hold    int // batches that are kept before they are returned
+	// Keeps has these kept also while the process waits for a batch. What it has of them outside of
+	// the staging buffer is then compared with what the job says of that.
+	Keeps bool
 	// Part returns the process's part of an epoch, which it gives before it begins the epoch; nil:
 	// the job draws its orders. Stream.Given of the request has all but the number of samples.
 	Part func(epoch int) []int
@@ -46,6 +49,9 @@ type Options struct {
 	Lies int
 	// Told, if not nil, is called with what the process is told that opening the job waits for.
 	Told func(what string)
+	// Calm is set if nothing goes wrong. The process then gets memory outside of the staging buffer
+	// only because of batches that it keeps.
+	Calm bool
 	// Notes has the process return slots in the return ring, not by calls.
 	Notes bool
 }
@@ -62,6 +68,7 @@ type Process struct {
 	ring     segment
 	asked    time.Time // when it asked for the last batch
 	noted    uint64    // slots in the return ring
+	begun    int       // how often it has begun a stream
 
 	run  context.CancelFunc // ends the stream; nil: there is none
 	over chan struct{}      // closed when the stream has ended
@@ -132,12 +139,25 @@ func (p *Process) Steps() int { return p.steps }
 // Begin begins a stream at a batch, after ending the one before.
 func (p *Process) Begin(position int) error {
 	p.stop()
+	for epoch := p.given + 1; p.o.Part != nil && epoch < position/p.steps; epoch++ {
+		if p.o.Part(epoch) != nil { // it is given up before its first batch
+			if err := p.begin(epoch * p.steps); err != nil {
+				return err
+			}
+			p.stop()
+		}
+	}
+	return p.begin(position)
+}
+
+func (p *Process) begin(position int) error {
 	if err := p.give(position / p.steps); err != nil {
 		return err
 	}
 	if err := p.rank.Check(position/p.steps, position%p.steps); err != nil {
 		return err
 	}
+	p.begun++
 	ctx, cancel := context.WithCancel(context.Background())
 	p.run, p.over, p.position, p.audit = cancel, make(chan struct{}), position, 0
 	go func() {
@@ -230,7 +250,7 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 			return nil, detailed(next.err)
 		default:
 			if !waiting {
-				if err := p.Return(); err != nil {
+				if err := p.giveBack(); err != nil {
 					return nil, err
 				}
 				p.rank.Wait()
@@ -276,7 +296,7 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 			p.position)
 	}
 	p.position++
-	if err := p.check(b); err != nil {
+	if err := cmp.Or(p.check(b), p.array(b)); err != nil {
 		return nil, err
 	}
 	if b.Step == 0 {
@@ -291,79 +311,7 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 		hash++
 	}
 	p.rank.Yielded(b.Epoch, b.Step, stage.Stall{All: time.Since(p.asked)}, hash)
-	return &b.Batch, nil
-}
-
-// Trained returns batches beyond those that are kept.
-func (p *Process) Trained() error {
-	for len(p.held) > p.o.Hold {
-		if err := p.returnFirst(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Return returns all batches: a process that keeps the batches that the next one needs the memory
-// of would wait for itself.
-func (p *Process) Return() error {
-	for len(p.held) > 0 {
-		if err := p.returnFirst(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *Process) returnFirst() error {
-	first := p.held[0]
-	p.held = p.held[1:]
-	if err := p.check(first); err != nil {
-		return fmt.Errorf("when it was returned: %w", err)
-	}
-	return p.release(first)
-}
-
-// check compares a batch's bytes with those that are due.
-func (p *Process) check(b *batch) error {
-	for i, id := range b.IDs {
-		at, end := b.Offsets[i], b.Offsets[i]+b.Lengths[i]
-		data := b.at[i].data
-		if data == nil || end > uint64(len(data)) {
-			return fmt.Errorf("%w: sample %d lies outside of segment %#x", ErrWrong, id,
-				b.Segments[i])
-		}
-		if !bytes.Equal(data[at:end], p.o.Content(int(id))) {
-			return fmt.Errorf("%w: sample %d has other bytes", ErrWrong, id)
-		}
-		if int(b.Labels[i]) != p.o.Label(int(id)) {
-			return fmt.Errorf("%w: sample %d has the label %d", ErrWrong, id, b.Labels[i])
-		}
-	}
-	return nil
-}
-
-// release returns a batch's slots, and drops segments that nothing else names.
-func (p *Process) release(b *batch) error {
-	for _, slot := range b.Slots {
-		if p.note(slot) {
-			continue
-		}
-		retired, err := p.rank.Return(slot)
-		if err != nil {
-			return err
-		}
-		if stage.InWindow(retired) {
-			p.retire(retired)
-		}
-	}
-	for _, s := range b.extras {
-		s.unmap()
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.letGo()
-	return nil
+	return &b.Batch, p.overflows(b)
 }
 
 // ends reports whether another rank's stream ended before a batch, as the daemon says in shared

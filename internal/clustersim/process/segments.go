@@ -16,6 +16,7 @@ const (
 	returns = 4096          // bytes of the page after the staging buffer
 	entries = returns/8 - 2 // of the return ring in it, which has two other words
 	extra   = 1 << 31       // in the number of a slot that lies in a segment of its own
+	aligned = 64            // bytes, of which multiples are where arrays begin
 )
 
 // segment is a mapped segment.
@@ -83,15 +84,22 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 // note notes a slot in the return ring, where the daemon looks for it while it waits for memory. It
 // reports whether there was room.
 func (p *Process) note(slot uint32) bool {
-	page := &p.ring.data[len(p.ring.data)-returns]
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(page)), returns/8)
-	if slot&extra != 0 || !p.o.Notes || p.noted-atomic.LoadUint64(&words[0]) >= entries {
+	if slot&extra != 0 || !p.o.Notes || p.untaken() >= entries {
 		return false
 	}
 	p.noted++
-	atomic.StoreUint64(&words[1+p.noted%entries], uint64(uint32(p.noted))<<32|uint64(slot))
+	atomic.StoreUint64(&p.words()[1+p.noted%entries], uint64(uint32(p.noted))<<32|uint64(slot))
 	return true
 }
+
+// words returns the page with the return ring.
+func (p *Process) words() []uint64 {
+	page := &p.ring.data[len(p.ring.data)-returns]
+	return unsafe.Slice((*uint64)(unsafe.Pointer(page)), returns/8)
+}
+
+// untaken returns how many notes the daemon has not taken.
+func (p *Process) untaken() uint64 { return p.noted - atomic.LoadUint64(&p.words()[0]) }
 
 // segment returns a segment of a storage class.
 func (p *Process) segment(number uint32) (segment, error) {

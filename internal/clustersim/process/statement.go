@@ -14,6 +14,7 @@ type Statement struct {
 	// besides.
 	Staging, Extra int64
 	Taken          int64 // of the staging buffer
+	Noted          int64 // slots in the return ring that the daemon has not taken
 	Epoch, Step    int   // the batch that the rank takes next
 }
 
@@ -29,7 +30,7 @@ type Class struct {
 // LastState is State at the end. Batches after one that failed are freed only once they have
 // arrived.
 func (p *Process) LastState() Statement {
-	if s := p.State(); s.Taken+s.Extra == 0 {
+	if s := p.State(); s.Taken+s.Extra+s.Noted == 0 {
 		return s
 	}
 	time.Sleep(time.Second)
@@ -54,6 +55,7 @@ func (p *Process) State() Statement {
 			out.Epochs = append(out.Epochs, Epoch{e.Epoch, int(e.Batches), int(e.Samples), read})
 		}
 	}
+	out.Noted = int64(p.untaken())
 	for _, c := range report.Classes {
 		out.Classes = append(out.Classes, Class{c.Name, c.Capacity, c.Used, c.Held.Bytes})
 	}
@@ -74,13 +76,13 @@ func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string
 }
 
 // Missing waits for the audit of an epoch, and returns the ranks that it says have not come to the
-// epoch's end.
-func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, err error) {
+// epoch's end, and why it does not know of some.
+func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, why string, err error) {
 	result, err := p.rank.Audit(ctx, epoch)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return result.Missing, nil
+	return result.Missing, result.Why, nil
 }
 
 // Forgotten returns what is wrong with what the node says of nodes that are gone; "": nothing. Of
@@ -99,31 +101,31 @@ func (p *Process) Forgotten(ctx context.Context, asked map[int]bool) string {
 
 // Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
 // while they all have the job open; "": nothing. A rank that begins at the same moment may not have
-// opened it yet, so that it asks twice.
+// opened it yet: if ranks are missing, it asks twice.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {
-	wrong := p.cluster(ctx, nodes, ranks)
-	if wrong != "" {
+	wrong, opening := p.cluster(ctx, nodes, ranks)
+	if opening {
 		time.Sleep(time.Second / 2)
-		wrong = p.cluster(ctx, nodes, ranks)
+		wrong, _ = p.cluster(ctx, nodes, ranks)
 	}
 	return wrong
 }
 
-func (p *Process) cluster(ctx context.Context, nodes, ranks int) string {
+func (p *Process) cluster(ctx context.Context, nodes, ranks int) (wrong string, opening bool) {
 	report := p.rank.ClusterReport(ctx)
 	if len(report.Nodes) != nodes {
-		return fmt.Sprintf("a report of %d nodes", len(report.Nodes))
+		return fmt.Sprintf("a report of %d nodes", len(report.Nodes)), false
 	}
 	for i, n := range report.Nodes {
 		if n.Node != i || !n.Responding || len(n.Ranks) != ranks {
 			return fmt.Sprintf("node %d is reported as node %d with %d ranks: %q", i, n.Node,
-				len(n.Ranks), n.Why)
+				len(n.Ranks), n.Why), n.Node == i && n.Responding && len(n.Ranks) < ranks
 		}
 		for k, r := range n.Ranks {
 			if r.Rank != i*ranks+k || !r.Open {
-				return fmt.Sprintf("node %d reports rank %d, open: %v", i, r.Rank, r.Open)
+				return fmt.Sprintf("node %d reports rank %d, open: %v", i, r.Rank, r.Open), !r.Open
 			}
 		}
 	}
-	return ""
+	return "", false
 }

@@ -107,7 +107,7 @@ func (s *Script) checkWords() error {
 		oneOf("plans", s.Plans, "", Meanwhile, Sparing, Alike, Failing),
 		oneOf("beside", s.Beside, "", Same, Other),
 		oneOf("differs", s.Differs, "", TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret,
-			TheData, ThePart, TheEpoch),
+			TheData, ThePart, TheEpoch, TheEnd, ThePause),
 	)
 }
 
@@ -195,6 +195,9 @@ func (s *Script) checkJobs() error {
 			within(what+"back", b.Back, 0, most)); err != nil {
 			return err
 		}
+		if b.Past && !b.Skip {
+			return fmt.Errorf("%spast: true; allowed only with skip", what)
+		}
 	}
 	for i, m := range s.Members {
 		what := fmt.Sprintf("members[%d].", i)
@@ -249,10 +252,19 @@ func (s *Script) checkTogether() error {
 			fmt.Sprintf(`differs: %q; allowed only without beside and shuffle "given"`, s.Differs),
 		},
 		{
-			(s.Differs == ThePart || s.Differs == TheEpoch) &&
-				(!given || s.Epochs < 3 || len(s.Breaks) > 0 || s.Apart),
-			fmt.Sprintf(`differs: %q; allowed only with shuffle "given" and at least 3 epochs, and `+
-				"without breaks and apart", s.Differs),
+			slices.Contains([]Setting{ThePart, TheEpoch, ThePause}, s.Differs) && !given,
+			fmt.Sprintf(`differs: %q; allowed only with shuffle "given"`, s.Differs),
+		},
+		{
+			slices.Contains([]Setting{ThePart, TheEpoch, TheEnd, ThePause}, s.Differs) &&
+				(s.Epochs < 3 || len(s.Breaks) > 0 || s.Apart && (given || s.Differs != TheEnd)),
+			fmt.Sprintf("differs: %q; allowed only with at least 3 epochs, and without breaks and "+
+				"apart", s.Differs),
+		},
+		{
+			s.Differs == TheEnd && (!s.Calm() || len(s.Launches) > 1),
+			fmt.Sprintf("differs: %q; allowed only with 1 launch, in which nothing goes wrong",
+				s.Differs),
 		},
 	} {
 		if c.wrong {

@@ -56,6 +56,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 2))}).refine(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 3))}).disturb(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 4))}).garble(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 5))}).add(&s)
 	return s
 }
 

@@ -61,6 +61,8 @@ type Script struct {
 
 	Step Duration `json:"step"`           // that a process trains on a batch
 	Hold int      `json:"hold,omitempty"` // batches that a process keeps before it returns them
+	// Keeps has processes keep these also while they wait, as a list of batches does.
+	Keeps bool `json:"keeps,omitempty"`
 	// Apart has processes train without waiting for each other.
 	Apart bool `json:"apart,omitempty"`
 	// Again is how often processes that get an error begin again, all at the batch that failed.
@@ -120,12 +122,30 @@ func (s *Script) Shares() bool { return s.Beside == Same || len(s.Members) > 0 }
 
 // Break ends an iteration after the batch After, counted over all epochs. The next one begins with
 // the batch that follows, or, if Skip is set, with the next epoch, or so many batches back, once.
+// If Past is set as well, the next epoch is given up before its first batch.
 // If Anew is set, another process takes the place of that of one rank, Script.Replaced.
 type Break struct {
 	After int  `json:"after"`
 	Skip  bool `json:"skip,omitempty"`
+	Past  bool `json:"past,omitempty"`
 	Back  int  `json:"back,omitempty"`
 	Anew  bool `json:"anew,omitempty"`
+}
+
+// Next returns the batch with which the next iteration begins, instead of one, in a job with so
+// many epochs of so many batches.
+func (b Break) Next(instead, epochs, steps int) int {
+	switch {
+	case b.Back > 0:
+		return max(instead-b.Back, 0)
+	case b.Skip:
+		epoch := (instead + steps - 1) / steps
+		if b.Past {
+			epoch++
+		}
+		return min(epoch, epochs) * steps
+	}
+	return instead
 }
 
 // Setting is a setting that all ranks must share.
@@ -143,7 +163,14 @@ const (
 	// These two differ in the order that ranks give, after the first epoch.
 	ThePart  Setting = "part of an epoch" // it has another number of samples
 	TheEpoch Setting = "epoch"            // an epoch is left out
+	ThePause Setting = "pause"            // it comes to the second one after the others gave it up
+	// TheEnd has the rank end after the first epoch; with Apart, when the others are through.
+	TheEnd Setting = "end"
 )
+
+// Pauses is how long a rank does not train that differs in ThePause, or in TheEnd with Apart: more
+// than others wait for it.
+const Pauses = 40 * time.Second
 
 // Plans is how nodes come to their plans.
 type Plans string

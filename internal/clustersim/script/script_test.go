@@ -102,6 +102,17 @@ func TestWrongScripts(t *testing.T) {
 		`differs: "secret"; the first launch must have at least`: func(s *Script) {
 			s.Differs, s.Launches[0] = TheSecret, Launch{Nodes: 1, Ranks: 2}
 		},
+		`differs: "pause"; allowed only with shuffle "given"`: func(s *Script) { s.Differs = ThePause },
+		`differs: "end"; allowed only with at least 3 epochs`: func(s *Script) {
+			s.Differs, s.Epochs = TheEnd, 2
+		},
+		`differs: "end"; allowed only with 1 launch`: func(s *Script) {
+			s.Differs, s.Epochs, s.Breaks, s.Apart = TheEnd, 3, nil, false
+			s.Missing = []int{0}
+		},
+		"breaks[0].past: true; allowed only with skip": func(s *Script) {
+			s.Breaks = []Break{{Past: true}}
+		},
 	} {
 		s := good.clone()
 		change(&s)
@@ -147,5 +158,21 @@ func TestSimplerKeepsWhatIsDrawn(t *testing.T) {
 	}
 	if dies == 0 {
 		t.Error("no node dies")
+	}
+}
+
+// TestBreaks: where the next iteration begins, in 4 epochs of 3 batches.
+func TestBreaks(t *testing.T) {
+	for want, c := range map[int]struct {
+		b       Break
+		instead int
+	}{
+		4: {Break{}, 4}, 2: {Break{Back: 2}, 4}, 0: {Break{Back: 5}, 4}, 6: {Break{Skip: true}, 4},
+		3: {Break{Skip: true}, 3}, 9: {Break{Skip: true, Past: true}, 4},
+		12: {Break{Skip: true, Past: true}, 11},
+	} {
+		if got := c.b.Next(c.instead, 4, 3); got != want {
+			t.Errorf("%+v: batch %d instead of %d", c.b, got, want)
+		}
 	}
 }

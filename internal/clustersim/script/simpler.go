@@ -44,7 +44,10 @@ func (s Script) Simpler() (list []Script) {
 	}
 	for i := range s.Breaks {
 		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
-		try(func(c *Script) { c.Breaks[i].Skip, c.Breaks[i].Back = false, 0 })
+		try(func(c *Script) {
+			c.Breaks[i].Skip, c.Breaks[i].Past, c.Breaks[i].Back = false, false, 0
+		})
+		try(func(c *Script) { c.Breaks[i].Past = false })
 		try(func(c *Script) { c.Breaks[i].Anew = false })
 	}
 	for i, l := range s.Launches {
@@ -86,7 +89,8 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Renews = false })
 	try(func(c *Script) { c.Singly = false })
 	try(func(c *Script) { c.Rewind = 0 })
-	try(func(c *Script) { c.Hold = 0 })
+	try(func(c *Script) { c.Hold, c.Keeps = 0, false })
+	try(func(c *Script) { c.Keeps = false })
 	try(func(c *Script) { c.DropLast = false })
 	try(func(c *Script) { c.Shuffle = "none" })
 	try(func(c *Script) { c.Scheme = "strided" })
