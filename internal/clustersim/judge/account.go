@@ -32,11 +32,13 @@ type Account struct {
 	Positions, Needed int
 	// Reading is set while a read goes on, which the source may have counted already.
 	Reading bool
-	Odd     []string // what is only so after faults
-	Plans   []string // the rounds in which nodes considered another plan
-	Rounds  []Round
-	Faster  bool // they adopted one with which epochs are to take a quarter of the time
-	Sum     *Sum // nil: another rank asks
+	// Planning is set if it has no plan yet.
+	Planning bool
+	Odd      []string // what is only so after faults
+	Plans    []string // the rounds in which nodes considered another plan
+	Rounds   []Round
+	Faster   bool // they adopted one with which epochs are to take a quarter of the time
+	Sum      *Sum // nil: another rank asks
 }
 
 // Round is what a node says of another plan that nodes considered when one had begun Epoch, which
@@ -109,6 +111,9 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 	c.rounds(e)
 	c.tiers(e)
+	if a.Planning && e.At > 0 { // a job that takes no time may end before it has a plan
+		c.wrong(e, "although nothing goes wrong, the job has no plan when it ends")
+	}
 	for _, odd := range a.Odd {
 		c.wrong(e, "although nothing goes wrong: %s", odd)
 	}

@@ -86,3 +86,17 @@ func TestAuditsKnowOfNodesThatAreThere(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsHaveAPlanAtTheEnd has a job of two seconds, or of no time, end without one.
+func TestJobsHaveAPlanAtTheEnd(t *testing.T) {
+	for at, wrong := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
+		got := verdict(func(s *script.Script, h []Event) []Event {
+			h = accounts(func(a *Account) { a.Planning = true })(s, h)
+			h[len(h)-1].At = at
+			return h
+		})
+		if strings.Contains(got, "the job has no plan when it ends") != wrong {
+			t.Errorf("a job that lasts %v: the verdict is %q", at, got)
+		}
+	}
+}

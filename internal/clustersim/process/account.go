@@ -15,7 +15,8 @@ func (p *Process) Account() *judge.Account {
 	a := &judge.Account{
 		Source: amount(report.Source), Tiers: map[string]judge.Amount{},
 		Within: map[string]judge.Amount{}, Odd: p.odd(report),
-		Reading: report.Waiting != nil, Positions: report.Positions, Needed: int(report.Needed),
+		Reading: report.Waiting != nil, Planning: report.Planning,
+		Positions: report.Positions, Needed: int(report.Needed),
 	}
 	for _, r := range report.Ranks {
 		for _, e := range r.Epochs {
@@ -111,7 +112,7 @@ func (p *Process) odd(r *stats.Report) (all []string) {
 		r.Steps != p.steps || r.Shuffle != m.Stream.Shuffle || r.Scheme != m.Stream.Scheme ||
 		r.Tail != m.Stream.Tail || r.DropLast != m.Stream.DropLast ||
 		r.GlobalBatch != m.Stream.GlobalBatch || r.Seed != *m.Stream.Seed ||
-		r.Planning || r.Assembling, "another job is reported: %+v", r)
+		r.Assembling, "another job is reported: %+v", r)
 	return all
 }
 

@@ -18,6 +18,8 @@ const (
 	// thinks is how long processes train on a batch at least where a plan fails: it may do so only
 	// after batches that take no time.
 	thinks = Duration(20 * time.Millisecond)
+	// fails is how many epochs a job has at least where a plan fails, for the same reason.
+	fails = 8
 	// latest is by how much a rank or a job starts later at most: start_timeout of the jobs.
 	latest = Duration(30 * time.Second)
 	// longest bounds all other times.
@@ -229,6 +231,10 @@ func (s *Script) checkTogether() error {
 			s.Plans == Failing && s.Step < thinks,
 			fmt.Sprintf("step: %v; allowed are %v and more with plans %q", s.Step.D(), thinks.D(),
 				Failing),
+		},
+		{
+			s.Plans == Failing && s.Epochs < fails,
+			fmt.Sprintf("epochs: %d; allowed are %d and more with plans %q", s.Epochs, fails, Failing),
 		},
 		{ // without other ranks the node would leave the job
 			s.Replaces() && (len(s.Launches) > 1 || one.Ranks == 1 || s.Apart || given),

@@ -132,7 +132,7 @@ func (r *chance) last(s *Script) {
 func (r *chance) fail(s *Script) {
 	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
 	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, thinks)
-	s.Again, s.Epochs, s.Prefetch = r.IntN(3), 8, r.between(1, 2)
+	s.Again, s.Epochs, s.Prefetch = r.IntN(3), fails, r.between(1, 2)
 }
 
 // tighten has the staging buffer limit how far a rank reads ahead.

@@ -102,6 +102,9 @@ func TestWrongScripts(t *testing.T) {
 		`differs: "secret"; the first launch must have at least`: func(s *Script) {
 			s.Differs, s.Launches[0] = TheSecret, Launch{Nodes: 1, Ranks: 2}
 		},
+		`epochs: 3; allowed are 8 and more with plans "failing"`: func(s *Script) {
+			s.Plans, s.Step, s.Epochs = Failing, thinks, 3
+		},
 		`differs: "pause"; allowed only with shuffle "given"`: func(s *Script) { s.Differs = ThePause },
 		`differs: "end"; allowed only with at least 3 epochs`: func(s *Script) {
 			s.Differs, s.Epochs = TheEnd, 2
