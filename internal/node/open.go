@@ -254,15 +254,17 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 		if err := e.sees(ctx, m, view); err != nil {
 			return nil, e.open.Job.Disagree(m.Rank, err)
 		}
-		if e.turns != nil {
-			if err := e.turns.Rejoin(said.Part); err != nil {
-				return nil, err
-			}
-		}
 	}
 	joined, err := e.open.Job.Join(m.Rank, m.Verify)
 	if err != nil {
 		return nil, err
+	}
+	// Not before: the part of a process whose rank is in use by another one is not the rank's.
+	if !made && e.turns != nil {
+		if err := e.turns.Rejoin(said.Part); err != nil {
+			joined.Close()
+			return nil, err
+		}
 	}
 	r := &Rank{Rank: joined, entry: e}
 	if view != nil {

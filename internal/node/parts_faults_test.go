@@ -155,6 +155,27 @@ func TestRankThatLeavesEndsTheJobAtTheNextEpoch(t *testing.T) {
 	}
 }
 
+// TestRankInUseKeepsItsPart checks that a process which is refused because another one has its rank
+// does not give that rank's part of the next epoch.
+func TestRankInUseKeepsItsPart(t *testing.T) {
+	const batch, n, epochs = 2, 6, 5
+	c := newNodes(t, 2, false)
+	ranks := c.mustOpenParts(1, batch, n)
+	for e := range epochs {
+		if e == epochs-1 { // epoch 0 is not known any more
+			m := ranks[1].entry.request
+			partOf(t, batch, 0, sampled(1, 0, n))(&m)
+			_, err := c.list[1].Open(t.Context(), m, nil, func(request.Step) {})
+			if f := failure.Of(err); f.Kind != failure.Busy {
+				t.Errorf("a second process of rank 1: %v", err)
+			}
+		}
+		together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
+	}
+	closeAll(ranks)
+	c.close()
+}
+
 // TestAuditsDoNotWaitForARankThatReadsApart checks this for a rank that has not finished the epoch.
 func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	const batch, n = 2, 6
