@@ -60,12 +60,12 @@ func (c *Cache) sourceOrigin(id int, data []byte,
 // Doubt makes every copy be confirmed again when it is next needed. It is called when a job begins
 // to use the cache that was not there when the copies were made.
 func (c *Cache) Doubt() {
-	c.confirmed.clear()
-	for _, cl := range c.classes {
+	for _, cl := range c.classes { // first: what is written until then is confirmed
 		if cl.writer != nil {
 			cl.writer.Doubt()
 		}
 	}
+	c.confirmed.clear()
 }
 
 // confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
