@@ -124,7 +124,7 @@ func New(o Options) *Cache {
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
-		migrating:     migrating{turn: make(chan struct{}, 1)},
+		migrating:     migrating{make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
 	c.uses.changed = make(chan struct{})
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
