@@ -67,7 +67,8 @@ const unsettled = 30 * time.Second
 // after it.
 //
 // It returns when the room can be used, which takes seconds if processes still view what was
-// dropped, or when the job's use is closed. One call at a time does so; others wait for it.
+// dropped, or when the job's use is closed: if a class hangs then, Cache.Close says so. One call at
+// a time makes room; others wait for it.
 func (u *Use) Release() {
 	c := u.cache
 	u.migrates.Store(true)
@@ -76,7 +77,26 @@ func (u *Use) Release() {
 	case <-u.ctx.Done():
 		return
 	}
-	defer func() { <-c.migrating.turn }()
+	done := make(chan struct{})
+	go func() { // owned by the cache: Close waits for its turn
+		defer close(done)
+		defer func() { <-c.migrating.turn }()
+		u.release()
+	}()
+	select {
+	case <-done:
+		return
+	case <-u.ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(time.Second): // a class hangs
+	}
+}
+
+// release is Release when it is the job's turn.
+func (u *Use) release() {
+	c := u.cache
 	m := migration{Cache: c, ctx: u.ctx, version: -1}
 	m.decide()
 	m.settle()

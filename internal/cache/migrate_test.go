@@ -277,6 +277,31 @@ func TestPlanDoesNotWaitForAHungDrop(t *testing.T) {
 	})
 }
 
+// TestReleaseEndsAlthoughAClassHangs checks that Release returns when its job's use is closed while
+// a class hangs, and that Close then says what hangs.
+func TestReleaseEndsAlthoughAClassHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := newHanging(t, plain(8))
+		resume := h.hang()
+		g.use.Keep([][]int32{nil})
+		var releasing sync.WaitGroup
+		releasing.Go(g.use.Release)
+		synctest.Wait()
+		begin := time.Now()
+		g.use.Close()
+		releasing.Wait()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("Release returned after %v", took)
+		}
+		if hung := g.cache.Close(); !hung.Moves || hung.Source {
+			t.Errorf("%+v hangs, want what was moved", hung)
+		}
+		resume()
+		synctest.Wait()
+		g.opened.Close(t)
+	})
+}
+
 // TestReleaseTellsWatchersOfMemoryOnly checks that who watches is told of the segments that go, but
 // of no samples: memory is not short, and other nodes need not be told.
 func TestReleaseTellsWatchersOfMemoryOnly(t *testing.T) {
