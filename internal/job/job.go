@@ -120,6 +120,7 @@ type Job struct {
 	lacked   map[int]int64  // stats.Report.Lacked
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
+	left     map[int]int64         // by rank, how large its staging buffer was when it left
 	warnings []string
 	consumed float64 // c of this node, MB/s; 0: not known yet
 }
@@ -131,7 +132,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
-		starts: make(map[int]*state), lacked: make(map[int]int64),
+		starts: make(map[int]*state), lacked: make(map[int]int64), left: make(map[int]int64),
 	}
 	j.epochNow.Store(-1)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),

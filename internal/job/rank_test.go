@@ -242,3 +242,19 @@ func TestBuffersGrowIntoFreeMemory(t *testing.T) {
 		t.Errorf("grown %+v", all)
 	}
 }
+
+// TestRankThatComesBackHasOneBuffer checks that the reported size of the staging buffers does not
+// grow when a rank leaves, and joins again.
+func TestRankThatComesBackHasOneBuffer(t *testing.T) {
+	w := start(t, func(config *Config, _ *Parts) { config.Staging = 0 })
+	for range 3 {
+		r := w.join(t, 0)
+		if more := int64(1 << 20); w.grow(more) {
+			r.buffer.Grow(more)
+		}
+		if all := w.Report().Buffers; all[len(all)-1].To != r.buffer.Limit() {
+			t.Errorf("the buffer has %d bytes, reported are %+v", r.buffer.Limit(), all)
+		}
+		r.Close()
+	}
+}
