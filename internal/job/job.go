@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,7 +230,14 @@ func (j *Job) goesOn(epoch, from int) {
 func (j *Job) Warn(text string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.warnings = append(j.warnings, text)
+	j.warn(text)
+}
+
+// warn is Warn for callers that hold j.mu. Ranks may each find the same.
+func (j *Job) warn(text string) {
+	if !slices.Contains(j.warnings, text) {
+		j.warnings = append(j.warnings, text)
+	}
 }
 
 // NewStops returns the stops of a job before any rank has begun.

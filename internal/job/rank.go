@@ -69,7 +69,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
 	if warning != "" {
-		j.warnings = append(j.warnings, warning)
+		j.warn(warning)
 	}
 	var steps []string
 	if j.p.Preprocessor != nil {

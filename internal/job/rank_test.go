@@ -258,3 +258,16 @@ func TestRankThatComesBackHasOneBuffer(t *testing.T) {
 		r.Close()
 	}
 }
+
+// TestRanksAreWarnedOnce checks that a warning which several ranks cause is told each of them once.
+func TestRanksAreWarnedOnce(t *testing.T) {
+	w := start(t, func(config *Config, _ *Parts) { config.Staging = 1 })
+	for rank := range 2 {
+		r := w.join(t, rank)
+		defer r.Close()
+		w.Warn("alone")
+		if all := r.Opened().Warnings; len(all) != 2 || !strings.Contains(all[0], "staging_buffer") {
+			t.Errorf("rank %d is warned %q", rank, all)
+		}
+	}
+}
