@@ -211,7 +211,7 @@ func TestFailedJobBeginsNoRun(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Error(err)
 	}
-	if now := w.epochNow.Load(); now != -1 {
+	if now := w.epochNow.Load(); now != none {
 		t.Errorf("epoch %d has begun", now)
 	}
 	if s, ok := r.Segment(1); ok {
