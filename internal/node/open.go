@@ -152,6 +152,7 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 		e.quit(m.Rank)
 		return nil, err
 	}
+	e.opened(m.Rank)
 	return r, nil
 }
 
@@ -185,6 +186,7 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.refs++
+	e.opening[m.Rank]++
 	if !slices.Contains(e.came, m.Rank) {
 		e.came = append(e.came, m.Rank)
 		close(e.changed)

@@ -221,6 +221,39 @@ func TestCancelledOpenIsNotWaitedFor(t *testing.T) {
 	c.close()
 }
 
+// TestCancelledOpenLeavesTheRankToAnother checks that a process which gives up opening a job does
+// not make another one of its rank, which is opening the job as well, count as gone.
+func TestCancelledOpenLeavesTheRankToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newVirtualNodes(t, 2, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		ranks := make([]*Rank, 3)
+		var opening sync.WaitGroup
+		begin := func(ctx context.Context, i, number int) {
+			opening.Go(func() {
+				m := message(number, 2, partOf(t, 2, 0, sampled(number, 0, 6)),
+					onNodes(2, 1, c.address()))
+				ranks[i], _ = c.list[number].Open(ctx, m, nil, func(request.Step) {})
+			})
+			synctest.Wait()
+		}
+		begin(t.Context(), 0, 0)
+		begin(ctx, 2, 0)
+		cancel()
+		synctest.Wait()
+		begin(t.Context(), 1, 1)
+		opening.Wait()
+		if ranks[0] == nil || ranks[1] == nil || ranks[2] != nil {
+			t.Fatalf("opened %v", ranks)
+		}
+		for e := range 3 {
+			together(ranks[:2], func(r *Rank) { trained(t, r, e, 0, 2, 6) })
+		}
+		closeAll(ranks[:2])
+		c.close()
+	})
+}
+
 // TestInvalidPartsAreRefused checks that an invalid part is refused before memory is taken for it.
 func TestInvalidPartsAreRefused(t *testing.T) {
 	var w world
