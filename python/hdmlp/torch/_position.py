@@ -21,7 +21,7 @@ State = dict[str, Any]
 def process_rank() -> int:
     """Returns this process's rank in the launch; 0 if the launcher does not say."""
     try:
-        return _launcher.find(None, None).rank
+        return _launcher.look().rank  # find() may warn and ask a name server, for each batch
     except ConfigError:  # incomplete variables, which do not matter here
         return 0
 
