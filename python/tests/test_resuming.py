@@ -67,6 +67,20 @@ def test_another_epoch_replaces_what_an_unasked_iterator_would_resume():
         assert same(list(loader), want[1])
 
 
+@pytest.mark.parametrize("set_on", ["loader", "sampler"])
+@pytest.mark.parametrize("name", ["served", "seeded"])
+def test_another_epoch_replaces_a_loaded_state(folder, name, set_on):
+    data = ht.ImageFolder(folder)
+    with LOADERS[name](data, 0) as loader:
+        want = [plain(loader) for _ in range(4)]
+    with LOADERS[name](data, 0) as loader:
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+        (loader if set_on == "loader" else loader.sampler).set_epoch(3)
+        assert plain(loader) == want[3]
+        assert loader.epoch == 4
+
+
 class Stateful(Numbers):
     def state_dict(self):
         return {}

@@ -207,13 +207,13 @@ class Position:
                 raise differs(key, here, saved, self._dataset, where=where)
 
     def set_epoch(self, epoch: int) -> int | None:
-        """Sets the next epoch's number; returns it, or None if a loaded state decides."""
+        """Sets the next epoch's number; returns it, or None if a loaded state is in that epoch."""
         epoch = whole_number("epoch", epoch, 0)
-        if self._resume is not None:
+        resume = self._resume if self._untaken is None else self._untaken[0]
+        if resume is not None and resume["epoch"] == epoch:
             return None
-        if self._untaken is not None and self._untaken[0]["epoch"] == epoch:
-            return None
-        self.epoch, self._jumped, self._untaken = epoch, True, None
+        self.epoch, self._jumped = epoch, True
+        self._resume = self._untaken = None
         return self.epoch
 
     def follow(self, other: Position) -> None:
