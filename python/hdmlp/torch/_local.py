@@ -94,7 +94,15 @@ class Local:
         self.prefetch = loader.prefetch_factor or 2
         self.timeout = loader.timeout
         name = named(loader.dataset)
-        self.position = Position(seed, subset, length_of(loader.dataset), name)
+        size = loader.batch_size
+        self.position = Position(
+            seed,
+            subset,
+            length_of(loader.dataset),
+            name,
+            part,
+            None if size is None else size * part[1],
+        )
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
         self._items = Items(dataset, collate, batched, part)

@@ -55,6 +55,8 @@ class Position:
         subset: The samples that the items are; None: all.
         length: The dataset's length; None: it has none.
         dataset: What messages call the dataset.
+        part: This rank, and the number of ranks that share what the sampler draws.
+        global_batch: Samples per step over all of these; None: the sampler decides.
 
     Attributes:
         epoch: The number of the next iteration's epoch.
@@ -69,8 +71,11 @@ class Position:
         subset: array.array[int] | None,
         length: int | None,
         dataset: str,
+        part: tuple[int, int] = (0, 1),
+        global_batch: int | None = None,
     ):
         self.epoch = 0
+        self._part, self._global_batch = part, global_batch
         self._dataset = dataset
         self.seed = seed
         self.base_seed: int | None = None
@@ -137,13 +142,23 @@ class Position:
             "kind": "sampler",
             "epoch": epoch,
             **numbers,
-            "rank": process_rank(),
+            **self._place(),
             **self._agreed(),
         }
 
+    def _place(self) -> dict[str, int]:
+        """Returns which part of an epoch this rank draws."""
+        rank, world_size = self._part
+        return {"rank": rank if world_size > 1 else process_rank(), "world_size": world_size}
+
     def _agreed(self) -> State:
         """Returns what must be the same in the loader that resumes."""
-        agreed = {"seed": self.seed, "samples": self.length, "subset": self._subset_sum}
+        agreed = {
+            "seed": self.seed,
+            "samples": self.length,
+            "subset": self._subset_sum,
+            "global_batch": self._global_batch,
+        }
         return {key: value for key, value in agreed.items() if value is not None}
 
     def state_dict(self, numbers: dict[str, int]) -> State:
@@ -188,8 +203,9 @@ class Position:
         self._check(state)
         self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
         number = whole_number("state['number']", state.get("number", self.epoch), 0)
-        if state.get("rank") != process_rank():
-            # accelerate saves one rank's state for all, and the others drew other indices.
+        if any(state.get(key, here) != here for key, here in self._place().items()):
+            # accelerate saves one rank's state for all, and the others drew other indices; so did
+            # the same rank of another number of ranks.
             state = _of_another_rank(state)
         self._resume, self._untaken = state if "generators" in state else None, None
         self._at, self._after = None, state.get("after")
@@ -205,6 +221,9 @@ class Position:
             if here != saved:
                 where = f", of epoch {state.get('epoch')}"
                 raise differs(key, here, saved, self._dataset, where=where)
+        here, saved = mine.get("global_batch"), state.get("global_batch")
+        if None not in (here, saved) and here != saved:  # earlier versions did not save it
+            raise differs("global_batch", here, saved, self._dataset, self._part[1])
 
     def set_epoch(self, epoch: int) -> int | None:
         """Sets the next epoch's number; returns it, or None if a loaded state is in that epoch."""
