@@ -16,9 +16,9 @@ from .._arguments import (
     KEYS,
     check_functions,
     check_path,
-    check_seed,
     check_text,
     check_timeout,
+    seed_of,
     switch,
     whole_number,
 )
@@ -155,7 +155,7 @@ def settle(
     order = order_of(False if shuffle is None else shuffle)
     if labels not in ("index", "name"):
         raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
-    check_seed(seed)
+    seed = seed_of(seed)
     check_text("name", name)
     if config_file is not None:
         check_path("config_file", config_file)
