@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
@@ -110,7 +109,7 @@ class Local:
             self._items,
             self.workers,
             self.prefetch,
-            loader.multiprocessing_context or multiprocessing.get_context(),
+            loader.multiprocessing_context,
             loader.worker_init_fn,
             loader.persistent_workers,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Pools:
         items: What the workers make.
         count: The number of workers of a pool.
         prefetch: Batches under way per worker.
-        context: The multiprocessing context.
+        context: A multiprocessing context; None: Python's default when workers are started, which
+            asking for it fixes for the program.
         init: The user's ``worker_init_fn``.
         persistent: Workers stay for the next epoch.
     """
@@ -94,7 +96,8 @@ class Pools:
             self._open.remove(workers)
         draws = Draws()
         init = WorkerInit(self._init, self._items.dataset, self._count)
-        pool = Pool(self._items, self._count, self._prefetch, self._context, init, draws.base_seed)
+        context = self._context or multiprocessing.get_context()
+        pool = Pool(self._items, self._count, self._prefetch, context, init, draws.base_seed)
         pool.attach(draws)
         workers = Workers(pool, draws, weakref.ref(user))
         self._open.append(workers)
