@@ -224,6 +224,33 @@ def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
     assert len(torch.unique(numbers)) == len(numbers)
 
 
+class Repeated(torch.utils.data.Sampler):
+    """Each sample twice, for one of some ranks, as for repeated augmentation."""
+
+    def __init__(self, rank, num_replicas):
+        self.rank, self.num_replicas = rank, num_replicas
+
+    def __len__(self):
+        return 24 // self.num_replicas
+
+    def __iter__(self):
+        return iter([i // 2 for i in range(24)][self.rank :: self.num_replicas])
+
+
+def test_ranks_that_get_the_same_sample_draw_different_numbers(folder):
+    """Those of its positions in the epoch of all ranks."""
+    data = ht.ImageFolder(folder, jittered, loader=length)
+
+    def drawn(rank, ranks):
+        torch.manual_seed(1)  # as scripts do on every rank
+        with ht.DataLoader(data, 12 // ranks, sampler=Repeated(rank, ranks)) as loader:
+            return torch.cat([x for x, _ in loader]).flatten()
+
+    whole = drawn(0, 1)
+    assert len(torch.unique(whole)) == 24
+    assert torch.equal(torch.stack([drawn(rank, 2) for rank in (0, 1)], 1).flatten(), whole)
+
+
 def test_draws_for_repeated_samples_do_not_depend_on_the_world_size(folder):
     data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:

@@ -87,6 +87,7 @@ class Given(Served):
         options: As for :class:`Served`; of ``stream``, only ``global_batch`` applies.
         processes: As for :class:`Served`.
         seed: The job's seed; None: the daemon draws it.
+        part: As for :class:`Served`.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Given(Served):
         processes: Processes,
         *,
         seed: int | None,
+        part: tuple[int, int] | None = None,
     ):
         # By the feed's number: its epoch, and that epoch's order.
         self._orders: dict[int, tuple[int, Order]] = {}
@@ -104,7 +106,8 @@ class Given(Served):
         # order; nor does the job of a loader of which this one is a copy.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
         stream = replace(options.stream, shuffle="given", seed=seed)
-        super().__init__(dataset, made, replace(options, stream=stream), processes, opens=False)
+        options = replace(options, stream=stream)
+        super().__init__(dataset, made, options, processes, opens=False, part=part)
 
     def _open_stream(
         self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()

@@ -81,6 +81,8 @@ class Served(Loader):
         options: As for :class:`~hdmlp._loader.Loader`; the transforms are those of ``made``.
         processes: Where Python's part runs.
         opens: As for :class:`~hdmlp._loader.Loader`.
+        part: This rank, and the number of ranks that share the epochs, if the job is this rank's
+            alone. None: those of the job.
     """
 
     def __init__(
@@ -91,14 +93,16 @@ class Served(Loader):
         processes: Processes,
         *,
         opens: bool = True,
+        part: tuple[int, int] | None = None,
     ):
-        subset, place = options.stream.subset, options.place
+        subset = options.stream.subset
+        rank, world_size = part or options.place[:2]
         repeats = subset is not None and len(set(subset)) < len(subset)
         if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
-            made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
+            made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
         self._made = made
         self._processes = processes
-        self._rank = place.rank
+        self._rank = rank
         self._arena = Arena()
         self._works = made.runs_user_code or bool(processes.pin_memory)
         super().__init__(
