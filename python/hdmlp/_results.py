@@ -59,6 +59,12 @@ def rebuild_tensor(
     return made
 
 
+def rebuild_view(buffer: Any, read_only: bool) -> memoryview:
+    """Returns a view of ``buffer``."""
+    view = memoryview(buffer)
+    return view.toreadonly() if read_only else view
+
+
 class _Slot:
     """One memfd of a worker."""
 
@@ -216,7 +222,16 @@ class _Pickler(pickle.Pickler):
         return False
 
     def reducer_override(self, value: Any) -> Any:
-        """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable."""
+        """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable.
+
+        So are those of views, such as samples that are passed on as they are.
+        """
+        if type(value) is memoryview and (value.format, value.ndim, value.contiguous) == (
+            "B",
+            1,
+            True,
+        ):
+            return rebuild_view, (pickle.PickleBuffer(value), value.readonly)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         arrays: Any = getattr(numpy, "ndarray", ())
         if isinstance(value, arrays):

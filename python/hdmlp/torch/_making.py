@@ -38,9 +38,13 @@ class Making(NamedTuple):
 
         A random transform of the daemon's does so, and anything that Python runs may.
         """
-        return self.recipe is not None or any(
-            str(t["name"]).startswith(("Random", "ColorJitter"))
-            for t in described(self.transforms) or ()
+        return (
+            self.recipe is not None
+            or self.collate is not None
+            or any(
+                str(t["name"]).startswith(("Random", "ColorJitter"))
+                for t in described(self.transforms) or ()
+            )
         )
 
     @property

@@ -20,7 +20,7 @@ from .._loader import Loader
 from .._options import Options
 from .._output import Handed, Output
 from .._progress import Progress
-from .._recipe import generators_kept
+from .._recipe import Unchanged, generators_kept
 from .._results import Arena
 from .._source import BatchSource, Taken, column
 from .._stream import Stream
@@ -95,6 +95,8 @@ class Served(Loader):
         opens: bool = True,
         part: tuple[int, int] | None = None,
     ):
+        if made.recipe is None and made.collate is not None:
+            made = made._replace(recipe=Unchanged(made.target_transform, made.collate))
         subset = options.stream.subset
         rank, world_size = part or options.place[:2]
         repeats = subset is not None and len(set(subset)) < len(subset)
@@ -208,13 +210,8 @@ class Served(Loader):
             assert output is not None
             labels = labels_of(taken, made.target_transform)
             batch = [output.tensor(taken.content, taken.n), labels]
-        elif made.collate is None:
-            batch = taken.content, labels_of(taken, made.target_transform)
         else:
-            targets: list[Any] = column(taken.payload, taken.n, "labels")
-            if made.target_transform is not None:
-                targets = list(map(made.target_transform, targets))
-            batch = made.collate(list(zip(taken.content, targets)))
+            batch = taken.content, labels_of(taken, made.target_transform)
         if self._processes.pin_memory and torch.cuda.is_available():
             batch = pinned(batch)
         return batch
