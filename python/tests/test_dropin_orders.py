@@ -12,6 +12,7 @@ from dropin import (
     DRAWN,
     NUMBERS,
     REPEATS,
+    Items,
     Raw,
     content,
     epochs,
@@ -184,6 +185,23 @@ def test_simultaneous_iterators_have_an_epoch_each(folder):
     torch.manual_seed(2)
     theirs = DataLoader(Raw(data), 5, shuffle=True)
     assert ours == [(a.tolist(), b.tolist()) for (_, a), (_, b) in zip(theirs, theirs)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_simultaneous_iterators_are_in_the_samplers_epoch(folder, workers):
+    """The one of when torch's loader asks the sampler: at once, if there are workers."""
+    data = ht.ImageFolder(folder, loader=length)
+    ours, theirs = (DistributedSampler(data, 1, 0, seed=3) for _ in range(2))
+    with ht.DataLoader(data, 5, sampler=ours, num_workers=workers) as loader:
+        torchs = DataLoader(Items(data), 5, sampler=theirs, num_workers=workers)
+        for _ in range(2):
+            assert same(list(zip(loader, loader)), list(zip(torchs, torchs)))
+        pairs = [iter(loader), iter(torchs)], [iter(loader), iter(torchs)]
+        ours.set_epoch(2)
+        theirs.set_epoch(2)
+        pairs = *pairs, [iter(loader), iter(torchs)]
+        for mine, its in pairs[::-1]:
+            assert same(list(mine), list(its))
 
 
 @pytest.mark.parametrize("taken", [0, 2])

@@ -247,17 +247,17 @@ class Ordering:
         torch's loader asks its sampler at once if there are workers, else for the first batch.
         """
         self.draw_as_torch(loader)
+        iteration: Any = iter(engine)
         if self.known is not None and self.known.follows is not None:
-            follow = functools.partial(self.follow_sampler, engine)
+            # Others may begin before this one's first batch.
+            epoch = self.known.follows.epoch if loader.num_workers else None
+            iteration.before = functools.partial(self.follow_sampler, engine, epoch)
         elif isinstance(loader.sampler, (Seeded, Shared)):
             follow = functools.partial(_go_to_asked, engine, loader.sampler)
-        else:
-            return iter(engine)
-        if loader.num_workers:
-            follow()
-            return iter(engine)
-        iteration: Any = iter(engine)
-        iteration.before = follow
+            if loader.num_workers:
+                follow()
+            else:
+                iteration.before = follow
         return iteration  # type: ignore[no-any-return]
 
     def set_first(self, engine: Served) -> None:
@@ -283,12 +283,18 @@ class Ordering:
             self._sampler_epoch = epoch
             self.known.follows.set_epoch(epoch)
 
-    def follow_sampler(self, engine: Served) -> None:
-        """Moves the engine to the epoch of the sampler that the order follows."""
+    def follow_sampler(self, engine: Served, epoch: int | None = None) -> None:
+        """Moves the engine to the epoch of the sampler that the order follows.
+
+        Args:
+            engine: The engine.
+            epoch: The sampler's epoch when it was asked; None: it is asked now.
+        """
         assert self.known is not None
         sampler = self.known.follows
         assert sampler is not None
-        epoch = sampler.epoch
+        if epoch is None:
+            epoch = sampler.epoch
         unchanged = epoch == self._sampler_epoch
         repeats = unchanged and engine.next_epoch == epoch + 1
         if repeats and not self._warned and (sampler.shuffle or self._content.draws):
