@@ -330,7 +330,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ConfigError: ``epoch`` is not a whole number of at least 0.
         """
         epoch = whole_number("epoch", epoch, 0)
-        self._ordering.set_epoch(self.sampler, epoch)
+        self._ordering.set_epoch(self, epoch)
         self._opened().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from .._processors import not_started
 from ..errors import ConfigError
 from ._arguments import Arguments
 from ._content import Content
+from ._drawn import parts
 from ._items import length_of
 from ._order import Known, Seeded, Shared, asked_epoch, known
 from ._ranks import Ranks
@@ -270,12 +271,14 @@ class Ordering:
         elif engine.next_epoch:
             self.resume(engine.next_epoch)
 
-    def set_epoch(self, sampler: Any, epoch: int) -> None:
-        """Sets the sampler's epoch, if it has one."""
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-            self._sampler_epoch = epoch
-            asked_epoch(sampler)  # the loader itself is told
+    def set_epoch(self, loader: DataLoader[Any], epoch: int) -> None:
+        """Sets the epoch of the sampler, or of the batch sampler and the one within it."""
+        batches = loader.batch_sampler
+        for _, sampler in parts(loader.sampler if batches is None else batches):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+                self._sampler_epoch = epoch
+                asked_epoch(sampler)  # the loader itself is told
 
     def resume(self, epoch: int) -> None:
         """Sets the epoch of the sampler that the order follows, if it follows one."""
