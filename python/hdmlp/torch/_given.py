@@ -194,6 +194,10 @@ class Given(Served):
         """Takes the batch at a position, and makes what the user gets."""
         return self._bring(feed, position)
 
+    def rest(self, feed: Feed) -> None:
+        """Ends the workers of the feed, unless they are to stay, as its epoch is over."""
+        self._rest(feed)
+
     def finish_epoch(self, feed: Feed, epoch: int) -> None:
         """Verifies an epoch which was delivered from its first batch on, if that is wanted."""
         self._finish_epoch(feed, epoch)

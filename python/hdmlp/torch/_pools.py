@@ -24,7 +24,7 @@ class User(Protocol):
     over: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Workers:
     """Worker processes, and the source of their tasks.
 
@@ -92,8 +92,7 @@ class Pools:
                 workers.user = weakref.ref(user)
                 return workers
             # As in torch, a new epoch's workers see the dataset as it is now.
-            workers.close()
-            self._open.remove(workers)
+            self._end(workers)
         draws = Draws()
         init = WorkerInit(self._init, self._items.dataset, self._count)
         context = self._context or multiprocessing.get_context()
@@ -102,6 +101,19 @@ class Pools:
         workers = Workers(pool, draws, weakref.ref(user))
         self._open.append(workers)
         return workers
+
+    def ended(self, user: User) -> None:
+        """Ends the workers of an epoch that is over, unless they are to stay."""
+        for workers in list(self._open):
+            if workers.user() is user and not self._persistent:
+                self._end(workers)
+
+    def _end(self, workers: Workers) -> None:
+        try:
+            self._open.remove(workers)
+        except ValueError:  # another thread has done so
+            return
+        workers.close()
 
     def close(self) -> None:
         """Ends all workers. Idempotent."""

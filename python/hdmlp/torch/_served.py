@@ -179,6 +179,9 @@ class Served(Loader):
         if feed.is_open and isinstance(feed.source, Pool) and not self._processes.persistent:
             feed.source.renew(end)
 
+    def _rest(self, feed: Feed) -> None:
+        self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
+
     def _tell_output(self, stream: Stream) -> None:
         recipe = self._made.recipe
         if recipe is not None and isinstance(recipe.loader, Handed):

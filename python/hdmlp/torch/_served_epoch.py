@@ -153,6 +153,8 @@ class ServedEpoch(Batches):
             self._pull(1)
         if self._step == len(self._batches):
             self.over = True
+            if self._feed is not None and self._given is not None and self._feed.used_by(self):
+                self._given.rest(self._feed)
             if self._unforeseen:
                 self._jobs.leave_parts(_DIFFERS)
             elif self._feed is not None and self._given is not None and not self._first:
