@@ -83,6 +83,26 @@ def test_another_epoch_replaces_a_loaded_state(folder, name, set_on):
         assert loader.epoch == 4
 
 
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["served", "seeded"])
+def test_an_iterator_that_is_not_asked_takes_no_epoch(folder, name, workers):
+    """Those that exist at the same time have one each, in the order in which they begin."""
+    data = ht.ImageFolder(folder)
+    with LOADERS[name](data, workers) as loader:
+        want = [plain(loader) for _ in range(5)]
+    with LOADERS[name](data, workers) as loader:
+        iter(loader)
+        assert loader.epoch == 0
+        first = [plain(loader), plain(loader)]
+        iter(loader)
+        pairs = list(zip(loader, loader))
+        got = first + [[y.tolist() for _, y in (pair[i] for pair in pairs)] for i in range(2)]
+        assert got == want[:4]
+        iter(loader)
+        loader.set_epoch(1)
+        assert plain(loader) == want[1]
+
+
 SHARED = {
     "shard": lambda rank, ranks, size: ht.DataLoader(
         NUMBERS, size, shuffle=True, seed=2, rank=rank, world_size=ranks

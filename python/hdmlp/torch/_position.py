@@ -104,6 +104,14 @@ class Position:
         self._untaken = None if resume is None else (resume, self._after)
         return resume, self._after
 
+    @property
+    def unasked(self) -> int | None:
+        """The epoch of the last iteration, if that is gone without a batch; else None."""
+        at, last = self._at, self._last
+        if at is None or last is None or last() is not None or self._jumped:
+            return None
+        return at["epoch"] if "generators" in at and not at["step"] else None
+
     def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
