@@ -67,6 +67,18 @@ def test_arguments_of_another_type_are_refused(folder, arguments, message):
             make()
 
 
+def test_a_timeout_without_anything_to_wait_for(real, folder):
+    """torch's loader raises AssertionError in its first epoch."""
+    items = TensorDataset(torch.arange(9))
+    for options in ({}, {"num_workers": 0, "batch_size": None}):
+        with pytest.raises(errors.ConfigError, match=r"timeout=3: no meaning for a TensorDataset"):
+            ht.DataLoader(items, timeout=3, **options)
+    with ht.DataLoader(items, 4, timeout=60, num_workers=1) as loader:
+        assert len(list(loader)) == 3
+    with ht.DataLoader(ht.ImageFolder(folder), 5, timeout=60) as loader:
+        assert len(list(loader)) == 5
+
+
 def test_numpys_numbers_are_numbers(real, folder):
     """As they come from generators and configuration libraries."""
     options = dict(seed=np.int64(7), timeout=np.float32(60), source_threads=np.int64(2))

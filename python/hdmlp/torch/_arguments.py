@@ -242,6 +242,20 @@ def process_arguments(
     return {}
 
 
+def check_waiting(timeout: float, workers: int, dataset: Any) -> None:
+    """Checks the timeout of a loader whose items Python makes.
+
+    Raises:
+        ConfigError: This process makes them itself, so it waits for nothing. torch's loader raises
+            AssertionError in its first epoch.
+    """
+    if timeout and not workers and not isinstance(dataset, IterableDataset):
+        raise ConfigError(
+            f"timeout={timeout}: no meaning for a {type(dataset).__name__} without workers, as "
+            "this process makes the items itself; give num_workers=1 or more, or leave it out"
+        )
+
+
 def check_settable(loader: object, name: str) -> None:
     """Checks that an attribute of a loader may be set after it was made.
 

@@ -16,6 +16,7 @@ from ..data import Folder
 from ._arguments import (
     check_settable,
     check_torchs,
+    check_waiting,
     process_arguments,
     settle,
     spell_out_keys,
@@ -183,6 +184,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             generator=generator,
             **processes,
         )
+        if self._folder is None:
+            check_waiting(timeout, self.num_workers, dataset)
         self._iterables = Iterables(dataset) if isinstance(dataset, IterableDataset) else None
         own.leave_with(self.sampler if self.batch_sampler is None else self.batch_sampler)
         self._ordering = Ordering(own, self._content, self._ranks, sampler)
