@@ -166,8 +166,12 @@ class Served(Loader):
             processes.prefetch_factor,
             context,
             init,
-            functools.partial(base_seed, rank=self._rank),
+            self._base_seeds(),
         )
+
+    def _base_seeds(self) -> Callable[[int, int], int]:
+        """Returns what returns the base seed of an epoch's workers, and does not refer to this."""
+        return functools.partial(base_seed, rank=self._rank)
 
     def _begin(self, iteration: Iteration) -> Feed:
         feed = super()._begin(iteration)

@@ -176,7 +176,9 @@ class ServedEpoch(Batches):
         assert self._order is not None
         if self._feed is None or self._given is None:
             self._given = self._jobs.given
-            self._feed, self._number = self._given.feed(self, self.epoch, self._order)
+            self._feed, self._number = self._given.feed(
+                self, self.epoch, self._order, self._drawn.base_seed
+            )
         feed = self._feed
         if feed.broken:
             feed.ready()
