@@ -242,6 +242,29 @@ def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
     assert len(torch.unique(numbers)) == len(numbers)
 
 
+class Iterators:
+    """Batches of four indices, each of which can be iterated once."""
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        return (map(abs, range(-4 * i - 4, -4 * i)) for i in range(5))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("collate", [None, list])
+def test_batches_may_be_iterators(folder, collate, workers):
+    """As with torch's loader without workers."""
+    data = ht.ImageFolder(folder, loader=length)
+    for mine, its in ((data, Items(data)), (NUMBERS, NUMBERS)):
+        want = list(DataLoader(its, batch_sampler=Iterators(), collate_fn=collate))
+        with ht.DataLoader(
+            mine, batch_sampler=Iterators(), collate_fn=collate, num_workers=workers
+        ) as loader:
+            assert same(list(loader), want)
+
+
 class Repeated(torch.utils.data.Sampler):
     """Each sample twice, for one of some ranks, as for repeated augmentation."""
 
