@@ -271,6 +271,16 @@ class NoLength(Sampler):
         return iter(range(self.samples))
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_samplers_drop_last_leaves_nothing(real, folder, caplog, drop_last):
+    """On each of more ranks than there are samples."""
+    dataset = Subset(ht.ImageFolder(folder), [1, 4])
+    sampler = DistributedSampler(dataset, 3, 1, drop_last=True)
+    with ht.DataLoader(dataset, sampler=sampler, drop_last=drop_last) as loader:
+        assert (len(loader), list(loader), list(loader)) == (0, [], [])
+    assert caplog.text.count("the loader delivers no batches") == 1
+
+
 def test_explain_names_what_is_out_of_range(real, folder):
     with data.DataLoader(folder, 4) as loader:
         with pytest.raises(errors.ConfigError, match=r"^step 999 out of range: an epoch has"):

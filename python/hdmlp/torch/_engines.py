@@ -138,7 +138,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (loader.drop_last and not DataLoader.__len__(loader))
+            and not (self._ordering.drops(loader) and not DataLoader.__len__(loader))
             and not self._ordering.draws
         ):
             self.open(loader)

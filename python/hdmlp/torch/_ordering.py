@@ -214,6 +214,10 @@ class Ordering:
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._iterated = True
 
+    def drops(self, loader: DataLoader[Any]) -> bool:
+        """Reports whether samples are left out at an epoch's end, by the loader or its sampler."""
+        return loader.drop_last or (self.known is not None and not self.known.pad)
+
     def leaves_nothing(self, loader: DataLoader[Any]) -> bool:
         """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
 
@@ -222,7 +226,7 @@ class Ordering:
         is still to be iterated.
         """
         try:
-            nothing = loader.drop_last and not len(loader)
+            nothing = self.drops(loader) and not len(loader)
         except (TypeError, NotImplementedError):  # the sampler has no length
             return False
         if not nothing:
