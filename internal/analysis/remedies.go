@@ -52,6 +52,9 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 				if m.Loader.Workers > 0 {
 					from = fmt.Sprint(m.Loader.Workers)
 				}
+				if m.Loader.Workers > m.Cores {
+					from += " on " + plural(m.Cores, "core")
+				}
 				text = fmt.Sprintf("%.0f workers and as many cores instead of %s", f.Amount, from)
 			}
 			option, err := add(base, text, []remedy.Change{f.Change}, f.Guessed)
@@ -115,8 +118,8 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 }
 
 // threaded returns the job with as many threads or workers as the last of the changes to them says,
-// and the changes to other things. Beyond the most that were measured, and on more cores than there
-// are, each is taken to prepare as much as one of those.
+// and the changes to other things. Beyond the most that were measured with a core each, and on more
+// cores than there are, each is taken to prepare as much as one of those.
 func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []remedy.Change) {
 	after = m
 	for _, c := range changes {
@@ -127,13 +130,23 @@ func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []re
 		n := int(c.Amount)
 		with := *m
 		with.Loader.Workers, with.Cores = n, max(m.Cores, n)
-		if last := m.Preparation[len(m.Preparation)-1]; n > last.N {
-			with.Preparation = append(slices.Clone(m.Preparation),
-				Point{N: n, Rate: Rate{Median: last.Median * float64(n) / float64(last.N)}})
+		if cores, rate := m.cores(); n > cores {
+			with.Preparation = slices.DeleteFunc(slices.Clone(m.Preparation), func(p Point) bool {
+				return p.N > cores
+			})
+			with.Preparation = append(with.Preparation,
+				Point{N: n, Rate: Rate{Median: rate * float64(n) / float64(cores)}})
 		}
 		after = &with
 	}
 	return after, left
+}
+
+// cores returns the most cores with which preparation was measured, and what they prepare together:
+// more threads or workers than cores share these. There must be a point.
+func (m *Measured) cores() (n int, rate float64) {
+	last := m.Preparation[len(m.Preparation)-1]
+	return min(last.N, max(m.Cores, 1)), last.Median
 }
 
 func plural(n int, what string) string {

@@ -250,8 +250,8 @@ func (r *Report) caches(m *Measured) {
 	if len(m.Preparation) > 0 {
 		run := m.Run()
 		now, _ := rates(run, m.serial(), nil)
-		last := m.Preparation[len(m.Preparation)-1]
-		one := 1 / (float64(last.N)/last.Median + now.Reading*float64(run.Transformers))
+		cores, rate := m.cores()
+		one := 1 / (float64(cores)/rate + now.Reading*float64(run.Transformers))
 		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
 		r.Needed.CoresToTrain = NeededCores(one, now.Training)
 	}

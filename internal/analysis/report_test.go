@@ -254,6 +254,36 @@ func TestThreadsPrepareAsMuchAsMeasured(t *testing.T) {
 	}
 }
 
+// TestWorkersBeyondTheCores: 4 workers on 2 cores prepare as much as 2, which is what cores are
+// counted and changed by.
+func TestWorkersBeyondTheCores(t *testing.T) {
+	m := job()
+	m.Loader = Loader{Name: Torch, Workers: 4, CacheMB: 1000}
+	m.Preparation = points(map[int]float64{1: 200, 2: 390, 4: 400})
+	r := analyze(t, m, Options{})
+	if n := r.Needed; n.CoresToTrain != 5 {
+		t.Errorf("%+v", n)
+	}
+	at := slices.IndexFunc(r.Remedies, func(o Option) bool {
+		return len(o.Changes) == 1 && o.Changes[0].Key == remedy.Threads && !o.Switch
+	})
+	if at < 0 {
+		t.Fatalf("%+v", r.Remedies)
+	}
+	if o := r.Remedies[at]; o.Text != "5 workers and as many cores instead of 4 on 2 cores" ||
+		o.Limit != remedy.Compute || !near(o.Epoch, 10, 1e-6) {
+		t.Errorf("%+v", o)
+	}
+	m.Loader.Name, m.Loader.Workers = HDMLP, 2
+	changes, err := remedy.Parse("threads=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := analyze(t, m, Options{Changes: changes}).WhatIf; !near(o.Epoch, 10_000/800.0, 0.01) {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestWhatIf: changes together, also as multiples.
 func TestWhatIf(t *testing.T) {
 	for text, want := range map[string]float64{
