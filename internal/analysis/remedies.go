@@ -119,7 +119,8 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 
 // threaded returns the job with as many threads or workers as the last of the changes to them says,
 // and the changes to other things. Beyond the most that were measured with a core each, and on more
-// cores than there are, each is taken to prepare as much as one of those.
+// cores than there are, each is taken to prepare as much as one of those. Each worker of torch's
+// loader reads a sample at a time.
 func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []remedy.Change) {
 	after = m
 	for _, c := range changes {
@@ -130,6 +131,9 @@ func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []re
 		n := int(c.Amount)
 		with := *m
 		with.Loader.Workers, with.Cores = n, max(m.Cores, n)
+		if m.Loader.Streams > 0 {
+			with.Loader.Streams = n
+		}
 		if cores, rate := m.cores(); n > cores {
 			with.Preparation = slices.DeleteFunc(slices.Clone(m.Preparation), func(p Point) bool {
 				return p.N > cores

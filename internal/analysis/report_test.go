@@ -284,6 +284,18 @@ func TestWorkersBeyondTheCores(t *testing.T) {
 	}
 }
 
+// TestMoreWorkersReadMore: each worker of torch's loader reads a sample at a time.
+func TestMoreWorkersReadMore(t *testing.T) {
+	m := job() // 1 stream reads 20 samples/s, and 4 read 80
+	m.Loader, m.Cores = Loader{Name: Torch, Streams: 1}, 4
+	m.Preparation = points(map[int]float64{1: 200, 4: 800})
+	r := analyze(t, m, Options{})
+	if o := r.Remedies[0]; o.Text != "4 workers instead of none" || o.Limit != remedy.Source ||
+		!near(o.Epoch, 10_000/80.0, 1e-6) {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestWhatIf: changes together, also as multiples.
 func TestWhatIf(t *testing.T) {
 	for text, want := range map[string]float64{
