@@ -50,6 +50,10 @@ func TestText(t *testing.T) {
 		"Faster loading would not make it faster": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
 		},
+		"Nothing has to be done.": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
+			m.AsIs = m.Training
+		},
 		"That is not certain": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 2000, Low: 1, High: 4000}
 		},
