@@ -21,6 +21,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
 		Option, error,
 	) {
+		without := base.Run()
 		base, left := base.threaded(changes)
 		run := base.Run()
 		after, parts := rates(run, base.serial(), left)
@@ -36,7 +37,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		}
 		option.Times = was / cmp.Or(option.Simulated, option.Epoch)
 		if o.Prices != nil {
-			option.Price = o.Prices.of(r.Measured.Run(), changes, cmp.Or(option.Simulated, option.Epoch))
+			option.Price = o.Prices.of(without, changes, cmp.Or(option.Simulated, option.Epoch))
 		}
 		return option, err
 	}
