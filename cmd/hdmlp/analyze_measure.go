@@ -241,12 +241,12 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	if err != nil {
 		return err
 	}
-	fill(m, result)
+	fill(m, result, program != nil)
 	return nil
 }
 
-// fill adds the results of a survey.
-func fill(m *analysis.Measured, s *survey.Result) {
+// fill adds the results of a survey, in which transforms were to be measured if there are any.
+func fill(m *analysis.Measured, s *survey.Result, transforms bool) {
 	m.Source = instrument.Points(s.Source)
 	m.SourceWork = s.Work()
 	if s.Transforms != nil {
@@ -278,7 +278,9 @@ func fill(m *analysis.Measured, s *survey.Result) {
 	}
 	for _, skipped := range s.Skipped {
 		switch what := skipped.What; {
-		case what == "transforms": // not asked for
+		case what == "transforms" && transforms:
+			m.Notes = append(m.Notes, analysis.Note{About: "preparation_by_hdmlp", Text: skipped.Why})
+		case what == "transforms": // there are none
 		case m.Nodes <= 1 && (what == "network" || what == "source of several nodes"):
 		default:
 			m.Notes = append(m.Notes, analysis.Note{Text: skipped.What + ": " + skipped.Why})

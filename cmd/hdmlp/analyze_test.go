@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 	}
 	for _, loader := range []string{analysis.HDMLP, analysis.Torch} {
 		m := &analysis.Measured{Loader: analysis.Loader{Name: loader}}
-		fill(m, s)
+		fill(m, s, true)
 		prepared := m.Preparation
 		if loader == analysis.Torch {
 			prepared = m.Switched
@@ -89,6 +90,19 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 		if len(prepared) != 1 || prepared[0].Median != 50 || m.Source[0].Median != 100 ||
 			m.Memory.Median != 10000 || m.Directory.Median != 5000 || len(m.Notes) != 1 {
 			t.Errorf("%s: %+v", loader, m)
+		}
+	}
+}
+
+// TestTransformsThatCannotBeMeasuredAreNoted, and not those that there are none of.
+func TestTransformsThatCannotBeMeasuredAreNoted(t *testing.T) {
+	s := &survey.Result{Skipped: []survey.Skipped{{What: "transforms", Why: "no image"}}}
+	for transforms, want := range map[bool][]analysis.Note{
+		true: {{About: "preparation_by_hdmlp", Text: "no image"}}, false: nil,
+	} {
+		m := &analysis.Measured{Loader: analysis.Loader{Name: analysis.HDMLP}}
+		if fill(m, s, transforms); !slices.Equal(m.Notes, want) {
+			t.Errorf("%v: %+v", transforms, m.Notes)
 		}
 	}
 }

@@ -319,12 +319,29 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// TestMissing: without training or the source nothing is concluded.
+// TestMissing: without training, the source or preparation, if there is one, nothing is concluded.
 func TestMissing(t *testing.T) {
 	m := job()
 	m.Training, m.Source = nil, nil
 	r := analyze(t, m, Options{})
 	if !slices.Equal(r.Missing, []string{"training", "source"}) || r.Now.Limit != "" {
+		t.Errorf("%+v", r)
+	}
+	for _, about := range []string{"preparation", "preparation_by_hdmlp"} {
+		m := job()
+		m.Preparation, m.Notes = nil, []Note{{about, "it failed"}}
+		if r := analyze(t, m, Options{}); !slices.Equal(r.Missing, []string{"preparation"}) {
+			t.Errorf("%s: %+v", about, r)
+		}
+	}
+	m = job() // hdmlp's preparation is not that of the loader in use
+	m.Loader.Name, m.Notes = Torch, []Note{{"preparation_by_hdmlp", "it failed"}}
+	if r := analyze(t, m, Options{}); r.Missing != nil {
+		t.Errorf("%+v", r)
+	}
+	m = job()
+	m.Preparation = nil // nothing is prepared
+	if r := analyze(t, m, Options{}); r.Missing != nil || r.Now.Prepare != 0 {
 		t.Errorf("%+v", r)
 	}
 }
