@@ -148,7 +148,8 @@ func (r *Record) take(line []byte, rank **Rank) (m message, err error) {
 		if r.Ranks == nil {
 			r.Ranks = map[int]*Rank{}
 		}
-		if before := r.Ranks[l.Rank]; before != nil {
+		// A process says it again if another loader is measured from then on.
+		if before := r.Ranks[l.Rank]; before != nil && before.Loader.PID != l.PID {
 			r.note("", fmt.Sprintf("process %d, which iterated %s, ended after %d counted iterations, "+
 				"too early to be measured; a later process of rank %d was measured", before.Loader.PID,
 				before.Loader.Text, len(before.AsIs), l.Rank))

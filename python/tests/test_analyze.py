@@ -129,7 +129,16 @@ def test_ranks_are_measured_together(binary, environment, start):
 
 @pytest.mark.parametrize(
     "kind",
-    ["catching", "forking", "changing", "unbatched", "persistent", "iterable", "resampling"],
+    [
+        "catching",
+        "forking",
+        "changing",
+        "unbatched",
+        "persistent",
+        "iterable",
+        "resampling",
+        "inferring",
+    ],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     done = odd(binary, environment, kind)
@@ -139,6 +148,7 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     assert bool(found.get("preparation")) == (kind != "iterable")
     about = {note["about"] for note in found["notes"]}
     assert "source" in about  # why it could not be measured
+    assert not any("another loader" in note["text"] for note in found["notes"])
     assert "Traceback" not in done.stderr
     assert bool(found["dataset"].get("samples_unknown")) == (kind == "iterable")
     if kind == "unbatched":
@@ -226,10 +236,14 @@ def test_input_and_output_are_the_scripts(binary, environment):
     assert "training (G)" in text.stderr
 
 
-def test_the_loader_of_the_training_is_measured(binary, environment):
-    found = measured(odd(binary, environment, "two"))
+@pytest.mark.parametrize("kind", ["two", "peeking"])
+def test_the_loader_of_the_training_is_measured(binary, environment, kind):
+    found = measured(odd(binary, environment, kind))
     assert found["dataset"]["samples"] == 64
-    assert any("of 32 samples" in note["text"] for note in found["notes"])
+    others = [note["text"] for note in found["notes"] if "another loader" in note["text"]]
+    assert len(others) == 1
+    assert "of 32 samples, is iterated as well" in others[0]
+    assert not any("too early to be measured" in note["text"] for note in found["notes"])
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def resampling():
         train(loader(Numbers()), epochs=1)
 
 
+def inferring():
+    """Computes no gradients."""
+    with torch.no_grad():
+        train(loader(Numbers(1000)))
+
+
 def reading():
     """Reads its input, and trains with it."""
     print("read", sys.stdin.read())
@@ -78,6 +84,18 @@ def two():
         with torch.no_grad():
             train(validation, 1)
         train(training, 1)
+
+
+def peeking():
+    """Looks at a batch of the test set first, as the tutorials do; trains with another set."""
+    testing, training = loader(Numbers(32)), loader()
+    for batch in testing:
+        print(batch.shape)
+        break
+    for _ in range(1000):
+        train(training, 1)
+        with torch.no_grad():
+            train(testing, 1)
 
 
 def failing():
@@ -109,8 +127,10 @@ KINDS = {
     "catching": catching,
     "forking": forking,
     "resampling": resampling,
+    "inferring": inferring,
     "reading": reading,
     "two": two,
+    "peeking": peeking,
     "changing": lambda: train(loader(), seen=strict),
     "unbatched": lambda: train(DataLoader(Numbers(), batch_size=None)),
     "persistent": lambda: train(loader(num_workers=1, persistent_workers=True)),
