@@ -1,9 +1,11 @@
 """Images by hdmlp's loader or torch's, and steps of 20 ms, which ranks take together.
 
-Arguments: a directory of images by class, and "hdmlp", "plain" (hdmlp's without torch) or "torch".
+Arguments: a directory of images by class, and "hdmlp", "cached" (hdmlp's with a cache on the disk
+only), "plain" (hdmlp's without torch) or "torch".
 """
 
 import os
+import pathlib
 import sys
 import time
 
@@ -25,6 +27,11 @@ def main():
         import hdmlp.torch as ht
 
         loader = ht.DataLoader(dataset, 8, shuffle=True, shard=ranks > 1, memory="1GB")
+    elif kind == "cached":
+        import hdmlp.torch as ht
+
+        cache = pathlib.Path(os.path.relpath(f"{root}-cache"))
+        loader = ht.DataLoader(dataset, 8, shuffle=True, memory=0, cache_dir=cache)
     elif kind == "plain":
         from hdmlp.data import DataLoader
         from hdmlp.transforms import RandomResizedCrop, ToTensor

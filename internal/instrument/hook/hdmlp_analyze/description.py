@@ -8,7 +8,7 @@ from typing import Any
 from . import batches
 
 #: Configuration keys of hdmlp's loaders that say what a node prepares and keeps.
-_KEYS = ("memory", "cache_dir", "transform_threads")
+_KEYS = ("memory", "cache_dir", "cache_size", "transform_threads")
 
 
 def dataset_of(loader: Any) -> Any:
@@ -59,7 +59,10 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         kind: Whose it is.
     """
     session = getattr(loader, "_session", None)  # of hdmlp's loader without torch
-    keys = vars(loader) if session is None else session._config
+    keys: Any = {}
+    if kind == "hdmlp":  # as they were settled: paths are absolute
+        keys = getattr(getattr(loader, "_arguments", None), "keys", {})
+        keys = keys if session is None else session._config
     return {
         "kind": kind,
         "text": short(loader),
