@@ -202,7 +202,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 			m.Loader.Workers = m.Cores
 		}
 		for _, class := range c.StorageClasses {
-			mb := float64(class.Capacity) / 1e6
+			mb := float64(capacityOf(class)) / 1e6
 			if class.Path == "" {
 				m.Loader.CacheMB += mb
 			} else {

@@ -311,13 +311,10 @@ func (o *probeOptions) spec(source dataset.Indexed,
 		if err != nil {
 			return s, err
 		}
-		class := survey.Class{Kind: kind, Path: c.Path, Capacity: c.Capacity, Threads: c.Threads}
+		class := survey.Class{Kind: kind, Path: c.Path, Capacity: capacityOf(c), Threads: c.Threads}
 		class.Room = func() (int64, error) { return min(available/8, mostProbed), nil }
 		if kind.Directory {
 			free, err := freeDisk(c.Path)
-			if c.Capacity == 0 && err == nil {
-				class.Capacity = free - free/20
-			}
 			class.Room = func() (int64, error) {
 				if _, err := os.Stat(c.Path); err != nil {
 					return 0, err
@@ -328,6 +325,19 @@ func (o *probeOptions) spec(source dataset.Indexed,
 		s.Classes = append(s.Classes, class)
 	}
 	return s, nil
+}
+
+// capacityOf returns how many bytes a job would have of a class: without a size, what is free on its
+// disk.
+func capacityOf(c config.StorageClass) int64 {
+	if c.Capacity > 0 || c.InMemory() {
+		return c.Capacity
+	}
+	free, err := freeDisk(c.Path)
+	if err != nil {
+		return 0
+	}
+	return free - free/20
 }
 
 // classKind returns the kind of storage class of this name.
