@@ -247,6 +247,13 @@ def test_the_loader_of_the_training_is_measured(binary, environment, kind):
     assert not any("too early to be measured" in note["text"] for note in found["notes"])
 
 
+def test_an_evaluation_with_the_same_loader_is_not_measured(binary, environment):
+    found = measured(odd(binary, environment, "evaluating"))
+    for rate in ("as_is", "training"):  # steps are no shorter than 20 ms
+        assert 0 < found[rate]["samples_per_s"] < 400 * 1.1
+    assert not any("another loader" in note["text"] for note in found["notes"])
+
+
 @pytest.mark.parametrize(
     "kind, status, words",
     [

@@ -98,6 +98,15 @@ def peeking():
             train(testing, 1)
 
 
+def evaluating():
+    """Trains with steps of 20 ms, and evaluates with the same loader, mostly, which is faster."""
+    training = loader()
+    for _ in range(1000):
+        train(training, 1, lambda _: time.sleep(0.02))
+        with torch.no_grad():
+            train(training, 20, lambda _: None)
+
+
 def failing():
     raise ValueError("a mistake of the script's")
 
@@ -131,6 +140,7 @@ KINDS = {
     "reading": reading,
     "two": two,
     "peeking": peeking,
+    "evaluating": evaluating,
     "changing": lambda: train(loader(), seen=strict),
     "unbatched": lambda: train(DataLoader(Numbers(), batch_size=None)),
     "persistent": lambda: train(loader(num_workers=1, persistent_workers=True)),

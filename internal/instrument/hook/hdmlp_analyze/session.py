@@ -96,6 +96,7 @@ class Session:
         self._loader, self._kind = iterator.loader, iterator.kind
         self._dataset = description.dataset_of(iterator.loader)
         self._original = iterator.original
+        self._gradients = gradients()
 
     @classmethod
     def begin(cls, iterator: Iterator, others: dict[int, str]) -> Session | None:
@@ -188,6 +189,10 @@ class Session:
             and gradients()
             and description.length(dataset) == description.length(self._dataset) is not None
         )
+
+    def trains(self) -> bool:
+        """Reports whether the measured loader's batches are for training, not for an evaluation."""
+        return gradients() or not self._gradients
 
     @property
     def needs_no_loader(self) -> bool:
