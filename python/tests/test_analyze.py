@@ -30,11 +30,11 @@ def environment(tmp_path, monkeypatch):
     return {**os.environ, "HDMLP_INDEX_DIR": str(tmp_path / "index")}
 
 
-def analyzed(binary, environment, *command, seconds="4s", stdin=None):
+def analyzed(binary, environment, *command, seconds="4s", stdin=None, flags=()):
     """Runs it on a script in this Python; returns how that ended."""
     command = [sys.executable, *command] if command[0].endswith(".py") else list(command)
     return subprocess.run(
-        [binary, "analyze", "--json", "--time", seconds, "--", *command],
+        [binary, "analyze", "--json", "--time", seconds, *flags, "--", *command],
         env=environment,
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
@@ -90,19 +90,20 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert "epoch 0" in done.stderr  # what the script prints
 
 
-@pytest.mark.parametrize("kind", ["torch", "hdmlp", "cached", "plain"])
-def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
+@pytest.fixture
+def images(tmp_path):
     pytest.importorskip("torchvision")
     image = pytest.importorskip("PIL.Image")
     for number in range(60):
         directory = tmp_path / "images" / "ab"[number % 2]
         directory.mkdir(parents=True, exist_ok=True)
         image.effect_noise((200, 150), 50).convert("RGB").save(directory / f"{number}.jpg")
-    found = measured(
-        analyzed(
-            binary, environment, script("served.py"), str(tmp_path / "images"), kind, seconds="8s"
-        )
-    )
+    return str(tmp_path / "images")
+
+
+@pytest.mark.parametrize("kind", ["torch", "hdmlp", "cached", "plain"])
+def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
+    found = measured(analyzed(binary, environment, script("served.py"), images, kind, seconds="8s"))
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
     assert found["batch_samples"] == 8
     assert found["preparation"]
@@ -112,6 +113,13 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
     if kind != "torch":
         at = "directory_mb" if kind == "cached" else "cache_mb"
         assert found["loader"][at] == pytest.approx(found["dataset"]["mb"])
+
+
+@pytest.mark.parametrize("kind", ["breaking"])
+def test_the_recommendation_is_tried(binary, environment, images, kind):
+    """The script gets from hdmlp's loader what it got from torch's, or it fails."""
+    done = analyzed(binary, environment, script("served.py"), images, kind, flags=["--validate"])
+    assert measured(done)["validation"]["measured_epoch_s"] > 0
 
 
 @pytest.mark.parametrize("start", ["torchrun", "fork", "spawn"])

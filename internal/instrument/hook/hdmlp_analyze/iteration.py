@@ -82,12 +82,14 @@ class Iterator:
     Attributes:
         making: Seconds that making the loader's own iterator took, and that no batch has counted.
         given: How many batches it has given that were not measured.
+        counts: It is one of the epochs that the session has counted.
     """
 
     def __init__(self, loader: Any, original: Callable[[Any], Any], kind: str):
         self.loader, self.kind, self.original = loader, kind, original
         self.making = 0.0
         self.given = 0
+        self.counts = False
         self._inner: Any = None
         if _session is None or not _session.needs_no_loader:
             self._open()

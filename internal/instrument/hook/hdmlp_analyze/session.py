@@ -79,7 +79,7 @@ class Session:
         self._pid = os.getpid()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
-        self._epochs = 0  # that have ended
+        self._epochs = 0  # that have begun
         self._of: Iterator | None = None  # that gave the last batch
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
@@ -240,7 +240,6 @@ class Session:
             return self._as_is(iterator) if self._phase == AS_IS else self._ready(iterator)
         except StopIteration:
             self._of = None
-            self._epochs += 1
             raise
 
     def _end_iteration(self, iterator: Iterator, now: float) -> None:
@@ -265,7 +264,7 @@ class Session:
         counts epochs after the first, whose samples are in caches.
         """
         if self._phase == AS_IS:
-            return VALIDATES and self._epochs == 0
+            return VALIDATES and self._epochs < 2
         settled = self._kept.full and now - self._kept.since > SETTINGS["training"] / 5
         return not self._counted and not settled
 
@@ -298,6 +297,8 @@ class Session:
 
     def _give(self, iterator: Iterator, batch: Any, waited: float) -> Any:
         iterator.making = 0.0
+        if not iterator.counts:  # scripts need not iterate to the end
+            iterator.counts, self._epochs = True, self._epochs + 1
         self._of, self._waited = iterator, waited
         self._samples = description.samples(self._loader, batch)
         self._returned = time.perf_counter()
