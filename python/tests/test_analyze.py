@@ -115,7 +115,7 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
         assert found["loader"][at] == pytest.approx(found["dataset"]["mb"])
 
 
-@pytest.mark.parametrize("kind", ["breaking"])
+@pytest.mark.parametrize("kind", ["items", "some", "breaking"])
 def test_the_recommendation_is_tried(binary, environment, images, kind):
     """The script gets from hdmlp's loader what it got from torch's, or it fails."""
     done = analyzed(binary, environment, script("served.py"), images, kind, flags=["--validate"])
