@@ -147,6 +147,8 @@ def test_ranks_are_measured_together(binary, environment, start):
         "iterable",
         "resampling",
         "inferring",
+        "mapping",
+        "object",
     ],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
@@ -162,6 +164,8 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     assert bool(found["dataset"].get("samples_unknown")) == (kind == "iterable")
     if kind == "unbatched":
         assert found["batch_samples"] == 1
+    else:  # steps of 5 ms have more than one sample
+        assert found["training"]["samples_per_s"] > 1 / 0.005
     if kind == "catching":
         assert "caught Ended" in done.stderr
     running = subprocess.run(["pgrep", "-f", f"odd.py {kind}"], check=False, capture_output=True)

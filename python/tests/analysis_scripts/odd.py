@@ -3,6 +3,8 @@
 import os
 import sys
 import time
+from collections import UserDict
+from types import SimpleNamespace
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -143,6 +145,8 @@ KINDS = {
     "evaluating": evaluating,
     "changing": lambda: train(loader(), seen=strict),
     "unbatched": lambda: train(DataLoader(Numbers(), batch_size=None)),
+    "mapping": lambda: train(loader(collate_fn=lambda items: UserDict(x=torch.stack(items)))),
+    "object": lambda: train(loader(collate_fn=lambda items: SimpleNamespace(x=torch.stack(items)))),
     "persistent": lambda: train(loader(num_workers=1, persistent_workers=True)),
 }
 

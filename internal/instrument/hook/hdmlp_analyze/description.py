@@ -43,11 +43,11 @@ def is_iterable(loader: Any) -> bool:
 
 
 def samples(loader: Any, batch: Any) -> int:
-    """Returns how many samples are in a batch of a loader."""
+    """Returns how many samples are in a batch of a loader; as many as usual if it does not say."""
     if getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None:
         return (is_iterable(loader) and batches.samples_in(batch, None)) or 1
     usual = _batch(loader)
-    found = batches.samples_in(batch, usual) or 1
+    found = batches.samples_in(batch, usual) or usual or 1
     return min(found, usual) if usual else found  # the last batch may be short
 
 
