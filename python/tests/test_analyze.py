@@ -149,6 +149,7 @@ def test_ranks_are_measured_together(binary, environment, start):
         "inferring",
         "mapping",
         "object",
+        "unsized",
     ],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
@@ -156,12 +157,13 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     found = measured(done)
     assert found["training"]["samples_per_s"] > 0
     assert found["as_is"]["samples_per_s"] > 0
-    assert bool(found.get("preparation")) == (kind != "iterable")
+    iterable = kind in ("iterable", "unsized")
+    assert bool(found.get("preparation")) == (not iterable)
     about = {note["about"] for note in found["notes"]}
     assert "source" in about  # why it could not be measured
     assert not any("another loader" in note["text"] for note in found["notes"])
     assert "Traceback" not in done.stderr
-    assert bool(found["dataset"].get("samples_unknown")) == (kind == "iterable")
+    assert bool(found["dataset"].get("samples_unknown")) == iterable
     if kind == "unbatched":
         assert found["batch_samples"] == 1
     else:  # steps of 5 ms have more than one sample

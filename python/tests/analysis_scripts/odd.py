@@ -27,6 +27,11 @@ class Endless(IterableDataset):
             yield torch.zeros(3)
 
 
+class Unsized(Endless):
+    def __len__(self):
+        raise NotImplementedError("nobody knows")
+
+
 def step(batch):
     time.sleep(0.005)
 
@@ -135,6 +140,7 @@ KINDS = {
     "short": lambda: train(loader(), 3),
     "few": lambda: train(loader(Numbers(24)), 1),
     "iterable": lambda: train(DataLoader(Endless(), batch_size=8)),
+    "unsized": lambda: train(DataLoader(Unsized(), batch_size=8)),
     "catching": catching,
     "forking": forking,
     "resampling": resampling,

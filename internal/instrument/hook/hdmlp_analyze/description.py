@@ -32,7 +32,7 @@ def length(dataset: Any) -> int | None:
     """Returns how many samples a dataset has; None: it does not say."""
     try:
         return len(dataset)
-    except TypeError:
+    except Exception:  # the script's own code
         return None
 
 
@@ -85,11 +85,11 @@ def _epoch(loader: Any) -> int:
     """Returns how many samples an epoch of this rank has; 0: it is not known."""
     try:
         steps, size = len(loader), _batch(loader) or 1
-    except (TypeError, NotImplementedError):
+    except Exception:  # the script's own code
         return 0
     try:
         known = len(loader.sampler)
-    except (AttributeError, TypeError, NotImplementedError):
+    except Exception:
         known = 0
     # A batch sampler of the user's makes the sampler meaningless, and drop_last leaves some out.
     if 0 < known <= steps * size < known + size:
