@@ -241,14 +241,15 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	if err != nil {
 		return err
 	}
-	fill(m, result, program != nil)
+	fill(m, result, program != nil, rank.Files.Each())
 	return nil
 }
 
-// fill adds the results of a survey, in which transforms were to be measured if there are any.
-func fill(m *analysis.Measured, s *survey.Result, transforms bool) {
-	m.Source = instrument.Points(s.Source)
-	m.SourceWork = s.Work()
+// fill adds the results of a survey of files, of which a sample has so many. transforms says that
+// there are some to measure.
+func fill(m *analysis.Measured, s *survey.Result, transforms bool, files float64) {
+	m.Source = perSample(instrument.Points(s.Source), files)
+	m.SourceWork = s.Work() * files
 	if s.Transforms != nil {
 		points := instrument.Points(append(s.Source[:0:0], *s.Transforms))
 		if m.Loader.Name == analysis.HDMLP {
@@ -258,7 +259,7 @@ func fill(m *analysis.Measured, s *survey.Result, transforms bool) {
 		}
 	}
 	for _, total := range s.Sources {
-		p := instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean)
+		p := instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean*files)
 		p.Streams = total.Point.Streams
 		m.Sources = append(m.Sources, p)
 	}
@@ -269,7 +270,8 @@ func fill(m *analysis.Measured, s *survey.Result, transforms bool) {
 		if len(class.Read) == 0 {
 			continue
 		}
-		rate := instrument.Best(instrument.Points(class.Read[len(class.Read)-1:]))
+		points := instrument.Points(class.Read[len(class.Read)-1:])
+		rate := instrument.Best(perSample(points, files))
 		if class.Path == "" {
 			m.Memory = rate
 		} else {
@@ -289,6 +291,15 @@ func fill(m *analysis.Measured, s *survey.Result, transforms bool) {
 	for _, note := range s.Notes {
 		m.Notes = append(m.Notes, analysis.Note{Text: note})
 	}
+}
+
+// perSample returns the rates of samples from those of files, of which a sample has so many.
+func perSample(points []analysis.Point, files float64) []analysis.Point {
+	for i := range points {
+		p := &points[i]
+		p.Median, p.Low, p.High = p.Median/files, p.Low/files, p.High/files
+	}
+	return points
 }
 
 // peers returns the rate of reads from another node, of samples of mb MB: that of the model, with

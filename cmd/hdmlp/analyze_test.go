@@ -9,6 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/instrument"
 	"github.com/hdmlp/hdmlp/internal/measure"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
 )
 
@@ -82,7 +83,7 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 	}
 	for _, loader := range []string{analysis.HDMLP, analysis.Torch} {
 		m := &analysis.Measured{Loader: analysis.Loader{Name: loader}}
-		fill(m, s, true)
+		fill(m, s, true, 1)
 		prepared := m.Preparation
 		if loader == analysis.Torch {
 			prepared = m.Switched
@@ -91,6 +92,13 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 			m.Memory.Median != 10000 || m.Directory.Median != 5000 || len(m.Notes) != 1 {
 			t.Errorf("%s: %+v", loader, m)
 		}
+	}
+	s.Sources = []nodes.Total{{Nodes: 1, Point: curve(10).Points[0]}}
+	s.Mean = 0.1
+	m := new(analysis.Measured)
+	if fill(m, s, true, 2); m.Source[0].Median != 50 || m.Sources[0].Median != 50 ||
+		m.Memory.Median != 5000 || m.Directory.Median != 2500 {
+		t.Errorf("of samples of two files: %+v", m)
 	}
 }
 
@@ -101,7 +109,7 @@ func TestTransformsThatCannotBeMeasuredAreNoted(t *testing.T) {
 		true: {{About: "preparation_by_hdmlp", Text: "no image"}}, false: nil,
 	} {
 		m := &analysis.Measured{Loader: analysis.Loader{Name: analysis.HDMLP}}
-		if fill(m, s, transforms); !slices.Equal(m.Notes, want) {
+		if fill(m, s, transforms, 1); !slices.Equal(m.Notes, want) {
 			t.Errorf("%v: %+v", transforms, m.Notes)
 		}
 	}

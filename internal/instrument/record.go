@@ -80,11 +80,14 @@ type Delivery struct {
 
 // Files says where samples are.
 type Files struct {
-	Paths   []string `json:"paths"` // of some samples, in random order
-	Sizes   []int64  `json:"sizes"` // bytes
-	Count   int      `json:"count"`
+	Paths   []string `json:"paths"`   // of some samples, in random order
+	Sizes   []int64  `json:"sizes"`   // bytes
+	Count   int      `json:"count"`   // of samples that these are of
 	Samples int      `json:"samples"` // of the dataset
 }
+
+// Each returns how many files a sample has.
+func (f *Files) Each() float64 { return float64(len(f.Paths)) / float64(max(f.Count, 1)) }
 
 // Transforms is what hdmlp does, or would do, with samples.
 type Transforms struct {

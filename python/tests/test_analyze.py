@@ -90,6 +90,18 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert "epoch 0" in done.stderr  # what the script prints
 
 
+def test_the_files_of_a_sample_count_together(binary, environment, tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}.bin").write_bytes(os.urandom(5000))
+        (tmp_path / f"{number}.mask").write_bytes(os.urandom(1000))
+    found = measured(
+        analyzed(binary, environment, script("sleeping.py"), str(tmp_path), "0", "pairs")
+    )
+    assert found["dataset"]["samples"] == 300
+    assert found["dataset"]["mb"] == pytest.approx(300 * 6000 / 1e6)
+    assert found["source"]
+
+
 @pytest.fixture
 def images(tmp_path):
     pytest.importorskip("torchvision")

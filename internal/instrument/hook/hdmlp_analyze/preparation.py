@@ -21,6 +21,8 @@ from .channel import SETTINGS, Channel
 MOST_BATCHES = 256
 #: Samples of a batch at the first pass, whose speed is not known.
 FIRST = 8
+#: From how many files per sample on one of each, as attributes say it, is not all that is read.
+SEVERAL = 1.5
 #: Seconds that one worker takes for a batch, at most: batches that take longer are divided.
 LONGEST = 0.5
 
@@ -183,10 +185,12 @@ def _deliveries(
 def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -> None:
     """Sends the files of samples, or why they are not known."""
     paths, count = sample_files.drawn(dataset), 0
-    if paths:
+    if paths and (not looked or len(opened) < SEVERAL * looked):
         count = len(paths)
     elif looked and len(opened) >= 0.9 * looked:
-        paths, count = opened[: sample_files.MOST], len(opened[: sample_files.MOST])
+        paths = opened[: sample_files.MOST]
+        # A sample may have several files, such as an image and a mask.
+        count = max(min(len(paths), looked * len(paths) // len(opened)), 1)
         channel.note(
             "source",
             f"the files were found by watching which ones {looked} samples were read from",
