@@ -102,6 +102,16 @@ def test_the_files_of_a_sample_count_together(binary, environment, tmp_path):
     assert found["source"]
 
 
+def test_a_sample_that_is_drawn_again_has_one_file(binary, environment, tmp_path):
+    for number in range(10):
+        (tmp_path / f"{number}.bin").write_bytes(os.urandom(5000))
+    found = measured(
+        analyzed(binary, environment, script("sleeping.py"), str(tmp_path), "0", "replacement")
+    )
+    assert found["dataset"]["mb"] == pytest.approx(300 * 5000 / 1e6)
+    assert found["source"]
+
+
 @pytest.fixture
 def images(tmp_path):
     pytest.importorskip("torchvision")

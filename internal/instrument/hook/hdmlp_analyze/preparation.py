@@ -8,6 +8,7 @@ this process only says what the daemon would do.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import sys
 import time
@@ -70,6 +71,14 @@ def _whole(given: list[Any], samples: int) -> list[Any]:
     return found
 
 
+def _different(indices: list[Any]) -> int:
+    """Returns how many different indices there are: samplers may give one several times."""
+    try:
+        return len({operator.index(index) for index in indices})
+    except TypeError:  # they are no numbers
+        return len(indices)
+
+
 class _Again:
     """A sampler that gives the same batches again and again."""
 
@@ -86,7 +95,7 @@ def _measure_torchs(
     """Measures torch's loader by the number of workers.
 
     Returns:
-        The files that the samples were read from, and how many samples these are.
+        The files that the samples were read from, and how many different samples these are.
     """
     torch: Any = sys.modules["torch"]
     batched = loader.batch_sampler is not None
@@ -119,7 +128,8 @@ def _measure_torchs(
         channel.note("preparation", "the sampler gives nothing")
         return [], 0
     end = time.perf_counter() + SETTINGS["preparation"]
-    opened, looked = sample_files.Opened(), 0
+    opened = sample_files.Opened()
+    seen: list[Any] = []  # indices of samples
     given = _parts(drawn, FIRST) if batched else drawn
     first = made(given, 0)
     number = 0
@@ -128,8 +138,9 @@ def _measure_torchs(
         until = began + SETTINGS["preparation"] / 4
         while number < len(given) and (not number or time.perf_counter() < until):
             next(first)
-            looked += len(given[number]) if batched else 1
+            seen.extend(given[number] if batched else [given[number]])
             number += 1
+    looked = len(seen)
     size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
     given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
     counts = _worker_counts(loader.num_workers, ranks)
@@ -139,7 +150,7 @@ def _measure_torchs(
         samples = [len(batch) for batch in given] if batched else [1]
         found = _deliveries(made(given, workers), samples, workers, seconds)
         channel.send("preparation", workers=workers, deliveries=found)
-    return opened.data(), looked
+    return opened.data(), _different(seen)
 
 
 def _worker_counts(used: int, ranks: int) -> list[int]:
