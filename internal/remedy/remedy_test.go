@@ -288,3 +288,22 @@ func TestSecondNodeNeedsANetwork(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesAGuessIsAGuess: a multiple of what was not measured is not known, other than an amount.
+func TestTimesAGuessIsAGuess(t *testing.T) {
+	m := machine{nodes: 2, memory: 400, source: 10, network: 10}
+	r := m.run()
+	r.Known.Source.Origin, r.Known.Network.Origin = perfmodel.Guessed, perfmodel.Guessed
+	for text, want := range map[string]string{
+		"source=2x,network=2x,compute=2x":    "compute (taken as unlimited), source, network",
+		"source=20,network=20,compute=2GB/s": "",
+	} {
+		changes, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Ask(r, changes).Then.Guessed, ", "); got != want {
+			t.Errorf("%s rests on %q, want %q", text, got, want)
+		}
+	}
+}
