@@ -233,6 +233,19 @@ func (m model) with(c Change) model {
 	return m
 }
 
+// after returns the model after changes, whose order does not matter: what is to be so many times
+// as fast is so beside the others.
+func (m model) after(changes []Change) model {
+	for _, multiples := range []bool{false, true} {
+		for _, c := range changes {
+			if (c.Times > 0) == multiples {
+				m = m.with(c)
+			}
+		}
+	}
+	return m
+}
+
 // insert adds an empty class that gives rate MB/s.
 func (m *model) insert(at int, name string, rate float64) {
 	m.env.Classes = slices.Insert(m.env.Classes, at, perfmodel.Class{
