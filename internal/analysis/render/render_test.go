@@ -62,6 +62,9 @@ func TestText(t *testing.T) {
 			m.Nodes, m.Ranks = 2, 2
 			m.Sources = []analysis.Point{{N: 2, Streams: 16, Rate: m.Source[0].Rate}}
 		},
+		"* least to largest": func(m *analysis.Measured) {
+			m.Source[2].Few, m.AsIs.Few = false, true
+		},
 		"without workers": func(m *analysis.Measured) { m.Loader.Workers = 0 },
 		"none: the source is fast enough": func(m *analysis.Measured) {
 			m.Preparation[0].Rate = analysis.Rate{Median: 5, Low: 4, High: 6}
