@@ -197,17 +197,8 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 		return err
 	}
 	if m.Loader.Name == analysis.HDMLP {
-		m.Loader.Workers = c.TransformThreads
-		if m.Loader.Workers == 0 {
-			m.Loader.Workers = m.Cores
-		}
-		for _, class := range c.StorageClasses {
-			mb := float64(capacityOf(class)) / 1e6
-			if class.Path == "" {
-				m.Loader.CacheMB += mb
-			} else {
-				m.Loader.DirectoryMB += mb
-			}
+		if err := configured(m, c); err != nil {
+			return err
 		}
 	} else {
 		m.Loader.CacheMB = float64(m.Room) / 1e6 // the page cache's

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/instrument"
 	"github.com/hdmlp/hdmlp/internal/measure"
 	"github.com/hdmlp/hdmlp/internal/measure/nodes"
@@ -99,6 +100,21 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 	if fill(m, s, true, 2); m.Source[0].Median != 50 || m.Sources[0].Median != 50 ||
 		m.Memory.Median != 5000 || m.Directory.Median != 2500 {
 		t.Errorf("of samples of two files: %+v", m)
+	}
+}
+
+// TestCachesAreThoseOfTheConfiguration: a directory without a size has what is free on its disk,
+// and a policy without copies has none.
+func TestCachesAreThoseOfTheConfiguration(t *testing.T) {
+	for policy, caches := range map[string]bool{"cooperative": true, "naive": false} {
+		m := &analysis.Measured{Cores: 3, Loader: analysis.Loader{Name: analysis.HDMLP}}
+		err := configured(m, &config.Config{Policy: policy, StorageClasses: []config.StorageClass{
+			{Capacity: 5e6}, {Path: t.TempDir()},
+		}})
+		if l := m.Loader; err != nil || l.Workers != 3 || (l.CacheMB == 5) != caches ||
+			(l.DirectoryMB > 0) != caches || (len(m.Notes) == 0) != caches {
+			t.Errorf("%s: %+v, %v, %v", policy, l, m.Notes, err)
+		}
 	}
 }
 

@@ -327,19 +327,6 @@ func (o *probeOptions) spec(source dataset.Indexed,
 	return s, nil
 }
 
-// capacityOf returns how many bytes a job would have of a class: without a size, what is free on its
-// disk.
-func capacityOf(c config.StorageClass) int64 {
-	if c.Capacity > 0 || c.InMemory() {
-		return c.Capacity
-	}
-	free, err := freeDisk(c.Path)
-	if err != nil {
-		return 0
-	}
-	return free - free/20
-}
-
 // classKind returns the kind of storage class of this name.
 func classKind(name string) (storageclass.Kind, error) {
 	for _, k := range describedClasses() {

@@ -8,7 +8,7 @@ from typing import Any
 from . import batches
 
 #: Configuration keys of hdmlp's loaders that say what a node prepares and keeps.
-_KEYS = ("memory", "cache_dir", "cache_size", "transform_threads")
+_KEYS = ("memory", "cache_dir", "cache_size", "transform_threads", "policy")
 
 
 def dataset_of(loader: Any) -> Any:
