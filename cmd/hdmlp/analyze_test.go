@@ -147,6 +147,21 @@ func TestTheDirectoryOfFilesIsTheDeepest(t *testing.T) {
 	}
 }
 
+// TestAValidationHasTheCachesOfTheConfiguration, and not all that there is room for.
+func TestAValidationHasTheCachesOfTheConfiguration(t *testing.T) {
+	c := &config.Config{StorageClasses: []config.StorageClass{
+		{Capacity: 5e6}, {Path: t.TempDir(), Capacity: 7e6},
+	}}
+	m := &analysis.Measured{Room: 1e9, Loader: analysis.Loader{Name: analysis.Torch}}
+	if with := tried(m, c); with.Room != 5e6 || with.Loader.DirectoryMB != 7 {
+		t.Errorf("%+v", with)
+	}
+	m.Loader = analysis.Loader{Name: analysis.HDMLP, CacheMB: 3}
+	if with := tried(m, c); with.Loader.CacheMB != 3 || with.Loader.DirectoryMB != 0 {
+		t.Errorf("%+v", with)
+	}
+}
+
 func TestWhatIsPredictedWithHDMLPsLoader(t *testing.T) {
 	torch := &analysis.Measured{Loader: analysis.Loader{Name: analysis.Torch}}
 	own := &analysis.Measured{Loader: analysis.Loader{Name: analysis.HDMLP}}
