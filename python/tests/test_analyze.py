@@ -127,6 +127,7 @@ def images(tmp_path):
 def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
     found = measured(analyzed(binary, environment, script("served.py"), images, kind, seconds="8s"))
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
+    assert found["dataset"]["samples"] == 60
     assert found["batch_samples"] == 8
     assert found["preparation"]
     assert bool(found.get("preparation_by_hdmlp")) == (kind == "torch")
@@ -172,6 +173,7 @@ def test_ranks_are_measured_together(binary, environment, start):
         "mapping",
         "object",
         "unsized",
+        "counted",
     ],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
@@ -179,13 +181,15 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     found = measured(done)
     assert found["training"]["samples_per_s"] > 0
     assert found["as_is"]["samples_per_s"] > 0
-    iterable = kind in ("iterable", "unsized")
-    assert bool(found.get("preparation")) == (not iterable)
+    unknown = kind in ("iterable", "unsized")
+    assert bool(found.get("preparation")) == (not unknown and kind != "counted")
     about = {note["about"] for note in found["notes"]}
     assert "source" in about  # why it could not be measured
     assert not any("another loader" in note["text"] for note in found["notes"])
     assert "Traceback" not in done.stderr
-    assert bool(found["dataset"].get("samples_unknown")) == iterable
+    assert bool(found["dataset"].get("samples_unknown")) == unknown
+    if kind == "counted":
+        assert found["dataset"]["samples"] == 60
     if kind == "unbatched":
         assert found["batch_samples"] == 1
     else:  # steps of 5 ms have more than one sample

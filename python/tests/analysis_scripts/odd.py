@@ -27,6 +27,16 @@ class Endless(IterableDataset):
             yield torch.zeros(3)
 
 
+class Counted(IterableDataset):
+    """Items of which the last batch is short."""
+
+    def __len__(self):
+        return 60
+
+    def __iter__(self):
+        return iter(torch.zeros(60, 3))
+
+
 class Unsized(Endless):
     def __len__(self):
         raise NotImplementedError("nobody knows")
@@ -140,6 +150,7 @@ KINDS = {
     "short": lambda: train(loader(), 3),
     "few": lambda: train(loader(Numbers(24)), 1),
     "iterable": lambda: train(DataLoader(Endless(), batch_size=8)),
+    "counted": lambda: train(DataLoader(Counted(), batch_size=8)),
     "unsized": lambda: train(DataLoader(Unsized(), batch_size=8)),
     "catching": catching,
     "forking": forking,

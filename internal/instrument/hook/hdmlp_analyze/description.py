@@ -89,9 +89,10 @@ def _epoch(loader: Any) -> int:
         return 0
     try:
         known = len(loader.sampler)
-    except Exception:
-        known = 0
-    # A batch sampler of the user's makes the sampler meaningless, and drop_last leaves some out.
+    except Exception:  # an iterable dataset's, or hdmlp's loader without torch, which has none
+        known = length(dataset_of(loader)) or 0
+    # Ranks share the samples, a batch sampler of the user's makes the sampler meaningless, and
+    # drop_last leaves some out: then all batches are taken to be full.
     if 0 < known <= steps * size < known + size:
         return known
     return int(steps * size)
