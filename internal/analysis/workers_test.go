@@ -66,3 +66,16 @@ func TestMoreWorkersReadMore(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// TestRanksWithoutWorkers: each prepares its samples itself, so that a node prepares as many at a
+// time as it has ranks.
+func TestRanksWithoutWorkers(t *testing.T) {
+	m := job()
+	m.Loader, m.Ranks, m.Cores = Loader{Name: Torch, Streams: 4}, 4, 4
+	m.Preparation = points(map[int]float64{4: 800})
+	r := analyze(t, m, Options{})
+	if want := 1 / (1/80.0 + 1/800.0 + 1/1000.0); !near(r.Now.Prepare, 800, 1e-6) ||
+		!near(r.Now.Samples, want, 1e-6) || m.TooFew() {
+		t.Errorf("%+v, want %v samples/s", r.Now, want)
+	}
+}
