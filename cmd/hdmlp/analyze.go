@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
@@ -155,7 +157,10 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	}
 	if o.validate && cut == nil {
 		if err := o.compare(measuring, n, measured); err != nil {
-			return err
+			cut = cmp.Or(endOf(measuring), err)
+			measured.Notes = append(measured.Notes, analysis.Note{
+				About: "validation", Text: "cut short: " + whyCut(cut),
+			})
 		}
 	}
 	if cut == nil && n.found() != nil && n.job.Node > 0 {

@@ -87,11 +87,15 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		}
 	}
 	if cut != nil {
-		why := strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
-		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + why})
+		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + whyCut(cut)})
 	}
 	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
 	return m, cut, nil
+}
+
+// whyCut says why not everything was measured.
+func whyCut(cut error) string {
+	return strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
 }
 
 // endOf returns why the measurements ended, if they did: context.Canceled for a signal.

@@ -252,6 +252,25 @@ def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
     assert "cut short: interrupted" in said
 
 
+def test_an_interrupted_validation_prints_what_was_measured(binary, environment, images):
+    command = [sys.executable, script("served.py"), images, "torch"]
+    running = subprocess.Popen(
+        [binary, "analyze", "--time", "4s", "--validate", "--", *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "running the script again" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=100)
+    assert running.returncode == 130
+    assert "preparation by hdmlp" in said
+    assert "validation: cut short: interrupted" in said
+
+
 def test_a_job_of_several_nodes_without_a_process_group_is_refused(binary, environment):
     place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     done = odd(binary, {**environment, **place}, "short")
