@@ -138,7 +138,7 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	if o.time < 2*time.Second || o.time > time.Hour {
 		return badInput("--time is %v; allowed: 2s to 1h", o.time)
 	}
-	if _, err := jobConfig(nil, o.cache); err != nil { // before anything is started
+	if _, err := jobConfig(nil, o.cache, ""); err != nil { // before anything is started
 		return err
 	}
 	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.

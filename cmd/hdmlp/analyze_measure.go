@@ -196,7 +196,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	group *nodes.Group, known bool,
 ) error {
 	rank := r.First()
-	c, err := jobConfig(whole(rank.Loader.Keys), o.cache)
+	c, err := jobConfig(whole(rank.Loader.Keys), o.cache, rank.Loader.Config)
 	if err != nil {
 		return err
 	}

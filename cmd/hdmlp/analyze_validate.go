@@ -26,7 +26,7 @@ func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Meas
 		o.tell("not validated: " + text)
 		m.Notes = append(m.Notes, analysis.Note{About: "validation", Text: text})
 	}
-	c, err := jobConfig(nil, "") // what loaders get that are given nothing else
+	c, err := jobConfig(nil, "", "") // what loaders get that are given nothing else
 	if err != nil {
 		return err
 	}

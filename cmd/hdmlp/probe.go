@@ -107,7 +107,7 @@ EXIT STATUS
 			opts.tell = func(text string) { fmt.Fprintln(errs, text) }
 			opts.warn = func(text string) { opts.tell("warning: " + text) }
 			var err error
-			if opts.config, err = jobConfig(nil, opts.cache); err != nil {
+			if opts.config, err = jobConfig(nil, opts.cache, ""); err != nil {
 				return err
 			}
 			if !cmd.Flags().Changed("index-dir") {

@@ -56,6 +56,7 @@ type Loader struct {
 	Batch    int            `json:"batch"`   // samples; 0: not known
 	Samples  int            `json:"samples"` // of an epoch of the rank; 0: not known
 	Keys     map[string]any `json:"keys"`    // of the configuration
+	Config   string         `json:"config"`  // the file of other keys; "": the default one
 }
 
 // Iteration is one iteration of a training loop.

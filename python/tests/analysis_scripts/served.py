@@ -31,8 +31,10 @@ def main():
     elif kind == "cached":
         import hdmlp.torch as ht
 
-        cache = pathlib.Path(os.path.relpath(f"{root}-cache"))
-        loader = ht.DataLoader(dataset, 8, shuffle=True, memory=0, cache_dir=cache)
+        own = {"cache_dir": pathlib.Path(os.path.relpath(f"{root}-cache"))}
+        own["config_file"] = pathlib.Path(os.path.relpath(f"{root}.toml"))
+        own["config_file"].write_text("memory = 0\n", encoding="utf-8")
+        loader = ht.DataLoader(dataset, 8, shuffle=True, **own)
     elif kind == "plain":
         from hdmlp.data import DataLoader
         from hdmlp.transforms import RandomResizedCrop, ToTensor

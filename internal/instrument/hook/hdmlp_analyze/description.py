@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -58,11 +59,7 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         loader: The loader.
         kind: Whose it is.
     """
-    session = getattr(loader, "_session", None)  # of hdmlp's loader without torch
-    keys: Any = {}
-    if kind == "hdmlp":  # as they were settled: paths are absolute
-        keys = getattr(getattr(loader, "_arguments", None), "keys", {})
-        keys = keys if session is None else session._config
+    keys, file = _configuration(loader) if kind == "hdmlp" else ({}, None)
     return {
         "kind": kind,
         "text": short(loader),
@@ -71,7 +68,17 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         "batch": int(_batch(loader) or 0),
         "samples": _epoch(loader),
         "keys": {key: keys[key] for key in _KEYS if keys.get(key) is not None},
+        "config": os.path.abspath(os.path.expanduser(os.fsdecode(file))) if file else "",
     }
+
+
+def _configuration(loader: Any) -> tuple[Any, Any]:
+    """Returns the keys of hdmlp's loader, as it settled them, and its file of keys."""
+    session = getattr(loader, "_session", None)  # of the one without torch
+    if session is not None:
+        return session._config, session._config_file
+    own = getattr(loader, "_arguments", None)
+    return getattr(own, "keys", {}), getattr(own, "config_file", None)
 
 
 def _batch(loader: Any) -> int | None:
