@@ -98,7 +98,10 @@ sys.exit(enclosure.Outside().run(["sh", "-c", "echo started; exec sleep 60"]))
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_end_what_is_inside(number):
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + _OUTSIDE
+    code = (  # a shell's background and nohup ignore these
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)" + _OUTSIDE
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env=SOAK,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
@@ -136,7 +138,7 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	if o.time < 2*time.Second || o.time > time.Hour {
 		return badInput("--time is %v; allowed: 2s to 1h", o.time)
 	}
-	if _, err := jobConfig(nil, o.cache); err != nil { // before anything is started
+	if _, err := jobConfig(nil, o.cache, ""); err != nil { // before anything is started
 		return err
 	}
 	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.
@@ -155,7 +157,10 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	}
 	if o.validate && cut == nil {
 		if err := o.compare(measuring, n, measured); err != nil {
-			return err
+			cut = cmp.Or(endOf(measuring), err)
+			measured.Notes = append(measured.Notes, analysis.Note{
+				About: "validation", Text: "cut short: " + whyCut(cut),
+			})
 		}
 	}
 	if cut == nil && n.found() != nil && n.job.Node > 0 {

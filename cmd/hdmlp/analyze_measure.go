@@ -87,11 +87,15 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		}
 	}
 	if cut != nil {
-		why := strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
-		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + why})
+		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + whyCut(cut)})
 	}
 	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
 	return m, cut, nil
+}
+
+// whyCut says why not everything was measured.
+func whyCut(cut error) string {
+	return strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
 }
 
 // endOf returns why the measurements ended, if they did: context.Canceled for a signal.
@@ -192,22 +196,13 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	group *nodes.Group, known bool,
 ) error {
 	rank := r.First()
-	c, err := jobConfig(whole(rank.Loader.Keys), o.cache)
+	c, err := jobConfig(whole(rank.Loader.Keys), o.cache, rank.Loader.Config)
 	if err != nil {
 		return err
 	}
 	if m.Loader.Name == analysis.HDMLP {
-		m.Loader.Workers = c.TransformThreads
-		if m.Loader.Workers == 0 {
-			m.Loader.Workers = m.Cores
-		}
-		for _, class := range c.StorageClasses {
-			mb := float64(class.Capacity) / 1e6
-			if class.Path == "" {
-				m.Loader.CacheMB += mb
-			} else {
-				m.Loader.DirectoryMB += mb
-			}
+		if err := configured(m, c); err != nil {
+			return err
 		}
 	} else {
 		m.Loader.CacheMB = float64(m.Room) / 1e6 // the page cache's
@@ -241,14 +236,15 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	if err != nil {
 		return err
 	}
-	fill(m, result)
+	fill(m, result, program != nil, rank.Files.Each())
 	return nil
 }
 
-// fill adds the results of a survey.
-func fill(m *analysis.Measured, s *survey.Result) {
-	m.Source = instrument.Points(s.Source)
-	m.SourceWork = s.Work()
+// fill adds the results of a survey of files, of which a sample has so many. transforms says that
+// there are some to measure.
+func fill(m *analysis.Measured, s *survey.Result, transforms bool, files float64) {
+	m.Source = perSample(instrument.Points(s.Source), files)
+	m.SourceWork = s.Work() * files
 	if s.Transforms != nil {
 		points := instrument.Points(append(s.Source[:0:0], *s.Transforms))
 		if m.Loader.Name == analysis.HDMLP {
@@ -258,7 +254,7 @@ func fill(m *analysis.Measured, s *survey.Result) {
 		}
 	}
 	for _, total := range s.Sources {
-		p := instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean)
+		p := instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean*files)
 		p.Streams = total.Point.Streams
 		m.Sources = append(m.Sources, p)
 	}
@@ -269,7 +265,8 @@ func fill(m *analysis.Measured, s *survey.Result) {
 		if len(class.Read) == 0 {
 			continue
 		}
-		rate := instrument.Best(instrument.Points(class.Read[len(class.Read)-1:]))
+		points := instrument.Points(class.Read[len(class.Read)-1:])
+		rate := instrument.Best(perSample(points, files))
 		if class.Path == "" {
 			m.Memory = rate
 		} else {
@@ -278,7 +275,9 @@ func fill(m *analysis.Measured, s *survey.Result) {
 	}
 	for _, skipped := range s.Skipped {
 		switch what := skipped.What; {
-		case what == "transforms": // not asked for
+		case what == "transforms" && transforms:
+			m.Notes = append(m.Notes, analysis.Note{About: "preparation_by_hdmlp", Text: skipped.Why})
+		case what == "transforms": // there are none
 		case m.Nodes <= 1 && (what == "network" || what == "source of several nodes"):
 		default:
 			m.Notes = append(m.Notes, analysis.Note{Text: skipped.What + ": " + skipped.Why})
@@ -287,6 +286,15 @@ func fill(m *analysis.Measured, s *survey.Result) {
 	for _, note := range s.Notes {
 		m.Notes = append(m.Notes, analysis.Note{Text: note})
 	}
+}
+
+// perSample returns the rates of samples from those of files, of which a sample has so many.
+func perSample(points []analysis.Point, files float64) []analysis.Point {
+	for i := range points {
+		p := &points[i]
+		p.Median, p.Low, p.High = p.Median/files, p.Low/files, p.High/files
+	}
+	return points
 }
 
 // peers returns the rate of reads from another node, of samples of mb MB: that of the model, with

@@ -47,7 +47,7 @@ func (n *others) join(ctx context.Context, job instrument.Job) {
 		if job.Node == 0 {
 			host = "" // a host's own name often means loopback
 		}
-		c, err := jobConfig(nil, n.o.cache)
+		c, err := jobConfig(nil, n.o.cache, "")
 		if err != nil {
 			n.end(err)
 			return

@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/instrument"
 	"github.com/hdmlp/hdmlp/internal/measure"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
 )
 
@@ -81,7 +84,7 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 	}
 	for _, loader := range []string{analysis.HDMLP, analysis.Torch} {
 		m := &analysis.Measured{Loader: analysis.Loader{Name: loader}}
-		fill(m, s)
+		fill(m, s, true, 1)
 		prepared := m.Preparation
 		if loader == analysis.Torch {
 			prepared = m.Switched
@@ -89,6 +92,41 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 		if len(prepared) != 1 || prepared[0].Median != 50 || m.Source[0].Median != 100 ||
 			m.Memory.Median != 10000 || m.Directory.Median != 5000 || len(m.Notes) != 1 {
 			t.Errorf("%s: %+v", loader, m)
+		}
+	}
+	s.Sources = []nodes.Total{{Nodes: 1, Point: curve(10).Points[0]}}
+	s.Mean = 0.1
+	m := new(analysis.Measured)
+	if fill(m, s, true, 2); m.Source[0].Median != 50 || m.Sources[0].Median != 50 ||
+		m.Memory.Median != 5000 || m.Directory.Median != 2500 {
+		t.Errorf("of samples of two files: %+v", m)
+	}
+}
+
+// TestCachesAreThoseOfTheConfiguration: a directory without a size has what is free on its disk,
+// and a policy without copies has none.
+func TestCachesAreThoseOfTheConfiguration(t *testing.T) {
+	for policy, caches := range map[string]bool{"cooperative": true, "naive": false} {
+		m := &analysis.Measured{Cores: 3, Loader: analysis.Loader{Name: analysis.HDMLP}}
+		err := configured(m, &config.Config{Policy: policy, StorageClasses: []config.StorageClass{
+			{Capacity: 5e6}, {Path: t.TempDir()},
+		}})
+		if l := m.Loader; err != nil || l.Workers != 3 || (l.CacheMB == 5) != caches ||
+			(l.DirectoryMB > 0) != caches || (len(m.Notes) == 0) != caches {
+			t.Errorf("%s: %+v, %v, %v", policy, l, m.Notes, err)
+		}
+	}
+}
+
+// TestTransformsThatCannotBeMeasuredAreNoted, and not those that there are none of.
+func TestTransformsThatCannotBeMeasuredAreNoted(t *testing.T) {
+	s := &survey.Result{Skipped: []survey.Skipped{{What: "transforms", Why: "no image"}}}
+	for transforms, want := range map[bool][]analysis.Note{
+		true: {{About: "preparation_by_hdmlp", Text: "no image"}}, false: nil,
+	} {
+		m := &analysis.Measured{Loader: analysis.Loader{Name: analysis.HDMLP}}
+		if fill(m, s, transforms, 1); !slices.Equal(m.Notes, want) {
+			t.Errorf("%v: %+v", transforms, m.Notes)
 		}
 	}
 }
@@ -106,6 +144,21 @@ func TestTheDirectoryOfFilesIsTheDeepest(t *testing.T) {
 		if got := common(test.paths); got != test.want {
 			t.Errorf("%q: %s, want %s", test.paths, got, test.want)
 		}
+	}
+}
+
+// TestAValidationHasTheCachesOfTheConfiguration, and not all that there is room for.
+func TestAValidationHasTheCachesOfTheConfiguration(t *testing.T) {
+	c := &config.Config{StorageClasses: []config.StorageClass{
+		{Capacity: 5e6}, {Path: t.TempDir(), Capacity: 7e6},
+	}}
+	m := &analysis.Measured{Room: 1e9, Loader: analysis.Loader{Name: analysis.Torch}}
+	if with := tried(m, c); with.Room != 5e6 || with.Loader.DirectoryMB != 7 {
+		t.Errorf("%+v", with)
+	}
+	m.Loader = analysis.Loader{Name: analysis.HDMLP, CacheMB: 3}
+	if with := tried(m, c); with.Loader.CacheMB != 3 || with.Loader.DirectoryMB != 0 {
+		t.Errorf("%+v", with)
 	}
 }
 

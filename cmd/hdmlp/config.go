@@ -126,8 +126,9 @@ func configInForce() (*config.Config, error) {
 }
 
 // jobConfig returns the configuration in force for a job on this machine that is given these keys,
-// and a cache directory, the flag --cache, in the place of theirs; "": none.
-func jobConfig(keys map[string]any, cache string) (*config.Config, error) {
+// a cache directory, the flag --cache, in the place of theirs ("": none), and a file of other keys
+// ("": the default one).
+func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) {
 	arguments := map[string]any{}
 	maps.Copy(arguments, keys)
 	if cache != "" {
@@ -145,7 +146,7 @@ func jobConfig(keys map[string]any, cache string) (*config.Config, error) {
 	variables := hdmlpEnvironment()
 	c, err := config.Resolve(config.Input{
 		Arguments: arguments, Scope: config.Job, Environment: variables,
-		File: config.DefaultFile(variables), Classes: describedClasses(),
+		File: cmp.Or(file, config.DefaultFile(variables)), Classes: describedClasses(),
 		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
 	})
 	if err != nil {

@@ -107,7 +107,7 @@ EXIT STATUS
 			opts.tell = func(text string) { fmt.Fprintln(errs, text) }
 			opts.warn = func(text string) { opts.tell("warning: " + text) }
 			var err error
-			if opts.config, err = jobConfig(nil, opts.cache); err != nil {
+			if opts.config, err = jobConfig(nil, opts.cache, ""); err != nil {
 				return err
 			}
 			if !cmd.Flags().Changed("index-dir") {
@@ -311,13 +311,10 @@ func (o *probeOptions) spec(source dataset.Indexed,
 		if err != nil {
 			return s, err
 		}
-		class := survey.Class{Kind: kind, Path: c.Path, Capacity: c.Capacity, Threads: c.Threads}
+		class := survey.Class{Kind: kind, Path: c.Path, Capacity: capacityOf(c), Threads: c.Threads}
 		class.Room = func() (int64, error) { return min(available/8, mostProbed), nil }
 		if kind.Directory {
 			free, err := freeDisk(c.Path)
-			if c.Capacity == 0 && err == nil {
-				class.Capacity = free - free/20
-			}
 			class.Room = func() (int64, error) {
 				if _, err := os.Stat(c.Path); err != nil {
 					return 0, err

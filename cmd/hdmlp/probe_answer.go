@@ -130,19 +130,19 @@ func (a *probeAnswer) text(width int) string {
 	fmt.Fprintf(&b, "%s: %s, %s on average; measured%s in %s\n\n", printable.Name(a.Dataset),
 		count(a.Samples, "sample"), survey.Megabytes(a.Mean), nodes, seconds(a.Seconds))
 	fmt.Fprintf(&b, "%-36s %8s %11s   %s\n", "", "streams", "MB/s", "95 % interval")
+	few := false
 	row := func(name string, streams int, rate measure.Estimate) {
 		mark := ""
 		if !rate.Certain {
-			mark = " *"
+			mark, few = " *", true
 		}
 		fmt.Fprintf(&b, "%-36s %8d %11s   %s to %s%s\n", name, streams, rateText(rate.Median),
 			rateText(rate.Low), rateText(rate.High), mark)
 	}
-	few := false
 	curve := func(name string, c measure.Curve) {
 		for _, p := range c.Points {
 			row(name, p.Streams, p.Rate)
-			name, few = "", few || !p.Rate.Certain
+			name = ""
 		}
 	}
 	if a.Page != nil {

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/measure"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -124,6 +126,16 @@ func TestProbeStoresBesideTheIndex(t *testing.T) {
 	}
 	if got := probe().Node.Compute.Number; got != 123 {
 		t.Errorf("compute is %v after another probe, want 123", got)
+	}
+}
+
+// TestAMarkIsExplained: also if only rates of several nodes have no interval.
+func TestAMarkIsExplained(t *testing.T) {
+	total := nodes.Total{Nodes: 2}
+	total.Point.Rate = measure.Estimate{Median: 2, Low: 1, High: 3}
+	a := &probeAnswer{Result: &survey.Result{Nodes: 2, Sources: []nodes.Total{total}}}
+	if text := a.text(80); !strings.Contains(text, "1 to 3 *\n* least to largest") {
+		t.Error(text)
 	}
 }
 

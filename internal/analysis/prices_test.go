@@ -52,6 +52,24 @@ func TestPrices(t *testing.T) {
 	}
 }
 
+// TestAPriceIsThatOfTheChange: of hdmlp's memory and threads, from what it would have without the
+// change, whatever torch's loader has.
+func TestAPriceIsThatOfTheChange(t *testing.T) {
+	m := job()
+	m.Loader = Loader{Name: Torch, Workers: 1, Streams: 1, CacheMB: 400}
+	m.Room, m.Cores = 400_000_000, 2
+	m.Switched = points(map[int]float64{1: 200, 2: 400})
+	prices := &Prices{Of: map[string]float64{priceMemory: 10, priceCore: 1}}
+	changes, err := remedy.Parse("memory=1GB,threads=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := analyze(t, m, Options{Prices: prices, Changes: changes})
+	if p := r.WhatIf.Price; !p.Known || !near(p.Hour, 0.6*10+2, 1e-6) {
+		t.Errorf("%+v", p)
+	}
+}
+
 // TestPricesNameWhatIsWrong: the key, its value and what is allowed.
 func TestPricesNameWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{

@@ -21,6 +21,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
 		Option, error,
 	) {
+		without := base.Run()
 		base, left := base.threaded(changes)
 		run := base.Run()
 		after, parts := rates(run, base.serial(), left)
@@ -36,7 +37,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		}
 		option.Times = was / cmp.Or(option.Simulated, option.Epoch)
 		if o.Prices != nil {
-			option.Price = o.Prices.of(r.Measured.Run(), changes, cmp.Or(option.Simulated, option.Epoch))
+			option.Price = o.Prices.of(without, changes, cmp.Or(option.Simulated, option.Epoch))
 		}
 		return option, err
 	}
@@ -51,6 +52,9 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 				from := "none"
 				if m.Loader.Workers > 0 {
 					from = fmt.Sprint(m.Loader.Workers)
+				}
+				if m.Loader.Workers > m.Cores {
+					from += " on " + plural(m.Cores, "core")
 				}
 				text = fmt.Sprintf("%.0f workers and as many cores instead of %s", f.Amount, from)
 			}
@@ -115,8 +119,9 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 }
 
 // threaded returns the job with as many threads or workers as the last of the changes to them says,
-// and the changes to other things. Beyond the most that were measured, and on more cores than there
-// are, each is taken to prepare as much as one of those.
+// and the changes to other things. Beyond the most that were measured with a core each, and on more
+// cores than there are, each is taken to prepare as much as one of those. Each worker of torch's
+// loader reads a sample at a time.
 func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []remedy.Change) {
 	after = m
 	for _, c := range changes {
@@ -127,13 +132,26 @@ func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []re
 		n := int(c.Amount)
 		with := *m
 		with.Loader.Workers, with.Cores = n, max(m.Cores, n)
-		if last := m.Preparation[len(m.Preparation)-1]; n > last.N {
-			with.Preparation = append(slices.Clone(m.Preparation),
-				Point{N: n, Rate: Rate{Median: last.Median * float64(n) / float64(last.N)}})
+		if m.Loader.Streams > 0 {
+			with.Loader.Streams = n
+		}
+		if cores, rate := m.cores(); n > cores {
+			with.Preparation = slices.DeleteFunc(slices.Clone(m.Preparation), func(p Point) bool {
+				return p.N > cores
+			})
+			with.Preparation = append(with.Preparation,
+				Point{N: n, Rate: Rate{Median: rate * float64(n) / float64(cores)}})
 		}
 		after = &with
 	}
 	return after, left
+}
+
+// cores returns the most cores with which preparation was measured, and what they prepare together:
+// more threads or workers than cores share these. There must be a point.
+func (m *Measured) cores() (n int, rate float64) {
+	last := m.Preparation[len(m.Preparation)-1]
+	return min(last.N, max(m.Cores, 1)), last.Median
 }
 
 func plural(n int, what string) string {

@@ -109,6 +109,9 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 	if len(m.Source) == 0 && len(m.Sources) == 0 {
 		r.Missing = append(r.Missing, "source")
 	}
+	if m.failed() {
+		r.Missing = append(r.Missing, "preparation")
+	}
 	if r.Missing != nil {
 		return r, nil
 	}
@@ -133,6 +136,14 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// failed reports whether the loader in use prepares samples, and that could not be measured: a note
+// says why.
+func (m *Measured) failed() bool {
+	return len(m.Preparation) == 0 && slices.ContainsFunc(m.Notes, func(n Note) bool {
+		return n.About == "preparation" || n.About == "preparation_by_hdmlp" && m.Loader.Name == HDMLP
+	})
 }
 
 // serial reports whether the process that trains prepares the samples itself.
@@ -250,8 +261,8 @@ func (r *Report) caches(m *Measured) {
 	if len(m.Preparation) > 0 {
 		run := m.Run()
 		now, _ := rates(run, m.serial(), nil)
-		last := m.Preparation[len(m.Preparation)-1]
-		one := 1 / (float64(last.N)/last.Median + now.Reading*float64(run.Transformers))
+		cores, rate := m.cores()
+		one := 1 / (float64(cores)/rate + now.Reading*float64(run.Transformers))
 		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
 		r.Needed.CoresToTrain = NeededCores(one, now.Training)
 	}

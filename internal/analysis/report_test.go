@@ -236,24 +236,6 @@ func TestWhatWasMeasuredRarelyIsNotCertain(t *testing.T) {
 	}
 }
 
-// TestThreadsPrepareAsMuchAsMeasured: not in proportion to the first one.
-func TestThreadsPrepareAsMuchAsMeasured(t *testing.T) {
-	m := job()
-	m.Loader.CacheMB, m.Loader.Workers, m.Cores = 1000, 1, 2
-	m.Preparation = points(map[int]float64{1: 125, 2: 138})
-	r := analyze(t, m, Options{})
-	if r.Needed.CoresToTrain != 15 { // 1000 / 69
-		t.Errorf("%+v", r.Needed)
-	}
-	changes, err := remedy.Parse("threads=4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o := analyze(t, m, Options{Changes: changes}).WhatIf; !near(o.Epoch, 10_000/276.0, 0.01) {
-		t.Errorf("%+v", o)
-	}
-}
-
 // TestWhatIf: changes together, also as multiples.
 func TestWhatIf(t *testing.T) {
 	for text, want := range map[string]float64{
@@ -277,12 +259,29 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
-// TestMissing: without training or the source nothing is concluded.
+// TestMissing: without training, the source or preparation, if there is one, nothing is concluded.
 func TestMissing(t *testing.T) {
 	m := job()
 	m.Training, m.Source = nil, nil
 	r := analyze(t, m, Options{})
 	if !slices.Equal(r.Missing, []string{"training", "source"}) || r.Now.Limit != "" {
+		t.Errorf("%+v", r)
+	}
+	for _, about := range []string{"preparation", "preparation_by_hdmlp"} {
+		m := job()
+		m.Preparation, m.Notes = nil, []Note{{about, "it failed"}}
+		if r := analyze(t, m, Options{}); !slices.Equal(r.Missing, []string{"preparation"}) {
+			t.Errorf("%s: %+v", about, r)
+		}
+	}
+	m = job() // hdmlp's preparation is not that of the loader in use
+	m.Loader.Name, m.Notes = Torch, []Note{{"preparation_by_hdmlp", "it failed"}}
+	if r := analyze(t, m, Options{}); r.Missing != nil {
+		t.Errorf("%+v", r)
+	}
+	m = job()
+	m.Preparation = nil // nothing is prepared
+	if r := analyze(t, m, Options{}); r.Missing != nil || r.Now.Prepare != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -93,12 +94,13 @@ func (m *Measured) switched() *Measured {
 	return &s
 }
 
-// threads returns how many threads or processes prepare samples on a node.
+// threads returns how many threads or processes prepare samples on a node: without workers, its
+// ranks.
 func (m *Measured) threads() int {
 	if len(m.Preparation) == 0 {
 		return 0
 	}
-	return max(m.Loader.Workers, 1)
+	return cmp.Or(m.Loader.Workers, max(m.Ranks/m.Nodes, 1))
 }
 
 // PageCacheHits returns the share of reads that Linux's page cache serves of a dataset of so many

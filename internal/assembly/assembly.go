@@ -3,7 +3,6 @@
 package assembly
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -53,8 +52,9 @@ type Spec struct {
 	Local coordinator.Job
 	// Produces: the job prepares the batches of a group.
 	Produces bool
-	// Drawn is the seed of a job that is given none, unless another node decides it; 0: it is drawn.
-	Drawn uint64
+	// Drawn is the seed of a job that is given none, unless another node decides it; nil: it is
+	// drawn.
+	Drawn *uint64
 	// Listening, if not nil, is called with the address on which node 0 listens for other nodes.
 	Listening func(net.Addr)
 	// Ranks waits until all ranks of this node have joined, and returns them.
@@ -175,8 +175,11 @@ func (a *Assembly) assemble(ctx context.Context) error {
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
 	a.agreed = coordinator.Agreement{
-		Seed:    cmp.Or(a.spec.Drawn, DrawSeed()),
+		Seed:    DrawSeed(),
 		Version: a.spec.Dataset.Index().Fingerprint(),
+	}
+	if a.spec.Drawn != nil {
+		a.agreed.Seed = *a.spec.Drawn
 	}
 	if a.spec.Request.Spans() {
 		if err := a.form(ctx, given); err != nil {

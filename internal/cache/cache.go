@@ -124,7 +124,7 @@ func New(o Options) *Cache {
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
-		migrating:     migrating{turn: make(chan struct{}, 1)},
+		migrating:     migrating{make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
 	c.uses.changed = make(chan struct{})
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
@@ -199,7 +199,8 @@ type (
 func (c *Cache) Close() Hung {
 	c.watchers.Leave()
 	c.watcher.end()
-	hung := Hung{Source: !(c.pool.Close(time.Second) && c.migrating.end(writing))}
+	hung := Hung{Source: !c.pool.Close(time.Second)}
+	hung.Moves = !c.migrating.end(writing)
 	for j, cl := range c.classes {
 		if cl.writer == nil {
 			continue
@@ -222,11 +223,12 @@ func (c *Cache) Close() Hung {
 // Hung says what hangs.
 type Hung struct {
 	Source  bool  // reads from the source, into classes or memory of the caller's
+	Moves   bool  // what Release drops from classes, or moves between them
 	Classes []int // reads from, or writes to, these classes (from 0)
 }
 
 // None reports whether nothing hangs.
-func (h Hung) None() bool { return !h.Source && len(h.Classes) == 0 }
+func (h Hung) None() bool { return !h.Source && !h.Moves && len(h.Classes) == 0 }
 
 // Flush waits until what was read so far is also written to the classes that keep it.
 func (c *Cache) Flush() {

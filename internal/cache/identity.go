@@ -60,12 +60,12 @@ func (c *Cache) sourceOrigin(id int, data []byte,
 // Doubt makes every copy be confirmed again when it is next needed. It is called when a job begins
 // to use the cache that was not there when the copies were made.
 func (c *Cache) Doubt() {
-	c.confirmed.clear()
-	for _, cl := range c.classes {
+	for _, cl := range c.classes { // first: what is written until then is confirmed
 		if cl.writer != nil {
 			cl.writer.Doubt()
 		}
 	}
+	c.confirmed.clear()
 }
 
 // confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
@@ -109,10 +109,17 @@ func (c *Cache) drop(cl *class, id int) bool {
 	return true
 }
 
-// confirmKept records that a class's copy is valid if it is the one that this cache has read.
+// confirmKept records that the classes' copies of a sample are valid if this class's is the one
+// that this cache has read, and no class holds other bytes, which could not be dropped (confirm).
 func (c *Cache) confirmKept(cl *class, id int, origin storageclass.Origin) {
 	// Another cache over the store may have put another copy.
-	if held, ok := cl.Store.Origin(id); ok && held == origin {
-		c.confirmed.set(id)
+	if held, ok := cl.Store.Origin(id); !ok || held != origin {
+		return
 	}
+	for j := range c.classes {
+		if held, ok := c.classes[j].Store.Origin(id); ok && held.Digest != origin.Digest {
+			return
+		}
+	}
+	c.confirmed.set(id)
 }

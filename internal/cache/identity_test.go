@@ -117,6 +117,30 @@ func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 	}
 }
 
+// TestDoubtHoldsForCopiesThatWait checks that a copy which waits to be written when Doubt is called
+// is confirmed as any other when it was written: its file has been rewritten since.
+func TestDoubtHoldsForCopiesThatWait(t *testing.T) {
+	until := make(chan struct{})
+	o := plain(1)
+	o.file, o.dir = 400, t.TempDir()
+	o.wrap = func(s storageclass.Store) storageclass.Store { return heldUp{s, until} }
+	g := newRig(t, o)
+	defer g.close()
+	now := int64(5)
+	g.source.Changed = func(int) int64 { return now }
+	if _, _, err := g.fetched(t, &Request{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	now++
+	g.source.Bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
+	g.cache.Doubt()
+	close(until)
+	g.cache.Flush()
+	if _, tier, err := g.fetched(t, &Request{}, 0); !errors.Is(err, dataset.ErrChanged) {
+		t.Errorf("from %v, %v; want an error, as other bytes were read before", tier, err)
+	}
+}
+
 // TestConflictNamesBothRemoteNodes checks the error if two other nodes send different bytes.
 func TestConflictNamesBothRemoteNodes(t *testing.T) {
 	g := newRig(t, plain(4))

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -24,9 +23,25 @@ import (
 // migrating serialises Release.
 type migrating struct {
 	turn chan struct{} // holds a token while Release runs
-	// dropping is held while samples are dropped by the plans, and while a plan is replaced. It is
-	// taken before uses.
-	dropping sync.Mutex
+	// dropping holds a token while samples are dropped by the plans, and while a plan is replaced. It
+	// is taken before uses.
+	dropping chan struct{}
+}
+
+// longDrop is for how long a plan waits for samples that are being dropped. If a class hangs, it
+// does not wait any longer: what it wants may be dropped then, and is read again.
+const longDrop = 2 * time.Second
+
+// settled waits until no samples are dropped, and lets none be until release is called.
+func (m *migrating) settled() (release func()) {
+	timeout := time.NewTimer(longDrop)
+	defer timeout.Stop()
+	select {
+	case m.dropping <- struct{}{}:
+		return func() { <-m.dropping }
+	case <-timeout.C:
+		return func() {}
+	}
 }
 
 // end waits until no Release runs, and lets none begin. It reports whether it has succeeded within
@@ -52,7 +67,8 @@ const unsettled = 30 * time.Second
 // after it.
 //
 // It returns when the room can be used, which takes seconds if processes still view what was
-// dropped, or when the job's use is closed. One call at a time does so; others wait for it.
+// dropped, or when the job's use is closed: if a class hangs then, Cache.Close says so. One call at
+// a time makes room; others wait for it.
 func (u *Use) Release() {
 	c := u.cache
 	u.migrates.Store(true)
@@ -61,7 +77,26 @@ func (u *Use) Release() {
 	case <-u.ctx.Done():
 		return
 	}
-	defer func() { <-c.migrating.turn }()
+	done := make(chan struct{})
+	go func() { // owned by the cache: Close waits for its turn
+		defer close(done)
+		defer func() { <-c.migrating.turn }()
+		u.release()
+	}()
+	select {
+	case <-done:
+		return
+	case <-u.ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(time.Second): // a class hangs
+	}
+}
+
+// release is Release when it is the job's turn.
+func (u *Use) release() {
+	c := u.cache
 	m := migration{Cache: c, ctx: u.ctx, version: -1}
 	m.decide()
 	m.settle()
@@ -132,8 +167,8 @@ func (m *migration) settle() {
 
 // Hold implements storageclass.Wishes.
 func (m *migration) Hold(f func()) {
-	m.migrating.dropping.Lock()
-	defer m.migrating.dropping.Unlock()
+	m.migrating.dropping <- struct{}{}
+	defer func() { <-m.migrating.dropping }()
 	m.refresh()
 	f()
 }

@@ -252,6 +252,56 @@ func TestReleaseEndsWithItsUse(t *testing.T) {
 	})
 }
 
+// TestPlanDoesNotWaitForAHungDrop checks that a job gets a plan while a class hangs as samples are
+// dropped from it for another job's plan.
+func TestPlanDoesNotWaitForAHungDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := newHanging(t, plain(8))
+		defer g.close()
+		resume := h.hang()
+		g.use.Keep([][]int32{nil})
+		var releasing sync.WaitGroup
+		releasing.Go(g.use.Release)
+		synctest.Wait()
+		if h.waiting.Load() != 1 {
+			t.Fatal("the class does not hang")
+		}
+		begin, other := time.Now(), g.cache.Use(nil)
+		defer other.Close()
+		other.Keep([][]int32{{1}})
+		if took := time.Since(begin); took > longDrop || g.cache.class(1) != 1 {
+			t.Errorf("the plan was in force %v after %v", g.cache.class(1) == 1, took)
+		}
+		resume()
+		releasing.Wait()
+	})
+}
+
+// TestReleaseEndsAlthoughAClassHangs checks that Release returns when its job's use is closed while
+// a class hangs, and that Close then says what hangs.
+func TestReleaseEndsAlthoughAClassHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := newHanging(t, plain(8))
+		resume := h.hang()
+		g.use.Keep([][]int32{nil})
+		var releasing sync.WaitGroup
+		releasing.Go(g.use.Release)
+		synctest.Wait()
+		begin := time.Now()
+		g.use.Close()
+		releasing.Wait()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("Release returned after %v", took)
+		}
+		if hung := g.cache.Close(); !hung.Moves || hung.Source {
+			t.Errorf("%+v hangs, want what was moved", hung)
+		}
+		resume()
+		synctest.Wait()
+		g.opened.Close(t)
+	})
+}
+
 // TestReleaseTellsWatchersOfMemoryOnly checks that who watches is told of the segments that go, but
 // of no samples: memory is not short, and other nodes need not be told.
 func TestReleaseTellsWatchersOfMemoryOnly(t *testing.T) {

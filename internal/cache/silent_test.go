@@ -222,6 +222,50 @@ func TestSlowClassWithoutASource(t *testing.T) {
 	})
 }
 
+// TestUndroppedCopyIsNotDelivered checks that copies which are not valid any more, and which their
+// class did not drop because it hung, are not delivered when it responds, although memory held the
+// samples meanwhile.
+func TestUndroppedCopyIsNotDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.file, o.dir, o.timeout = 800, t.TempDir(), time.Minute
+		first := newRig(t, o)
+		for id := range 8 {
+			if _, _, err := first.fetched(t, &Request{}, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first.close()
+		h := &hanging{}
+		o.memory = 800
+		o.wrap = func(s storageclass.Store) storageclass.Store {
+			h.Store = s
+			return h
+		}
+		g := newRig(t, o)
+		defer g.close()
+		g.source.Changed = func(int) int64 { return 6 }
+		g.source.Bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
+		resume := h.hang()
+		for id := range 8 {
+			if _, _, err := g.fetched(t, &Request{}, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resume()
+		synctest.Wait()
+		g.stores[0].Drop(0, 1, 2, 3, 4, 5, 6, 7) // as if memory was short
+		for id := range 8 {
+			want := cachetest.Content(id, 100)
+			want[0] ^= 0xff
+			got, tier, err := g.fetched(t, &Request{Due: soon(1e6)}, id)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("sample %d is from %v, with other bytes than its file: %v", id, tier, err)
+			}
+		}
+	})
+}
+
 // TestHungDropDelaysOneSample checks that copies which are not valid any more are neither delivered
 // nor waited for for long if their class hangs, and are dropped when it responds.
 func TestHungDropDelaysOneSample(t *testing.T) {

@@ -55,8 +55,7 @@ func (c *Cache) Use(peers Peers) *Use {
 // that a class already holds stay. If jobs want a sample in different classes, the oldest job
 // decides.
 func (u *Use) Keep(plan [][]int32) {
-	u.cache.migrating.dropping.Lock()
-	defer u.cache.migrating.dropping.Unlock()
+	defer u.cache.migrating.settled()()
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
 	u.plan, u.decided = plan, true

@@ -42,13 +42,16 @@ func (d *Dataset) LeaveCache() {
 		return
 	}
 	hung := joined.Close()
-	if hung.Source { // the memory that the hung read may write to must remain
+	if hung.Source || hung.Moves { // the memory that a hung read may write to must remain
 		e.mu.Lock()
 		e.stuck = true
 		e.mu.Unlock()
 		d.catalog.stuck.Add(1)
-		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
-			"daemon exits")
+		what := "a read from the source hangs"
+		if !hung.Source {
+			what = "a cache directory does not respond while samples are dropped or moved"
+		}
+		e.log.Error(what + ": the dataset's caches stay in memory until the daemon exits")
 		return
 	}
 	for _, j := range hung.Classes {

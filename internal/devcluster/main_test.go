@@ -80,9 +80,19 @@ func network() []string {
 	return out
 }
 
-// namespaces returns the network namespaces of all processes and threads, including this process's
-// own threads.
-func namespaces(t *testing.T) map[string]bool {
+// marked marks the environment of what the test starts from now on: others make namespaces on this
+// machine, too.
+func marked(t *testing.T) (mark string) {
+	t.Helper()
+	mark = fmt.Sprintf("DEVCLUSTER_TEST=%s-%d", t.Name(), os.Getpid())
+	name, value, _ := strings.Cut(mark, "=")
+	t.Setenv(name, value)
+	return mark
+}
+
+// namespaces returns the network namespaces of this process's threads, and of processes that have
+// the mark in their environment.
+func namespaces(t *testing.T, mark string) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/proc/self/task/*/ns/net"} {
@@ -91,6 +101,12 @@ func namespaces(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, p := range paths {
+			if process, ok := strings.CutSuffix(p, "ns/net"); ok && !strings.Contains(p, "task") {
+				all, err := os.ReadFile(process + "environ")
+				if err != nil || !strings.Contains(string(all), mark) {
+					continue
+				}
+			}
 			if inode, err := os.Readlink(p); err == nil {
 				out[inode] = true
 			}

@@ -100,7 +100,8 @@ func TestNodesAreIsolatedFromTheMachine(t *testing.T) {
 // TestClosedClusterLeavesNothing checks that it leaves no namespace, and so no link.
 func TestClosedClusterLeavesNothing(t *testing.T) {
 	needNamespaces(t)
-	before := namespaces(t)
+	mark := marked(t)
+	before := namespaces(t, mark)
 	for range 5 {
 		c, err := devcluster.New(devcluster.Options{
 			Nodes: 4,
@@ -113,8 +114,8 @@ func TestClosedClusterLeavesNothing(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if len(namespaces(t)) < len(before)+5 {
-			t.Errorf("%d namespaces with a cluster, %d without", len(namespaces(t)), len(before))
+		if n := len(namespaces(t, mark)); n < len(before)+5 {
+			t.Errorf("%d namespaces with a cluster, %d without", n, len(before))
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -132,7 +133,7 @@ func TestClosedClusterLeavesNothing(t *testing.T) {
 			t.Error("a closed cluster's link can be changed")
 		}
 	}
-	for inode := range namespaces(t) {
+	for inode := range namespaces(t, mark) {
 		if !before[inode] {
 			t.Errorf("%s is left", inode)
 		}

@@ -155,7 +155,8 @@ func TestCommandThatCannotStartEndsTheRun(t *testing.T) {
 // once, and what they started when the next cluster is created.
 func TestKilledClusterIsCleanedUpByTheNext(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
-		before := namespaces(t)
+		mark := marked(t)
+		before := namespaces(t, mark)
 		cmd := startVictim(t, `setsid sleep 4242.4 & echo ready; exec sleep 4242.5`, o)
 		r, err := devcluster.Find("victim")
 		if err != nil || r.Name() != "victim" || r.Len() != 2 {
@@ -197,7 +198,7 @@ func TestKilledClusterIsCleanedUpByTheNext(t *testing.T) {
 			t.Error("what the dead run's ranks started is alive")
 		}
 		proctest.Until(t, "no namespace is left", func() bool {
-			for inode := range namespaces(t) {
+			for inode := range namespaces(t, mark) {
 				if !before[inode] {
 					return false
 				}

@@ -120,18 +120,18 @@ func TestGroupsOfANode(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T, l *lab){
 		"members take the seed of the first one, until the last has left": func(t *testing.T, l *lab) {
 			a, b := l.must("a", seedless), l.must("b", seedless)
-			if a.Seed() != b.Seed() {
-				t.Errorf("the seeds are %d and %d", a.Seed(), b.Seed())
+			if *a.Seed() != *b.Seed() {
+				t.Errorf("the seeds are %d and %d", *a.Seed(), *b.Seed())
 			}
 			a.Leave()
-			if c := l.must("c", seedless); c.Seed() != b.Seed() {
-				t.Errorf("the seed is %d, and was %d", c.Seed(), b.Seed())
+			if c := l.must("c", seedless); *c.Seed() != *b.Seed() {
+				t.Errorf("the seed is %d, and was %d", *c.Seed(), *b.Seed())
 			} else {
 				c.Leave()
 			}
 			b.Leave()
 			d := l.must("d", seedless)
-			if d.Seed() == b.Seed() {
+			if *d.Seed() == *b.Seed() {
 				t.Error("another group has the same seed")
 			}
 			d.Leave()
@@ -154,7 +154,7 @@ func TestGroupsOfANode(t *testing.T) {
 				}
 			}
 			a, b := l.must("a", seedless, variable("0")), l.must("b", seedless, variable("1"))
-			if a.Seed() == b.Seed() {
+			if *a.Seed() == *b.Seed() {
 				t.Error("both have one group")
 			}
 			a.Leave()

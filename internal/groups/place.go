@@ -25,11 +25,12 @@ type place struct {
 }
 
 // Seed implements node.Place.
-func (p *place) Seed() uint64 {
+func (p *place) Seed() *uint64 {
 	if p.group == nil {
-		return 0
+		return nil
 	}
-	return p.group.seed
+	seed := p.group.seed
+	return &seed
 }
 
 // Epoch implements node.Place.

@@ -68,6 +68,30 @@ func TestMembersTakeOneSeed(t *testing.T) {
 	})
 }
 
+// TestAMemberTakesSeedZero if that is the group's: on one node, and on several.
+func TestAMemberTakesSeedZero(t *testing.T) {
+	for nodes := 1; nodes <= 2; nodes++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, nodes, nil)
+			first := w.jobs(1, 1, func(m *request.Open) { m.Stream.Seed = new(uint64) })
+			later := w.jobs(1, 1, func(m *request.Open) {
+				m.Job, m.Stream.Seed = "later", nil
+				if m.Cluster != nil {
+					m.Cluster.Address = "10.0.0.1:7000"
+				}
+			})
+			for _, r := range later[0] {
+				if seed := r.Opened().Seed; seed != 0 {
+					t.Errorf("%d nodes: the seed of rank %d is %d", nodes, r.Number(), seed)
+				}
+			}
+			closeAll(first)
+			closeAll(later)
+			w.close()
+		})
+	}
+}
+
 // TestAMemberThatDiffersIsRefusedOnAllNodes at once, with the key and both values.
 func TestAMemberThatDiffersIsRefusedOnAllNodes(t *testing.T) {
 	for key, change := range map[string]func(*request.Open){

@@ -56,6 +56,7 @@ type Loader struct {
 	Batch    int            `json:"batch"`   // samples; 0: not known
 	Samples  int            `json:"samples"` // of an epoch of the rank; 0: not known
 	Keys     map[string]any `json:"keys"`    // of the configuration
+	Config   string         `json:"config"`  // the file of other keys; "": the default one
 }
 
 // Iteration is one iteration of a training loop.
@@ -80,11 +81,14 @@ type Delivery struct {
 
 // Files says where samples are.
 type Files struct {
-	Paths   []string `json:"paths"` // of some samples, in random order
-	Sizes   []int64  `json:"sizes"` // bytes
-	Count   int      `json:"count"`
+	Paths   []string `json:"paths"`   // of some samples, in random order
+	Sizes   []int64  `json:"sizes"`   // bytes
+	Count   int      `json:"count"`   // of samples that these are of
 	Samples int      `json:"samples"` // of the dataset
 }
+
+// Each returns how many files a sample has.
+func (f *Files) Each() float64 { return float64(len(f.Paths)) / float64(max(f.Count, 1)) }
 
 // Transforms is what hdmlp does, or would do, with samples.
 type Transforms struct {
@@ -148,7 +152,8 @@ func (r *Record) take(line []byte, rank **Rank) (m message, err error) {
 		if r.Ranks == nil {
 			r.Ranks = map[int]*Rank{}
 		}
-		if before := r.Ranks[l.Rank]; before != nil {
+		// A process says it again if another loader is measured from then on.
+		if before := r.Ranks[l.Rank]; before != nil && before.Loader.PID != l.PID {
 			r.note("", fmt.Sprintf("process %d, which iterated %s, ended after %d counted iterations, "+
 				"too early to be measured; a later process of rank %d was measured", before.Loader.PID,
 				before.Loader.Text, len(before.AsIs), l.Rank))

@@ -58,11 +58,10 @@ func BufferSize(o *order.Order, rank int, asked int64,
 // rankBatch returns the samples of a rank's largest batch.
 func rankBatch(o *order.Order, rank int) int {
 	stream, spec := o.Stream(), o.Stream().Spec()
-	samples, whole := stream.RankSamples(rank), (spec.GlobalBatch+spec.WorldSize-1)/spec.WorldSize
-	if samples > whole || o.Given() { // given epochs may have more samples
-		samples = whole
+	if o.Given() { // batches may differ in size, and have the same number of samples on all ranks
+		return (spec.GlobalBatch + spec.WorldSize - 1) / spec.WorldSize
 	}
-	return samples
+	return stream.Offset(rank, min(1, stream.Steps()))
 }
 
 // batchBytes estimates the bytes of a batch.

@@ -35,6 +35,29 @@ func TestBufferHoldsWholeBatches(t *testing.T) {
 	}
 }
 
+// TestBufferIsForTheRanksOwnBatches checks that a buffer holds as many batches where ranks get
+// unequal parts of a global batch, or each all of it.
+func TestBufferIsForTheRanksOwnBatches(t *testing.T) {
+	index := start(t, nil).p.Order.Index()
+	for scheme, want := range map[string][2]int64{
+		"strided": {3, 3}, "uniform": {3, 3}, "whole": {6, 6}, "imbalanced": {4, 2},
+	} {
+		o, err := order.New(&request.Open{WorldSize: 2, Stream: request.Stream{
+			Epochs: 4, GlobalBatch: 6, Shuffle: "torch", Scheme: scheme, Tail: "pad",
+		}}, &request.Order{}, 7, index, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, batch := range want {
+			slot := (batch*bigSize + page - 1) / page * page
+			if bytes, _ := BufferSize(o, rank, 0, big{}); bytes != batchesStaged*slot {
+				t.Errorf("%s, rank %d: %d bytes, want %d slots of %d", scheme, rank, bytes,
+					batchesStaged, slot)
+			}
+		}
+	}
+}
+
 // TestHoldLetsABufferGrow has batches of others than the rank's process, which are larger. A buffer
 // whose size was given, and one for which memory is scarce, stay as they are.
 func TestHoldLetsABufferGrow(t *testing.T) {

@@ -102,7 +102,7 @@ type grown struct {
 // mostGrowth is how many changes are recorded, the first ones.
 const mostGrowth = 256
 
-// add records that a buffer was made, or grew, by this many bytes.
+// add records that the buffers have this many bytes more.
 func (g *buffers) add(bytes int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,7 +113,9 @@ type Job struct {
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
 	buffers  buffers       // of the ranks
-	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
+	// epochNow is the epoch that a rank began or took a batch of last, and first the one that was
+	// the first of all; none: there is none.
+	epochNow, first atomic.Int64
 
 	mu       sync.Mutex     // guards the following
 	since    time.Time      // when reads for the job began; zero: they have not
@@ -120,9 +123,13 @@ type Job struct {
 	lacked   map[int]int64  // stats.Report.Lacked
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
+	left     map[int]int64         // by rank, how large its staging buffer was when it left
 	warnings []string
 	consumed float64 // c of this node, MB/s; 0: not known yet
 }
+
+// none is no epoch.
+const none = -1
 
 // New returns a job, and starts its planning. Close must be called only after all ranks have left.
 func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
@@ -131,9 +138,10 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
-		starts: make(map[int]*state), lacked: make(map[int]int64),
+		starts: make(map[int]*state), lacked: make(map[int]int64), left: make(map[int]int64),
 	}
-	j.epochNow.Store(-1)
+	j.epochNow.Store(none)
+	j.first.Store(none)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
 		p.Order.Turns()
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
@@ -190,7 +198,19 @@ func (j *Job) staged() (most int) {
 
 // ReadAhead accounts for bytes read from the source for no batch of this node: to fill storage
 // classes, or for other nodes.
-func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(max(int(j.epochNow.Load()), 0), bytes) }
+func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
+
+// beside returns what was read for no batch of this node, by epoch. What was read before a rank
+// began counts for the epoch that the first one began.
+func (j *Job) beside() []stats.EpochTally {
+	all := j.fillRead.Epochs()
+	for i := range all {
+		if all[i].Epoch == none {
+			all[i].Epoch = max(int(j.first.Load()), 0)
+		}
+	}
+	return all
+}
 
 // Seed returns the job's seed.
 func (j *Job) Seed() uint64 { return j.config.Seed }
@@ -218,6 +238,7 @@ func (j *Job) Has(rank int) (open, ever bool) {
 
 // goesOn records that a process is in an epoch, which it began at a step.
 func (j *Job) goesOn(epoch, from int) {
+	j.first.CompareAndSwap(none, int64(epoch))
 	if j.epochNow.Swap(int64(epoch)) != int64(epoch) {
 		j.begins(epoch)
 	}
@@ -228,7 +249,14 @@ func (j *Job) goesOn(epoch, from int) {
 func (j *Job) Warn(text string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.warnings = append(j.warnings, text)
+	j.warn(text)
+}
+
+// warn is Warn for callers that hold j.mu. Ranks may each find the same.
+func (j *Job) warn(text string) {
+	if !slices.Contains(j.warnings, text) {
+		j.warnings = append(j.warnings, text)
+	}
 }
 
 // NewStops returns the stops of a job before any rank has begun.

@@ -69,7 +69,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
 	if warning != "" {
-		j.warnings = append(j.warnings, warning)
+		j.warn(warning)
 	}
 	var steps []string
 	if j.p.Preprocessor != nil {
@@ -103,7 +103,9 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		o.Preprocessor = j.p.Preprocessor
 	}
 	r.stager = stage.New(o)
-	j.buffers.add(size)
+	if more := buffer.Limit() - j.left[rank]; more != 0 {
+		j.buffers.add(more)
+	}
 	r.unwatch = j.p.Cache.Watch(r)
 	j.ranks[rank] = r
 	j.p.Memory.Staged(rank, buffer)
@@ -382,6 +384,7 @@ func (r *Rank) Close() {
 		j.mu.Lock()
 		j.pace()
 		delete(j.ranks, r.rank)
+		j.left[r.rank] = r.buffer.Limit()
 		j.book.Leave(r.rank)
 		j.mu.Unlock()
 		j.p.Memory.Staged(r.rank, nil)

@@ -211,7 +211,7 @@ func TestFailedJobBeginsNoRun(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Error(err)
 	}
-	if now := w.epochNow.Load(); now != -1 {
+	if now := w.epochNow.Load(); now != none {
 		t.Errorf("epoch %d has begun", now)
 	}
 	if s, ok := r.Segment(1); ok {
@@ -240,5 +240,34 @@ func TestBuffersGrowIntoFreeMemory(t *testing.T) {
 	}
 	if all := w.buffers.changes(); len(all) != 1 || all[0].bytes != 1000 {
 		t.Errorf("grown %+v", all)
+	}
+}
+
+// TestRankThatComesBackHasOneBuffer checks that the reported size of the staging buffers does not
+// grow when a rank leaves, and joins again.
+func TestRankThatComesBackHasOneBuffer(t *testing.T) {
+	w := start(t, func(config *Config, _ *Parts) { config.Staging = 0 })
+	for range 3 {
+		r := w.join(t, 0)
+		if more := int64(1 << 20); w.grow(more) {
+			r.buffer.Grow(more)
+		}
+		if all := w.Report().Buffers; all[len(all)-1].To != r.buffer.Limit() {
+			t.Errorf("the buffer has %d bytes, reported are %+v", r.buffer.Limit(), all)
+		}
+		r.Close()
+	}
+}
+
+// TestRanksAreWarnedOnce checks that a warning which several ranks cause is told each of them once.
+func TestRanksAreWarnedOnce(t *testing.T) {
+	w := start(t, func(config *Config, _ *Parts) { config.Staging = 1 })
+	for rank := range 2 {
+		r := w.join(t, rank)
+		defer r.Close()
+		w.Warn("alone")
+		if all := r.Opened().Warnings; len(all) != 2 || !strings.Contains(all[0], "staging_buffer") {
+			t.Errorf("rank %d is warned %q", rank, all)
+		}
 	}
 }

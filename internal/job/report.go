@@ -137,7 +137,7 @@ func (j *Job) Report() *stats.Report {
 	r.Demands = o.Demands()
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
 	r.Replanning, r.Lacked = j.planner.Replanned(), j.lackedSoFar()
-	r.Complete(j.fillRead.Epochs(), capacity)
+	r.Complete(j.beside(), capacity)
 	j.describe(r)
 	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it
 		r.CompareTime(j.planner.LiveEnvironment())

@@ -224,3 +224,29 @@ func TestReportDescribesEpochs(t *testing.T) {
 		t.Errorf("rank 0 has left: %+v", left)
 	}
 }
+
+// TestEarlyReadsCountForTheFirstEpoch checks that what is read ahead before a rank has begun counts
+// for the epoch that the job begins with, or resumes in, and for epoch 0 until that is known.
+func TestEarlyReadsCountForTheFirstEpoch(t *testing.T) {
+	w := start(t, nil)
+	r := w.join(t, 0)
+	defer r.Close()
+	w.ReadAhead(70)
+	source := func() map[int]int64 {
+		bytes := map[int]int64{}
+		for _, e := range w.Report().Epochs {
+			bytes[e.Epoch] = e.Source.Bytes
+		}
+		return bytes
+	}
+	if got, want := source(), map[int]int64{0: 70}; !maps.Equal(got, want) {
+		t.Errorf("before the job has begun: %v, want %v", got, want)
+	}
+	w.goesOn(2, 1)
+	w.ReadAhead(20)
+	w.goesOn(3, 0)
+	w.ReadAhead(5)
+	if got, want := source(), map[int]int64{2: 90, 3: 5}; !maps.Equal(got, want) {
+		t.Errorf("after the job has resumed in epoch 2: %v, want %v", got, want)
+	}
+}

@@ -56,6 +56,7 @@ type entry struct {
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open
 	came    []int         // ranks of this node that have asked to open the job
+	opening map[int]int   // by rank, how many processes are opening the job
 	changed chan struct{} // closed and replaced when came changes
 }
 
@@ -63,7 +64,7 @@ func newEntry(n *Node, m request.Open, cfg *config.Config) *entry {
 	m.Stream.List = nil // it belongs to the caller
 	e := &entry{
 		node: n, log: n.log.With("job", m.Job), request: m, config: cfg, began: time.Now(),
-		ready: make(chan struct{}), changed: make(chan struct{}),
+		ready: make(chan struct{}), opening: make(map[int]int), changed: make(chan struct{}),
 	}
 	e.life, e.end = context.WithCancelCause(context.Background())
 	return e
@@ -105,17 +106,27 @@ func (e *entry) forget() {
 	}
 }
 
-// quit is release for a rank that did not join. It tells the other ranks not to wait for this one.
+// opened records that a process is not opening the job any more, and reports whether another one of
+// its rank is.
+func (e *entry) opened(rank int) (another bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.opening[rank]--
+	return e.opening[rank] > 0
+}
+
+// quit is release for a rank that did not join. It tells the other ranks not to wait for this one,
+// unless another process has the rank, or is opening the job as well.
 func (e *entry) quit(rank int) {
-	joined := false
+	another := e.opened(rank)
 	select {
 	case <-e.ready:
-		if e.err == nil {
-			joined, _ = e.open.Job.Has(rank) // another process has this rank
+		if e.err == nil && !another {
+			another, _ = e.open.Job.Has(rank)
 		}
 	default:
 	}
-	if e.turns != nil && !joined {
+	if e.turns != nil && !another {
 		e.turns.Leave(rank)
 	}
 	e.release()

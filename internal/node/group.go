@@ -22,8 +22,8 @@ type Groups interface {
 
 // Place is a job's place in a group.
 type Place interface {
-	// Seed returns the group's seed, for a job without one; 0: another node decides it.
-	Seed() uint64
+	// Seed returns the group's seed, for a job without one; nil: another node decides it.
+	Seed() *uint64
 	// Agree settles with the other nodes of a job which group it is in on all of them. It is called
 	// before Join if the job has several nodes. released is called when open is needed no more.
 	Agree(ctx context.Context, team Team, open Opener, released func()) error

@@ -41,7 +41,7 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 type shapes struct{ left int }
 
 func (s *shapes) Enter(context.Context, request.Said) (Place, error) { return s, nil }
-func (s *shapes) Seed() uint64                                       { return 7 }
+func (s *shapes) Seed() *uint64                                      { return nil }
 func (s *shapes) Agree(context.Context, Team, Opener, func()) error  { return nil }
 func (s *shapes) Epoch() int                                         { return 0 }
 func (s *shapes) Leave()                                             { s.left++ }

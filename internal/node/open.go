@@ -152,6 +152,7 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 		e.quit(m.Rank)
 		return nil, err
 	}
+	e.opened(m.Rank)
 	return r, nil
 }
 
@@ -185,6 +186,7 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.refs++
+	e.opening[m.Rank]++
 	if !slices.Contains(e.came, m.Rank) {
 		e.came = append(e.came, m.Rank)
 		close(e.changed)
@@ -254,15 +256,17 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 		if err := e.sees(ctx, m, view); err != nil {
 			return nil, e.open.Job.Disagree(m.Rank, err)
 		}
-		if e.turns != nil {
-			if err := e.turns.Rejoin(said.Part); err != nil {
-				return nil, err
-			}
-		}
 	}
 	joined, err := e.open.Job.Join(m.Rank, m.Verify)
 	if err != nil {
 		return nil, err
+	}
+	// Not before: the part of a process whose rank is in use by another one is not the rank's.
+	if !made && e.turns != nil {
+		if err := e.turns.Rejoin(said.Part); err != nil {
+			joined.Close()
+			return nil, err
+		}
 	}
 	r := &Rank{Rank: joined, entry: e}
 	if view != nil {

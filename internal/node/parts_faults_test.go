@@ -155,6 +155,27 @@ func TestRankThatLeavesEndsTheJobAtTheNextEpoch(t *testing.T) {
 	}
 }
 
+// TestRankInUseKeepsItsPart checks that a process which is refused because another one has its rank
+// does not give that rank's part of the next epoch.
+func TestRankInUseKeepsItsPart(t *testing.T) {
+	const batch, n, epochs = 2, 6, 5
+	c := newNodes(t, 2, false)
+	ranks := c.mustOpenParts(1, batch, n)
+	for e := range epochs {
+		if e == epochs-1 { // epoch 0 is not known any more
+			m := ranks[1].entry.request
+			partOf(t, batch, 0, sampled(1, 0, n))(&m)
+			_, err := c.list[1].Open(t.Context(), m, nil, func(request.Step) {})
+			if f := failure.Of(err); f.Kind != failure.Busy {
+				t.Errorf("a second process of rank 1: %v", err)
+			}
+		}
+		together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
+	}
+	closeAll(ranks)
+	c.close()
+}
+
 // TestAuditsDoNotWaitForARankThatReadsApart checks this for a rank that has not finished the epoch.
 func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	const batch, n = 2, 6
@@ -198,6 +219,39 @@ func TestCancelledOpenIsNotWaitedFor(t *testing.T) {
 	together(ranks, func(r *Rank) { trained(t, r, 0, 0, 2, 6) })
 	closeAll(ranks)
 	c.close()
+}
+
+// TestCancelledOpenLeavesTheRankToAnother checks that a process which gives up opening a job does
+// not make another one of its rank, which is opening the job as well, count as gone.
+func TestCancelledOpenLeavesTheRankToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newVirtualNodes(t, 2, false)
+		ctx, cancel := context.WithCancel(t.Context())
+		ranks := make([]*Rank, 3)
+		var opening sync.WaitGroup
+		begin := func(ctx context.Context, i, number int) {
+			opening.Go(func() {
+				m := message(number, 2, partOf(t, 2, 0, sampled(number, 0, 6)),
+					onNodes(2, 1, c.address()))
+				ranks[i], _ = c.list[number].Open(ctx, m, nil, func(request.Step) {})
+			})
+			synctest.Wait()
+		}
+		begin(t.Context(), 0, 0)
+		begin(ctx, 2, 0)
+		cancel()
+		synctest.Wait()
+		begin(t.Context(), 1, 1)
+		opening.Wait()
+		if ranks[0] == nil || ranks[1] == nil || ranks[2] != nil {
+			t.Fatalf("opened %v", ranks)
+		}
+		for e := range 3 {
+			together(ranks[:2], func(r *Rank) { trained(t, r, e, 0, 2, 6) })
+		}
+		closeAll(ranks[:2])
+		c.close()
+	})
 }
 
 // TestInvalidPartsAreRefused checks that an invalid part is refused before memory is taken for it.

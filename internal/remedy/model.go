@@ -222,13 +222,26 @@ func (m model) with(c Change) model {
 	case SourceRate:
 		m.env.SourceThroughput, m.env.SourceBandwidth = perfmodel.Constant(c.Amount), c.Amount
 		m.env.SourceLatency = 0
-		m.know(Source)
+		m.set(Source, c)
 	case NetworkRate:
 		m.env.PeerBandwidth = c.Amount
-		m.know(Network)
+		m.set(Network, c)
 	case ComputeSpeed:
 		m.env.Compute = c.Amount
-		m.know(Compute)
+		m.set(Compute, c)
+	}
+	return m
+}
+
+// after returns the model after changes, whose order does not matter: what is to be so many times
+// as fast is so beside the others.
+func (m model) after(changes []Change) model {
+	for _, multiples := range []bool{false, true} {
+		for _, c := range changes {
+			if (c.Times > 0) == multiples {
+				m = m.with(c)
+			}
+		}
 	}
 	return m
 }
@@ -239,6 +252,13 @@ func (m *model) insert(at int, name string, rate float64) {
 		Threads: 1, Read: perfmodel.Constant(rate), Write: perfmodel.Constant(rate),
 	})
 	m.names = slices.Insert(m.names, at-1, name)
+}
+
+// set takes note of the change of a rate: it is known then, other than so many times a guess.
+func (m *model) set(name string, c Change) {
+	if c.Times == 0 {
+		m.know(name)
+	}
 }
 
 // know removes a name from what is not known.

@@ -288,3 +288,42 @@ func TestSecondNodeNeedsANetwork(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesAGuessIsAGuess: a multiple of what was not measured is not known, other than an amount.
+func TestTimesAGuessIsAGuess(t *testing.T) {
+	m := machine{nodes: 2, memory: 400, source: 10, network: 10}
+	r := m.run()
+	r.Known.Source.Origin, r.Known.Network.Origin = perfmodel.Guessed, perfmodel.Guessed
+	for text, want := range map[string]string{
+		"source=2x,network=2x,compute=2x":    "compute (taken as unlimited), source, network",
+		"source=20,network=20,compute=2GB/s": "",
+	} {
+		changes, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Ask(r, changes).Then.Guessed, ", "); got != want {
+			t.Errorf("%s rests on %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestTheOrderOfChangesDoesNotMatter: a multiple is one of what the other changes leave.
+func TestTheOrderOfChangesDoesNotMatter(t *testing.T) {
+	m := machine{nodes: 1, memory: 100, source: 10, compute: 1000}
+	r := m.run()
+	r.Known.Source = perfmodel.Known{ // 16 streams of 0.1 MB in 0.2 s: a node gets 8 MB/s at most
+		Coefficients: perfmodel.Coefficients{Latency: 0.19, PerMB: 0.1, Queued: 1e-3},
+		Origin:       perfmodel.Measured,
+	}
+	epoch := func(text string) float64 {
+		changes, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Ask(r, changes).Then.Epoch
+	}
+	if a, b := epoch("source=2x,nodes=4"), epoch("nodes=4,source=2x"); a != b {
+		t.Errorf("%v s, and in the other order %v s", a, b)
+	}
+}

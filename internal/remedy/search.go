@@ -185,9 +185,7 @@ type Answer struct {
 func Ask(r *Run, changes []Change) Answer {
 	m := newModel(r)
 	a := Answer{Changes: changes, Now: Now{m.predict(), r.Measured}}
-	for _, c := range changes {
-		m = m.with(c)
-	}
+	m = m.after(changes)
 	a.Then = m.predict()
 	return a
 }
@@ -199,9 +197,7 @@ func Model(r *Run, changes []Change) (env perfmodel.Environment, l perfmodel.Lat
 	classes []string,
 ) {
 	m := newModel(r)
-	for _, c := range changes {
-		m = m.with(c)
-	}
+	m = m.after(changes)
 	return m.env, m.later, m.names
 }
 

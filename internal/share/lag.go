@@ -2,9 +2,14 @@ package share
 
 import "time"
 
-// free is the part of a member's time in the group for which it may hold up others without being
-// detached.
-const free = 0.01
+const (
+	// free is the part of a member's time in the group for which it may hold up others without being
+	// detached.
+	free = 0.01
+	// longest is the most that is charged at a time: if more has passed since the last Check, which
+	// come far sooner, this process was stopped, as by SIGSTOP or a control group's freezer.
+	longest = time.Second
+)
 
 // Block records that a member's process waits for its next batch, all before which were delivered.
 func (g *Group) Block(id int) {
@@ -53,7 +58,7 @@ func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detach
 		g.heldUp = time.Time{}
 		return nil
 	}
-	cost := now.Sub(g.heldUp)
+	cost := min(now.Sub(g.heldUp), longest)
 	if g.heldUp.IsZero() {
 		cost = 0
 	}

@@ -25,7 +25,7 @@ import (
 // the class does not miss it.
 type Writer struct {
 	class   storageclass.Store
-	kept    func(id int, origin storageclass.Origin) // called after each sample that was written
+	kept    func(id int, origin storageclass.Origin) // see New
 	room    func()                                   // called when Reserve may succeed again
 	reads   *meter.Meter                             // of the class, which writes delay
 	meter   meter.Meter
@@ -61,8 +61,9 @@ const (
 )
 
 // New returns a writer, and starts its goroutines, one for each sample that is written at the same
-// time. reads measures the reads from the class. kept is called after each, and room when Reserve,
-// which has found no memory, may do so again. Close ends them.
+// time. reads measures the reads from the class. kept is called after each sample that is not in
+// doubt, with a lock held that Doubt takes, and room when Reserve, which has found no memory, may
+// do so again. Close ends them.
 func New(class storageclass.Store, threads int, reads *meter.Meter,
 	kept func(id int, origin storageclass.Origin), room func(),
 ) *Writer {
@@ -196,7 +197,8 @@ func (w *Writer) Write(id int, data []byte, origin storageclass.Origin) error {
 	return err
 }
 
-// Doubt makes the copies unreadable: their files may have changed.
+// Doubt makes the copies unreadable: their files may have changed. They are still written, but kept
+// is not called for them any more.
 func (w *Writer) Doubt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,8 +217,12 @@ func (w *Writer) work() {
 			c := w.queue[0]
 			w.queue = w.queue[1:]
 			w.mu.Unlock()
-			w.write(c)
+			// A class that refuses it costs another read later.
+			_ = w.Write(int(c.id), c.data, c.origin)
 			w.mu.Lock()
+			if !c.doubt {
+				w.kept(int(c.id), c.origin)
+			}
 			delete(w.byID, c.id)
 			w.bytes -= int64(len(c.data))
 			gained := w.refused && w.taken() < ahead
@@ -239,12 +245,6 @@ func (w *Writer) work() {
 			w.changed.Wait()
 		}
 	}
-}
-
-// write writes a copy. A class that refuses it costs another read later.
-func (w *Writer) write(c *copyOf) {
-	_ = w.Write(int(c.id), c.data, c.origin)
-	w.kept(int(c.id), c.origin)
 }
 
 // Close ends the writer once everything is written. It reports whether it has ended within `most`

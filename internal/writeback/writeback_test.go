@@ -126,10 +126,14 @@ func TestAllWritersReserveOrNone(t *testing.T) {
 }
 
 // TestCopyIsReadBeforeItIsWritten checks that a sample that waits to be written is as good as a
-// written one, unless its file may have changed.
+// written one, unless its file may have changed: then it does not count as kept either.
 func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
+		var kept []int
+		w.kept = func(id int, _ storageclass.Origin) { kept = append(kept, id) }
+		w.Put(2, []byte("other"), storageclass.Origin{Digest: 6})
+		w.Flush(t.Context())
 		w.Put(3, []byte("bytes"), storageclass.Origin{Digest: 7})
 		got := make([]byte, 5)
 		if origin, ok := w.Read(3, got); !ok || origin.Digest != 7 ||
@@ -146,6 +150,9 @@ func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 		w.Flush(t.Context())
 		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy is kept after it was written")
+		}
+		if !slices.Equal(kept, []int{2}) {
+			t.Errorf("samples %v count as kept, want 2 alone", kept)
 		}
 	})
 }

@@ -74,6 +74,8 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
             value = os.fspath(value)
         if key in _PATHS and isinstance(value, str) and value:
             value = os.path.abspath(os.path.expanduser(value))
+        if type(value).__module__ == "numpy" and isinstance(value, numbers.Real):
+            value = int(value) if isinstance(value, numbers.Integral) else float(value)
         if not isinstance(value, (str, int, float, bool)):
             raise ConfigError(
                 f"{key}={value!r}: must be text or a number, not {type(value).__name__}"
@@ -177,18 +179,23 @@ def check_timeout(value: Any) -> None:
     Raises:
         ConfigError: It is no number of seconds, or negative.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not value >= 0:
         raise ConfigError(f"timeout={value!r}: must be 0 or more seconds; 0 means no limit")
 
 
-def check_seed(seed: Any) -> None:
-    """Checks the argument ``seed``, which may be None.
+def seed_of(seed: Any) -> int | None:
+    """Returns the argument ``seed``, which may be None, as an int.
 
     Raises:
         ConfigError: It is no whole number in [0, 2^64).
     """
-    if seed is not None and whole_number("seed", seed, 0) >> 64:
+    if seed is None:
+        return None
+    number = whole_number("seed", seed, 0)
+    if number >> 64:
         raise ConfigError(f"seed={seed}: must be below 2^64")
+    return number
 
 
 def switch(name: str, value: Any) -> bool:

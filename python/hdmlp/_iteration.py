@@ -32,6 +32,7 @@ class Epochs(Protocol):
     def _take_again(self, iteration: Iteration, feed: Feed) -> Feed: ...
     def _make(self, feed: Feed, taken: Taken) -> Any: ...
     def _finish_epoch(self, feed: Feed, epoch: int) -> None: ...
+    def _rest(self, feed: Feed) -> None: ...
 
 
 class Iteration:
@@ -140,6 +141,7 @@ class Iteration:
             self.failed = False
         if self.position == self.end:
             self.over = True
+            loader._rest(feed)
             if self._whole:
                 loader._finish_epoch(feed, self.position // loader.steps - 1)
             raise StopIteration

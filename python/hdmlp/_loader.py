@@ -309,6 +309,9 @@ class Loader:
         if self._verify:
             check_epoch(feed.ready(), epoch)
 
+    def _rest(self, feed: Feed) -> None:
+        """Ends what makes batches from the feed, whose iteration yields no further one."""
+
     # State.
 
     def _identity(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._arguments import check_seed, check_text, check_timeout, switch, whole_number
+from ._arguments import check_text, check_timeout, seed_of, switch, whole_number
 from ._place import Place
 from .errors import ConfigError
 
@@ -69,7 +69,7 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         """Checks what users give."""
-        check_seed(self.seed)
+        object.__setattr__(self, "seed", seed_of(self.seed))
         if self.epochs is not None:
             object.__setattr__(self, "epochs", whole_number("epochs", self.epochs, 1))
 

@@ -194,6 +194,44 @@ class Recipe:
             ) from error
 
 
+class Unchanged(Recipe):
+    """Gives samples as they are to the user's collate function.
+
+    Only that can draw random numbers, so they are seeded once for a batch, with the key of its last
+    sample, as after the samples of any recipe.
+
+    Args:
+        target_transform: As for :class:`Recipe`.
+        collate: The same.
+    """
+
+    def __init__(
+        self,
+        target_transform: Callable[[Any], Any] | None,
+        collate: Callable[[list[Any]], Any],
+    ):
+        super().__init__(_as_it_is, None, target_transform, collate)
+
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> list[Any]:
+        """Makes pairs; see :meth:`Recipe.samples`."""
+        if self.target_transform is not None:
+            return super().samples(views, labels, ids, seed, epoch)
+        if ids:
+            seed_generators(sample_key(seed, epoch, ids[-1]))
+        return list(zip(views, labels))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _keep(_: Any) -> None:
     """Returns no slots."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import itertools
 import mmap
 import os
 import pickle
@@ -20,6 +21,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import _memory
@@ -57,6 +59,12 @@ def rebuild_tensor(
     flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
     made: torch.Tensor = flat.as_strided(shape, stride)
     return made
+
+
+def rebuild_view(buffer: Any, read_only: bool) -> memoryview:
+    """Returns a view of ``buffer``."""
+    view = memoryview(buffer)
+    return view.toreadonly() if read_only else view
 
 
 class _Slot:
@@ -160,7 +168,8 @@ class Arena:
     """Memory for batches that are made in the training process itself, used again and again.
 
     Touching fresh memory costs more than stacking a batch. What :meth:`reserve` returns comes back
-    when the last tensor on it is gone.
+    when the last tensor on it is gone. Threads may use it at the same time: the one
+    that removes a number from ``_free`` has the piece.
     """
 
     #: Free pieces that are kept.
@@ -170,23 +179,20 @@ class Arena:
         self._pieces: dict[int, Segment] = {}
         self._freed: deque[tuple[int, ...]] = deque()
         self._free: list[int] = []
-        self._count = 0
+        self._numbers = itertools.count()
 
     def reserve(self, nbytes: int) -> tuple[memoryview, int]:
         """Returns room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
-        while self._freed:
-            self._free += self._freed.popleft()
+        with suppress(IndexError):
+            while True:
+                self._free += self._freed.popleft()
         while len(self._free) > self.SPARE:
-            smallest = min(self._free, key=lambda n: self._pieces[n].size)
-            self._free.remove(smallest)
-            del self._pieces[smallest]
-        fitting = [n for n in self._free if self._pieces[n].size >= nbytes]
-        if fitting:
-            number = min(fitting, key=lambda n: self._pieces[n].size)
-            self._free.remove(number)
-        else:
-            number = self._count
-            self._count += 1
+            spare = self._take(0)
+            if spare is not None:
+                del self._pieces[spare]
+        number = self._take(nbytes)
+        if number is None:
+            number = next(self._numbers)
             size = (nbytes + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
             fd = _memory.create("hdmlp-batch", size)
             try:
@@ -194,6 +200,22 @@ class Arena:
             finally:
                 os.close(fd)
         return self._pieces[number].view(Lease((number,), self._freed.append)), 0
+
+    def _take(self, nbytes: int) -> int | None:
+        """Takes the smallest free piece with this many bytes; returns its number, if there is one.
+
+        None may also be due to another thread, which has taken that piece at the same time.
+        """
+        pieces = [(self._pieces.get(number), number) for number in tuple(self._free)]
+        sizes = [(piece.size, number) for piece, number in pieces if piece is not None]
+        fitting = min((size for size in sizes if size[0] >= nbytes), default=None)
+        if fitting is None:
+            return None
+        try:
+            self._free.remove(fitting[1])
+        except ValueError:
+            return None
+        return fitting[1]
 
 
 class _Pickler(pickle.Pickler):
@@ -216,7 +238,16 @@ class _Pickler(pickle.Pickler):
         return False
 
     def reducer_override(self, value: Any) -> Any:
-        """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable."""
+        """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable.
+
+        So are those of views, such as samples that are passed on as they are.
+        """
+        if type(value) is memoryview and (value.format, value.ndim, value.contiguous) == (
+            "B",
+            1,
+            True,
+        ):
+            return rebuild_view, (pickle.PickleBuffer(value), value.readonly)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         arrays: Any = getattr(numpy, "ndarray", ())
         if isinstance(value, arrays):

@@ -281,7 +281,10 @@ class Pool:
         while not self._ready:
             if not self._order and self._error is not None:
                 error, self._error = self._error, None
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback has this frame, which would keep the pool
             if not self._order and not waiting:
                 self._source.say_waiting()
                 waiting = True

@@ -82,7 +82,7 @@ class Folder:
             case. Default: torchvision's image suffixes.
 
     Attributes:
-        root: The directory, as it was given.
+        root: The directory, as it was given; a leading ``~`` is the home directory.
         extensions: The suffixes, as a tuple; None: torchvision's.
 
     Raises:
@@ -94,7 +94,7 @@ class Folder:
     kind = "folder"
 
     def __init__(self, root: str | os.PathLike[str], extensions: Sequence[str] | None = None):
-        self.root = path_of(root)
+        self.root = os.path.expanduser(path_of(root))
         self._path = located(self.root)
         self.extensions = suffixes(extensions)
         self._listed: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from . import _launcher
-from ._arguments import check_path, check_seed, settings, switch, whole_number
+from ._arguments import check_path, seed_of, settings, switch, whole_number
 from ._feed import Feed
 from ._loader import Loader
 from ._options import Options, StreamOptions
@@ -83,8 +83,7 @@ class Job:
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.epochs = whole_number("epochs", epochs, 1)
         self.drop_last_batch = switch("drop_last_batch", drop_last_batch)
-        check_seed(seed)
-        self.seed = seed
+        self.seed = seed_of(seed)
         settings({}, config_path, "config_path")  # raises if the file does not exist
         self._config_path = config_path
         self._loader: JobLoader | None = None

@@ -30,11 +30,11 @@ def environment(tmp_path, monkeypatch):
     return {**os.environ, "HDMLP_INDEX_DIR": str(tmp_path / "index")}
 
 
-def analyzed(binary, environment, *command, seconds="4s", stdin=None, options=()):
+def analyzed(binary, environment, *command, seconds="4s", stdin=None, flags=()):
     """Runs it on a script in this Python; returns how that ended."""
     command = [sys.executable, *command] if command[0].endswith(".py") else list(command)
     return subprocess.run(
-        [binary, "analyze", "--json", "--time", seconds, *options, "--", *command],
+        [binary, "analyze", "--json", "--time", seconds, *flags, "--", *command],
         env=environment,
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
@@ -90,9 +90,30 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert "epoch 0" in done.stderr  # what the script prints
 
 
+def test_the_files_of_a_sample_count_together(binary, environment, tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}.bin").write_bytes(os.urandom(5000))
+        (tmp_path / f"{number}.mask").write_bytes(os.urandom(1000))
+    found = measured(
+        analyzed(binary, environment, script("sleeping.py"), str(tmp_path), "0", "pairs")
+    )
+    assert found["dataset"]["samples"] == 300
+    assert found["dataset"]["mb"] == pytest.approx(300 * 6000 / 1e6)
+    assert found["source"]
+
+
+def test_a_sample_that_is_drawn_again_has_one_file(binary, environment, tmp_path):
+    for number in range(10):
+        (tmp_path / f"{number}.bin").write_bytes(os.urandom(5000))
+    found = measured(
+        analyzed(binary, environment, script("sleeping.py"), str(tmp_path), "0", "replacement")
+    )
+    assert found["dataset"]["mb"] == pytest.approx(300 * 5000 / 1e6)
+    assert found["source"]
+
+
 @pytest.fixture
 def images(tmp_path):
-    """A directory of 60 images of 2 classes."""
     pytest.importorskip("torchvision")
     image = pytest.importorskip("PIL.Image")
     for number in range(60):
@@ -102,34 +123,26 @@ def images(tmp_path):
     return str(tmp_path / "images")
 
 
-@pytest.mark.parametrize("kind", ["torch", "hdmlp", "plain"])
+@pytest.mark.parametrize("kind", ["torch", "hdmlp", "cached", "plain"])
 def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
-    found = measured(
-        analyzed(binary, environment, script("served.py"), images, kind, seconds="8s")
-    )
+    found = measured(analyzed(binary, environment, script("served.py"), images, kind, seconds="8s"))
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
+    assert found["dataset"]["samples"] == 60
     assert found["batch_samples"] == 8
     assert found["preparation"]
     assert bool(found.get("preparation_by_hdmlp")) == (kind == "torch")
     assert found["source"]
     assert 0 < found["training"]["samples_per_s"] < 400 * 1.1  # steps are no shorter than 20 ms
     if kind != "torch":
-        assert found["loader"]["cache_mb"] == pytest.approx(found["dataset"]["mb"])
+        at = "directory_mb" if kind == "cached" else "cache_mb"
+        assert found["loader"][at] == pytest.approx(found["dataset"]["mb"])
 
 
-def test_epochs_whose_end_is_not_asked_for_are_validated(binary, environment, images):
-    """Lightning takes as many batches as a loader says that it has."""
-    done = analyzed(
-        binary,
-        environment,
-        script("served.py"),
-        images,
-        "counted",
-        seconds="8s",
-        options=["--validate"],
-    )
-    validation = measured(done)["validation"]
-    assert validation["measured_epoch_s"] > 7 * 0.02  # 7.5 batches, of 20 ms each
+@pytest.mark.parametrize("kind", ["items", "some", "breaking"])
+def test_the_recommendation_is_tried(binary, environment, images, kind):
+    """The script gets from hdmlp's loader what it got from torch's, or it fails."""
+    done = analyzed(binary, environment, script("served.py"), images, kind, flags=["--validate"])
+    assert measured(done)["validation"]["measured_epoch_s"] > 0
 
 
 @pytest.mark.parametrize("start", ["torchrun", "fork", "spawn"])
@@ -148,20 +161,39 @@ def test_ranks_are_measured_together(binary, environment, start):
 
 @pytest.mark.parametrize(
     "kind",
-    ["catching", "forking", "changing", "unbatched", "persistent", "iterable", "resampling"],
+    [
+        "catching",
+        "forking",
+        "changing",
+        "unbatched",
+        "persistent",
+        "iterable",
+        "resampling",
+        "inferring",
+        "mapping",
+        "object",
+        "unsized",
+        "counted",
+    ],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     done = odd(binary, environment, kind)
     found = measured(done)
     assert found["training"]["samples_per_s"] > 0
     assert found["as_is"]["samples_per_s"] > 0
-    assert bool(found.get("preparation")) == (kind != "iterable")
+    unknown = kind in ("iterable", "unsized")
+    assert bool(found.get("preparation")) == (not unknown and kind != "counted")
     about = {note["about"] for note in found["notes"]}
     assert "source" in about  # why it could not be measured
+    assert not any("another loader" in note["text"] for note in found["notes"])
     assert "Traceback" not in done.stderr
-    assert bool(found["dataset"].get("samples_unknown")) == (kind == "iterable")
+    assert bool(found["dataset"].get("samples_unknown")) == unknown
+    if kind == "counted":
+        assert found["dataset"]["samples"] == 60
     if kind == "unbatched":
         assert found["batch_samples"] == 1
+    else:  # steps of 5 ms have more than one sample
+        assert found["training"]["samples_per_s"] > 1 / 0.005
     if kind == "catching":
         assert "caught Ended" in done.stderr
     running = subprocess.run(["pgrep", "-f", f"odd.py {kind}"], check=False, capture_output=True)
@@ -220,6 +252,25 @@ def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
     assert "cut short: interrupted" in said
 
 
+def test_an_interrupted_validation_prints_what_was_measured(binary, environment, images):
+    command = [sys.executable, script("served.py"), images, "torch"]
+    running = subprocess.Popen(
+        [binary, "analyze", "--time", "4s", "--validate", "--", *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "running the script again" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=100)
+    assert running.returncode == 130
+    assert "preparation by hdmlp" in said
+    assert "validation: cut short: interrupted" in said
+
+
 def test_a_job_of_several_nodes_without_a_process_group_is_refused(binary, environment):
     place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     done = odd(binary, {**environment, **place}, "short")
@@ -245,10 +296,21 @@ def test_input_and_output_are_the_scripts(binary, environment):
     assert "training (G)" in text.stderr
 
 
-def test_the_loader_of_the_training_is_measured(binary, environment):
-    found = measured(odd(binary, environment, "two"))
+@pytest.mark.parametrize("kind", ["two", "peeking"])
+def test_the_loader_of_the_training_is_measured(binary, environment, kind):
+    found = measured(odd(binary, environment, kind))
     assert found["dataset"]["samples"] == 64
-    assert any("of 32 samples" in note["text"] for note in found["notes"])
+    others = [note["text"] for note in found["notes"] if "another loader" in note["text"]]
+    assert len(others) == 1
+    assert "of 32 samples, is iterated as well" in others[0]
+    assert not any("too early to be measured" in note["text"] for note in found["notes"])
+
+
+def test_an_evaluation_with_the_same_loader_is_not_measured(binary, environment):
+    found = measured(odd(binary, environment, "evaluating"))
+    for rate in ("as_is", "training"):  # steps are no shorter than 20 ms
+        assert 0 < found[rate]["samples_per_s"] < 400 * 1.1
+    assert not any("another loader" in note["text"] for note in found["notes"])
 
 
 @pytest.mark.parametrize(

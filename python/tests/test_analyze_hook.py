@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections import namedtuple
+from collections import UserDict, namedtuple
 
 import pytest
 
@@ -34,6 +34,7 @@ IMAGES, LABELS = torch.zeros(8, 3, 5, 5), torch.arange(8)
         (Pair(IMAGES[:5], LABELS[:5]), 8, 5),
         ({"text": ["a"] * 8, "label": LABELS}, 8, 8),
         ({"image": IMAGES}, None, 8),
+        (UserDict(ids=IMAGES), 8, 8),  # as a BatchEncoding is
         (([IMAGES[0]] * 8, [{"boxes": torch.zeros(2, 4)}] * 8), 8, 8),  # of several sizes
         (([memoryview(b"sample")] * 8, LABELS), 8, 8),
         (([memoryview(b"sample")] * 3, LABELS[:3]), 8, 3),
@@ -55,6 +56,7 @@ def test_copies_keep_structure_and_share_nothing():
     assert batch.images[1] == {"names": ["a"]}
     assert copy.labels[1] is batch.labels[1]
     assert batches.size(batch) == IMAGES.numel() * 4 + LABELS.numel() * 8 + 4
+    assert batches.size(UserDict(ids=IMAGES)) == IMAGES.numel() * 4
 
 
 def test_files_of_samples_are_found(tmp_path):

@@ -1,5 +1,6 @@
 """HDMLP's own datasets in ``ht.DataLoader``: every change of a dataset applies, or raises."""
 
+import os
 import pickle
 
 import pytest
@@ -235,3 +236,51 @@ def test_lists_of_samples_are_made_once(folder):
     assert data.targets == [label for _, label in data.samples]
     assert len(pickle.dumps(data)) < 1000
     assert pickle.loads(pickle.dumps(data)).samples == data.samples
+
+
+def noted(batch):
+    """The samples' bytes, their labels, the process, and a random number."""
+    samples, labels = zip(*batch)
+    return list(samples), torch.tensor(labels), os.getpid(), torch.rand(1).item()
+
+
+@pytest.mark.parametrize("order", [{}, {"shuffle": True}, {"shuffle": True, "seed": 3}])
+def test_encoded_samples_are_collated_in_workers(folder, order):
+    """Random numbers are the same without them, and the program's generators keep theirs."""
+    found = []
+    for workers in (0, 2):
+        torch.manual_seed(5)
+        with ht.DataLoader(
+            ht.ImageFolder(folder),
+            4,
+            collate_fn=noted,
+            num_workers=workers,
+            **order,
+        ) as loader:
+            batches = list(loader)
+            first = torch.rand(1).item()
+            samples = [x for xs, *_ in batches for x in xs]
+            assert all(type(x) is memoryview and x.readonly for x in samples)
+            assert (os.getpid() in {pid for *_, pid, _ in batches}) == (workers == 0)
+            found.append(
+                (
+                    [bytes(x) for x in samples],
+                    [y.tolist() for _, y, *_ in batches],
+                    [number for *_, number in batches],
+                    first,
+                )
+            )
+    assert found[0] == found[1]
+    assert len(set(found[0][2])) == len(found[0][2])
+    assert sorted(found[0][0]) == sorted(read(p for p, _ in ht.ImageFolder(folder).samples))
+
+
+def test_random_numbers_of_a_collate_function_follow_torchs_generator(folder):
+    """If there is no seed."""
+
+    def numbers(seed):
+        torch.manual_seed(seed)
+        with ht.DataLoader(ht.ImageFolder(folder), 4, collate_fn=noted) as loader:
+            return [number for *_, number in loader]
+
+    assert numbers(1) == numbers(1) != numbers(2)

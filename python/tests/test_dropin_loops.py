@@ -1,6 +1,8 @@
 """What a training loop does while it iterates: it changes samplers, draws random numbers, sets
 attributes, forks, and iterates again."""
 
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +13,7 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht
 from dropin import Items, Stream, generator, jittered, length, same
 from hdmlp import errors
+from items import PATH
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -272,3 +275,18 @@ def test_set_epoch_after_iter_applies_until_the_sampler_is_asked(folder, workers
         sampler.set_epoch(1)
         got.append(list(batches))
     assert same(*got)
+
+
+def test_the_start_method_can_be_set_after_an_epoch_without_workers(folder):
+    """As with torch's loader, which asks for the default only to start workers."""
+    script = f"""
+import multiprocessing, torch
+import hdmlp.torch as ht
+list(ht.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 4, shuffle=True))
+list(ht.DataLoader(ht.ImageFolder({folder!r}), 4, shuffle=True))
+multiprocessing.set_start_method("spawn")
+print(multiprocessing.get_start_method())
+"""
+    environ = {**os.environ, "PYTHONPATH": PATH}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True)
+    assert done.stdout == b"spawn\n", done.stderr.decode()

@@ -12,6 +12,7 @@ from dropin import (
     DRAWN,
     NUMBERS,
     REPEATS,
+    Items,
     Raw,
     content,
     epochs,
@@ -186,6 +187,23 @@ def test_simultaneous_iterators_have_an_epoch_each(folder):
     assert ours == [(a.tolist(), b.tolist()) for (_, a), (_, b) in zip(theirs, theirs)]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_simultaneous_iterators_are_in_the_samplers_epoch(folder, workers):
+    """The one of when torch's loader asks the sampler: at once, if there are workers."""
+    data = ht.ImageFolder(folder, loader=length)
+    ours, theirs = (DistributedSampler(data, 1, 0, seed=3) for _ in range(2))
+    with ht.DataLoader(data, 5, sampler=ours, num_workers=workers) as loader:
+        torchs = DataLoader(Items(data), 5, sampler=theirs, num_workers=workers)
+        for _ in range(2):
+            assert same(list(zip(loader, loader)), list(zip(torchs, torchs)))
+        pairs = [iter(loader), iter(torchs)], [iter(loader), iter(torchs)]
+        ours.set_epoch(2)
+        theirs.set_epoch(2)
+        pairs = *pairs, [iter(loader), iter(torchs)]
+        for mine, its in pairs[::-1]:
+            assert same(list(mine), list(its))
+
+
 @pytest.mark.parametrize("taken", [0, 2])
 def test_set_epoch_may_name_an_epoch_again(taken):
     """Persistent workers begin it anew."""
@@ -222,6 +240,56 @@ def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
     assert same(*found)
     numbers = torch.cat(found[0])
     assert len(torch.unique(numbers)) == len(numbers)
+
+
+class Iterators:
+    """Batches of four indices, each of which can be iterated once."""
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        return (map(abs, range(-4 * i - 4, -4 * i)) for i in range(5))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("collate", [None, list])
+def test_batches_may_be_iterators(folder, collate, workers):
+    """As with torch's loader without workers."""
+    data = ht.ImageFolder(folder, loader=length)
+    for mine, its in ((data, Items(data)), (NUMBERS, NUMBERS)):
+        want = list(DataLoader(its, batch_sampler=Iterators(), collate_fn=collate))
+        with ht.DataLoader(
+            mine, batch_sampler=Iterators(), collate_fn=collate, num_workers=workers
+        ) as loader:
+            assert same(list(loader), want)
+
+
+class Repeated(torch.utils.data.Sampler):
+    """Each sample twice, for one of some ranks, as for repeated augmentation."""
+
+    def __init__(self, rank, num_replicas):
+        self.rank, self.num_replicas = rank, num_replicas
+
+    def __len__(self):
+        return 24 // self.num_replicas
+
+    def __iter__(self):
+        return iter([i // 2 for i in range(24)][self.rank :: self.num_replicas])
+
+
+def test_ranks_that_get_the_same_sample_draw_different_numbers(folder):
+    """Those of its positions in the epoch of all ranks."""
+    data = ht.ImageFolder(folder, jittered, loader=length)
+
+    def drawn(rank, ranks):
+        torch.manual_seed(1)  # as scripts do on every rank
+        with ht.DataLoader(data, 12 // ranks, sampler=Repeated(rank, ranks)) as loader:
+            return torch.cat([x for x, _ in loader]).flatten()
+
+    whole = drawn(0, 1)
+    assert len(torch.unique(whole)) == 24
+    assert torch.equal(torch.stack([drawn(rank, 2) for rank in (0, 1)], 1).flatten(), whole)
 
 
 def test_draws_for_repeated_samples_do_not_depend_on_the_world_size(folder):

@@ -110,6 +110,41 @@ def test_an_iterator_that_is_not_asked_takes_no_epoch(workers):
         assert same(list(kept), want)
 
 
+def without_fours(items):
+    if 4 in items:
+        raise ValueError("4")
+    return list(items)
+
+
+def taken(batches):
+    """All batches; an exception in the place of one that failed."""
+    found = []
+    while True:
+        try:
+            found.append(next(batches))
+        except ValueError as error:
+            found.append(type(error))
+        except StopIteration:
+            return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_that_fails_does_not_end_the_epoch(workers):
+    """As with torch's loader, whose next batch follows."""
+    options = {"collate_fn": without_fours, "num_workers": workers}
+    want = taken(iter(DataLoader(Stream(), 3, **options)))
+    assert want == [[0, 1, 2], ValueError, [6, 7, 8], [9]]
+    with ht.DataLoader(Stream(), 3, **options) as loader:
+        batches = iter(loader)
+        next(batches)
+        with pytest.raises(ValueError, match="4"):
+            next(batches)
+        assert at(loader) == (0, 2)
+        assert taken(batches) == want[2:]
+        assert at(loader) == (1, 0)
+        assert loader.stats.batches == 3
+
+
 def test_an_order_is_refused():
     with ht.DataLoader(Stream(), 3) as loader:
         for ask in (lambda: loader.seed, lambda: loader.explain(0, 0)):

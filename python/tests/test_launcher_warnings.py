@@ -55,3 +55,24 @@ def test_rank_without_world_size_is_warned(caplog):
 def test_ranks_out_of_range_name_their_variables(rank, size):
     with pytest.raises(errors.ConfigError, match=f"^{rank}=2 and {size}=2: ranks count from 0"):
         launcher.find(environ={rank: "2", size: "2"})
+
+
+def test_a_loader_does_not_warn_with_each_batch(monkeypatch, caplog):
+    """Each state has the rank."""
+    torch = pytest.importorskip("torch")
+    import hdmlp.torch as ht
+
+    for name, value in (
+        ("RANK", "0"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "192.0.2.1"),
+        ("MASTER_PORT", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    with ht.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), shuffle=True) as loader:
+        batches = iter(loader)
+        next(batches)
+        caplog.clear()
+        assert len(list(batches)) == 8
+        assert loader.state_dict()["rank"] == 0
+    assert not caplog.records

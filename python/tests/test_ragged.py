@@ -253,6 +253,26 @@ def test_damaged_images_are_named_or_left_out(tmp_path, workers):
     assert caught.value.sample == 3
 
 
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_damaged_images_that_are_left_to_pil_obey_on_error(tmp_path, workers):
+    """A format that the daemon does not decode."""
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    image = picture(numpy.random.default_rng(3), 30, 40)
+    for i in range(4):
+        image.save(tmp_path / "data" / "a" / f"{i}.bmp")
+    (tmp_path / "data" / "a" / "1.bmp").write_bytes(b"BM" + bytes(50))
+    dataset = ht.ImageFolder(tmp_path / "data", V.Compose([by_size, V.CenterCrop(9), V.ToTensor()]))
+    for policy, want in (("skip", [1, 2]), ("substitute", [2, 2])):
+        with ht.DataLoader(dataset, 2, on_error=policy, num_workers=workers) as loader:
+            assert [len(labels) for _, labels in loader] == want
+            assert [f["sample"] for f in loader.report()["faults"]] == [1]
+    with (
+        ht.DataLoader(dataset, 2, num_workers=workers) as loader,
+        pytest.raises(errors.SampleError, match=r"1\.bmp.*cannot be decoded in Python"),
+    ):
+        list(loader)
+
+
 def test_a_fixed_size_is_preferred(folder):
     for transform, native in (
         ([V.RandomResizedCrop(20), V.ToTensor(), abs], ["RandomResizedCrop", "ToTensor"]),

@@ -226,6 +226,15 @@ def test_a_folder_has_classes_and_samples(daemon, folder):
     assert dataset[-1][1] == 2
 
 
+def test_paths_are_below_the_home_directory(daemon, folder, monkeypatch):
+    """As torchvision's, which Python's own functions can open."""
+    monkeypatch.setenv("HOME", os.path.dirname(folder))
+    dataset = data.Folder(os.path.join("~", os.path.basename(folder)))
+    assert dataset.root == folder
+    assert dataset.samples == data.Folder(folder).samples
+    assert dataset[11][0].startswith(b"sample 11 ")
+
+
 def test_explain_and_report_ask_the_daemon(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)

@@ -6,6 +6,8 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from dropin import NUMBERS, Numbers, Stream, generator, same
+from hdmlp import errors
+from torch.utils.data import DistributedSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -65,6 +67,97 @@ def test_another_epoch_replaces_what_an_unasked_iterator_would_resume():
         iter(loader)
         loader.set_epoch(1)
         assert same(list(loader), want[1])
+
+
+@pytest.mark.parametrize("set_on", ["loader", "sampler"])
+@pytest.mark.parametrize("name", ["served", "seeded"])
+def test_another_epoch_replaces_a_loaded_state(folder, name, set_on):
+    data = ht.ImageFolder(folder)
+    with LOADERS[name](data, 0) as loader:
+        want = [plain(loader) for _ in range(4)]
+    with LOADERS[name](data, 0) as loader:
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+        (loader if set_on == "loader" else loader.sampler).set_epoch(3)
+        assert plain(loader) == want[3]
+        assert loader.epoch == 4
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["served", "seeded"])
+def test_an_iterator_that_is_not_asked_takes_no_epoch(folder, name, workers):
+    """Those that exist at the same time have one each, in the order in which they begin."""
+    data = ht.ImageFolder(folder)
+    with LOADERS[name](data, workers) as loader:
+        want = [plain(loader) for _ in range(5)]
+    with LOADERS[name](data, workers) as loader:
+        iter(loader)
+        assert loader.epoch == 0
+        first = [plain(loader), plain(loader)]
+        iter(loader)
+        pairs = list(zip(loader, loader))
+        got = first + [[y.tolist() for _, y in (pair[i] for pair in pairs)] for i in range(2)]
+        assert got == want[:4]
+        iter(loader)
+        loader.set_epoch(1)
+        assert plain(loader) == want[1]
+
+
+SHARED = {
+    "shard": lambda rank, ranks, size: ht.DataLoader(
+        NUMBERS, size, shuffle=True, seed=2, rank=rank, world_size=ranks
+    ),
+    "sampler": lambda rank, ranks, size: ht.DataLoader(
+        NUMBERS, size, sampler=DistributedSampler(NUMBERS, ranks, rank, seed=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("name", SHARED)
+def test_one_ranks_state_is_every_ranks_in_any_number(name, over):
+    """For items that are made in Python, if the global batch stays the same."""
+
+    def begun():
+        loader = SHARED[name](0, 2, 4)
+        batches = iter(loader)
+        taken = len(list(batches)) if over else len([next(batches), next(batches)])
+        assert taken == (5 if over else 2)
+        return loader
+
+    state = begun().state_dict()
+    with SHARED[name](0, 1, 8) as loader:
+        loader.set_epoch(int(over))
+        want = plain(loader)[0 if over else 2 :]
+    for ranks in (1, 2, 4):
+        found = []
+        for rank in range(ranks):
+            with SHARED[name](rank, ranks, 8 // ranks) as loader:
+                loader.load_state_dict(state)
+                if over:
+                    loader.sampler.set_epoch(1)
+                found.append(plain(loader))
+        for step, batch in enumerate(want):
+            got = [x for place in zip(*(rank[step] for rank in found)) for x in place]
+            assert got[: len(batch)] == batch
+    with (
+        SHARED[name](0, 1, 4) as loader,
+        pytest.raises(errors.MismatchError, match=r"global_batch is 4 here.* with batch_size=8"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_a_state_of_an_earlier_version_resumes():
+    """It does not say how many ranks there were, nor the global batch."""
+    with SHARED["shard"](0, 2, 4) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        del state["world_size"], state["global_batch"]
+        want = plain(batches)
+    with SHARED["shard"](0, 2, 4) as loader:
+        loader.load_state_dict(state)
+        assert plain(loader) == want
 
 
 class Stateful(Numbers):

@@ -158,3 +158,33 @@ def test_an_epoch_set_while_another_runs_leaves_its_state(name):
     with DRAWN[name]() as run:
         run.load_state_dict(state)
         assert same(list(run), rest)
+
+
+class Batches(torch.utils.data.BatchSampler):
+    """Has an epoch itself, and tells no other sampler."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return ([(i + self.epoch) % 25 for i in batch] for batch in super().__iter__())
+
+
+@pytest.mark.parametrize("kind", [torch.utils.data.BatchSampler, Batches])
+def test_the_loaders_set_epoch_reaches_a_batch_samplers_order(folder, kind):
+    data = ht.ImageFolder(folder, loader=length)
+
+    def batches():
+        return kind(DistributedSampler(data, 2, 1, seed=4), 3, False)
+
+    mine, its = batches(), batches()
+    with ht.DataLoader(data, batch_sampler=mine) as loader:
+        theirs = DataLoader(Items(data), batch_sampler=its)
+        for epoch in (0, 3, 3, 1):
+            loader.set_epoch(epoch)
+            for sampler in (its, its.sampler):
+                if hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(epoch)
+            assert same(list(loader), list(theirs)), epoch

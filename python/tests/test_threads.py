@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from hdmlp import data
+from hdmlp._results import Arena
 from raw import expected, read
 
 
@@ -85,3 +86,30 @@ def test_threads_that_share_an_iterator_get_its_batches_in_turn(daemon, folder):
 
         got = both(first, lambda: next(batches), lock)
         assert [*got, *batches] == expected(loader, 25, 0)
+
+
+class Taken(list):
+    """Free pieces, of which another thread takes one while this one is about to.
+
+    Attributes:
+        meanwhile: What the other thread does, once.
+    """
+
+    meanwhile = None
+
+    def remove(self, number):
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().remove(number)
+
+
+def test_threads_that_reserve_memory_at_once_get_different_pieces():
+    arena, others = Arena(), []
+    arena._free = free = Taken()
+    arena.reserve(100)  # comes back
+    free.meanwhile = lambda: others.append(arena.reserve(100)[0])
+    mine, _ = arena.reserve(100)
+    assert len(others) == 1
+    mine[0], others[0][0] = 1, 2
+    assert mine[0] == 1

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
+from dropin import NUMBERS
 from hdmlp import errors
 from numbered import dataset, expected, ids_of, to_tensor
 
@@ -89,7 +90,12 @@ def _reference(daemon, folder):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_kept_results_are_never_overwritten(daemon, folder, workers):
     with ht.DataLoader(
-        dataset(folder), batch_size=4, seed=3, num_workers=workers, shuffle=True
+        dataset(folder),
+        batch_size=4,
+        seed=3,
+        num_workers=workers,
+        shuffle=True,
+        persistent_workers=workers > 0,
     ) as loader:
         kept = []
         for _ in range(3):
@@ -348,3 +354,28 @@ def test_arguments_for_workers_that_are_not_started_are_named(folder, caplog):
     with ht.DataLoader(data, 4, num_workers=1, **arguments) as loader:
         assert loader.prefetch_factor == 4
     assert "no effect" not in caplog.text
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data, **options: ht.DataLoader(data, 4, shuffle=True, seed=1, **options),
+        lambda data, **options: ht.DataLoader(data, 4, shuffle=True, **options),
+        lambda data, **options: ht.DataLoader(NUMBERS, 4, shuffle=True, **options),
+    ],
+    ids=["served", "drawn", "in Python"],
+)
+def test_workers_end_with_their_epoch(real, folder, make, persistent):
+    """As torch's do, and with them what they hold: a validation loader's are not there in the
+    meantime."""
+    data = ht.ImageFolder(folder, loader=len)
+    with make(data, num_workers=2, persistent_workers=persistent) as loader:
+        for _ in range(2):
+            batches = iter(loader)
+            kept = [next(batches)]
+            assert len(multiprocessing.active_children()) == 2
+            kept += batches
+            assert len(multiprocessing.active_children()) == (2 if persistent else 0)
+            assert len(kept) == len(loader)
+    assert not multiprocessing.active_children()

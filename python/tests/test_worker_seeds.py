@@ -70,6 +70,41 @@ def test_workers_are_seeded_as_torchs(context, persistent):
     assert (want[0] == want[1]) == persistent
 
 
+class Folder(Told):
+    """Told, for as many items as the folder of the tests has."""
+
+    def __len__(self):
+        return 25
+
+    def __getitem__(self, i):
+        return super().__getitem__(i), 0
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_of_a_served_folder_are_seeded_as_torchs_where_torch_draws_the_order(
+    folder, persistent
+):
+    def found(loader, data):
+        torch.manual_seed(5)
+        return rows(
+            loader(
+                data,
+                2,
+                shuffle=True,
+                num_workers=2,
+                worker_init_fn=note,
+                persistent_workers=persistent,
+                multiprocessing_context="fork",
+                collate_fn=torch_first,
+            ),
+            3,
+        )
+
+    want = found(DataLoader, Folder())
+    assert found(ht.DataLoader, ht.ImageFolder(folder, loader=told)) == want
+    assert len(want[0]) == 2
+
+
 ARGUMENTS = {
     "seeded": {"shuffle": True, "seed": 3},
     "drawn": {"shuffle": True},

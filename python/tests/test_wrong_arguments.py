@@ -1,6 +1,7 @@
 """Arguments that cannot be honoured: each is refused at once, by its name."""
 
 import errno
+import json
 import os
 import signal
 
@@ -13,7 +14,7 @@ from hdmlp._arguments import switch
 from hdmlp._directory import located
 from hdmlp._handle import _advice
 from hdmlp._stall import stalled
-from torch.utils.data import Sampler, Subset, TensorDataset
+from torch.utils.data import DistributedSampler, Sampler, Subset, TensorDataset
 
 np = pytest.importorskip("numpy")
 
@@ -64,6 +65,41 @@ def test_arguments_of_another_type_are_refused(folder, arguments, message):
     ):
         with pytest.raises(errors.ConfigError, match=message):
             make()
+
+
+def test_a_timeout_without_anything_to_wait_for(real, folder):
+    """torch's loader raises AssertionError in its first epoch."""
+    items = TensorDataset(torch.arange(9))
+    for options in ({}, {"num_workers": 0, "batch_size": None}):
+        with pytest.raises(errors.ConfigError, match=r"timeout=3: no meaning for a TensorDataset"):
+            ht.DataLoader(items, timeout=3, **options)
+    with ht.DataLoader(items, 4, timeout=60, num_workers=1) as loader:
+        assert len(list(loader)) == 3
+    with ht.DataLoader(ht.ImageFolder(folder), 5, timeout=60) as loader:
+        assert len(list(loader)) == 5
+
+
+def test_numpys_numbers_are_numbers(real, folder):
+    """As they come from generators and configuration libraries."""
+    options = dict(seed=np.int64(7), timeout=np.float32(60), source_threads=np.int64(2))
+    dataset, items = ht.ImageFolder(folder), TensorDataset(torch.arange(9))
+    sampler = DistributedSampler(dataset, np.int64(1), np.int64(0), seed=np.int64(7))
+    orders = []
+    for make in (
+        lambda: ht.DataLoader(dataset, 4, shuffle=True, seed=7),
+        lambda: ht.DataLoader(dataset, 4, shuffle=True, **options),
+        lambda: ht.DataLoader(dataset, 4, sampler=sampler),
+        lambda: data.DataLoader(folder, 4, **options),
+    ):
+        with make() as loader:
+            orders.append([list(loader.explain(0, step).ids) for step in range(len(loader))])
+            assert json.dumps(loader.state_dict())
+    assert orders == orders[:1] * 4
+    with ht.DataLoader(items, 4, shuffle=True, seed=np.int64(7)) as loader:
+        assert len(list(loader)) == 3
+        assert json.dumps(loader.state_dict())
+    with Job(folder, 4, 1, seed=np.int64(7)) as job:
+        assert job.seed == 7
 
 
 def test_switches_of_the_other_loaders(folder):
@@ -233,6 +269,16 @@ class NoLength(Sampler):
 
     def __iter__(self):
         return iter(range(self.samples))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_samplers_drop_last_leaves_nothing(real, folder, caplog, drop_last):
+    """On each of more ranks than there are samples."""
+    dataset = Subset(ht.ImageFolder(folder), [1, 4])
+    sampler = DistributedSampler(dataset, 3, 1, drop_last=True)
+    with ht.DataLoader(dataset, sampler=sampler, drop_last=drop_last) as loader:
+        assert (len(loader), list(loader), list(loader)) == (0, [], [])
+    assert caplog.text.count("the loader delivers no batches") == 1
 
 
 def test_explain_names_what_is_out_of_range(real, folder):

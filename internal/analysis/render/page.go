@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/drawing"
@@ -57,20 +59,26 @@ func notes(r *analysis.Report) (all []string) {
 		}
 		all = append(all, text)
 	}
-	for _, p := range [][]analysis.Point{
-		r.Measured.Preparation, r.Measured.Switched, r.Measured.Source, r.Measured.Sources,
-	} {
-		for i := range p {
-			if p[i].Few {
-				return append(all, few, model)
-			}
-		}
+	if marked(r.Measured) {
+		all = append(all, few)
 	}
 	return append(all, model)
 }
 
+// marked reports whether a rate is marked in the table of what was measured.
+func marked(m *analysis.Measured) bool {
+	t := rates(m)
+	return slices.ContainsFunc(t.Rows, func(row drawing.Row) bool {
+		return slices.ContainsFunc(row.Cells, func(c drawing.Cell) bool {
+			return strings.HasSuffix(c.Value, mark)
+		})
+	})
+}
+
 const (
-	few = "* least to largest: too few measurements for an interval."
+	// mark is at the interval of a rate that has none, and few says what that means.
+	mark = " *"
+	few  = "* least to largest: too few measurements for an interval."
 	// model says what the predictions are.
 	model = "Epochs are predictions for those after the first one: by the equations 3 and 4 of " +
 		"CoorDL (F = 1 / (x/C + (1-x)/S), and a job is as fast as the least of F, P and G), and " +

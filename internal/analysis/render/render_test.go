@@ -50,6 +50,10 @@ func TestText(t *testing.T) {
 		"Faster loading would not make it faster": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
 		},
+		"Nothing has to be done.": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
+			m.AsIs = m.Training
+		},
 		"That is not certain": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 2000, Low: 1, High: 4000}
 		},
@@ -57,6 +61,9 @@ func TestText(t *testing.T) {
 		"source, each of 2 nodes at once, 16 streams": func(m *analysis.Measured) {
 			m.Nodes, m.Ranks = 2, 2
 			m.Sources = []analysis.Point{{N: 2, Streams: 16, Rate: m.Source[0].Rate}}
+		},
+		"* least to largest": func(m *analysis.Measured) {
+			m.Source[2].Few, m.AsIs.Few = false, true
 		},
 		"without workers": func(m *analysis.Measured) { m.Loader.Workers = 0 },
 		"none: the source is fast enough": func(m *analysis.Measured) {

@@ -99,11 +99,11 @@ func rates(m *analysis.Measured) drawing.Table {
 		if r == nil {
 			return
 		}
-		mark := ""
+		interval := rate(r.Low) + " to " + rate(r.High)
 		if r.Few {
-			mark = " *"
+			interval += mark
 		}
-		cells := []string{rate(r.Median), rate(r.Low) + " to " + rate(r.High) + mark}
+		cells := []string{rate(r.Median), interval}
 		if !m.Dataset.NoSize {
 			cells = append(cells, words.Group(r.Median*mb, 1))
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
@@ -112,15 +113,20 @@ func summary(r *analysis.Report) (sentences []string) {
 // without workers nothing overlaps.
 func slow(n *analysis.Speed) bool { return n.Samples < 0.99*n.Train }
 
-// advice says what to do first.
+// helps is how many times as fast a change makes the job at least that is advised.
+const helps = 1.01
+
+// advice says what to do first: of what would help, the first that does. (hdmlp in the place of
+// another loader is listed whatever it brings.)
 func advice(r *analysis.Report) string {
-	if len(r.Remedies) == 0 {
-		if r.Now.Limit == remedy.Compute {
-			return "Nothing has to be done."
-		}
-		return "No change of one thing alone would lift that."
+	at := slices.IndexFunc(r.Remedies, func(o analysis.Option) bool { return o.Times >= helps })
+	switch {
+	case at >= 0:
+		return "First: " + r.Remedies[at].Text + ". " + outcome(&r.Remedies[at])
+	case r.Now.Limit == remedy.Compute && !slow(&r.Now):
+		return "Nothing has to be done."
 	}
-	return "First: " + r.Remedies[0].Text + ". " + outcome(&r.Remedies[0])
+	return "No change of one thing alone would lift that."
 }
 
 // outcome says what a change brings.

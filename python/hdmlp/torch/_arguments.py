@@ -16,9 +16,9 @@ from .._arguments import (
     KEYS,
     check_functions,
     check_path,
-    check_seed,
     check_text,
     check_timeout,
+    seed_of,
     switch,
     whole_number,
 )
@@ -155,7 +155,7 @@ def settle(
     order = order_of(False if shuffle is None else shuffle)
     if labels not in ("index", "name"):
         raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
-    check_seed(seed)
+    seed = seed_of(seed)
     check_text("name", name)
     if config_file is not None:
         check_path("config_file", config_file)
@@ -240,6 +240,20 @@ def process_arguments(
             idle,
         )
     return {}
+
+
+def check_waiting(timeout: float, workers: int, dataset: Any) -> None:
+    """Checks the timeout of a loader whose items Python makes.
+
+    Raises:
+        ConfigError: This process makes them itself, so it waits for nothing. torch's loader raises
+            AssertionError in its first epoch.
+    """
+    if timeout and not workers and not isinstance(dataset, IterableDataset):
+        raise ConfigError(
+            f"timeout={timeout}: no meaning for a {type(dataset).__name__} without workers, as "
+            "this process makes the items itself; give num_workers=1 or more, or leave it out"
+        )
 
 
 def check_settable(loader: object, name: str) -> None:

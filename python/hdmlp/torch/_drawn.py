@@ -160,6 +160,8 @@ class Drawn:
             if done is not None:
                 done(bytes(self._indices))
             raise
+        if hasattr(indices, "__next__"):  # an iterator, which can be read once
+            indices = list(indices)
         content = numbers(indices)
         self._hash.update(repr(indices).encode() if content is None else content)
         if content is None:

@@ -138,7 +138,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (loader.drop_last and not DataLoader.__len__(loader))
+            and not (self._ordering.drops(loader) and not DataLoader.__len__(loader))
             and not self._ordering.draws
         ):
             self.open(loader)
@@ -318,7 +318,9 @@ class Engines:
     def _serve(self, loader: DataLoader[Any], folder: Folder, made: Making) -> Callable[..., Given]:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
-        return functools.partial(Given, folder, made, options, Processes.of(loader))
+        return functools.partial(
+            Given, folder, made, options, Processes.of(loader), part=self._part()
+        )
 
     def _parts(self, loader: DataLoader[Any], folder: Folder, made: Making) -> PartsOf | None:
         """Returns how ranks on several nodes give the parts of epochs that their samplers draw.

@@ -154,12 +154,12 @@ class Epoch(Batches):
         begin = time.perf_counter_ns()
         try:
             taken = pool.next(self._local.timeout)
-        except EpochOverError:
+        except (EpochOverError, SamplerFailedError) as last:
             self.over = True
-            raise StopIteration from None
-        except SamplerFailedError as failed:
-            self.over = True
-            raise (failed.__cause__ or failed) from None
+            self._local.pools.ended(self)
+            if isinstance(last, EpochOverError):
+                raise StopIteration from None
+            raise (last.__cause__ or last) from None
         self._step += 1
         value = pool.value(taken.content)
         if not isinstance(value, Failed):

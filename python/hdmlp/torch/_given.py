@@ -7,7 +7,7 @@ import itertools
 import operator
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,7 @@ class Given(Served):
         options: As for :class:`Served`; of ``stream``, only ``global_batch`` applies.
         processes: As for :class:`Served`.
         seed: The job's seed; None: the daemon draws it.
+        part: As for :class:`Served`.
     """
 
     def __init__(
@@ -97,14 +98,18 @@ class Given(Served):
         processes: Processes,
         *,
         seed: int | None,
+        part: tuple[int, int] | None = None,
     ):
         # By the feed's number: its epoch, and that epoch's order.
         self._orders: dict[int, tuple[int, Order]] = {}
+        # By the epoch's number in its job: what torch's loader drew for its workers.
+        self._torchs: dict[int, int] = {}
         # Each job has another name: one that is over may not have ended yet, and takes no other
         # order; nor does the job of a loader of which this one is a copy.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
         stream = replace(options.stream, shuffle="given", seed=seed)
-        super().__init__(dataset, made, replace(options, stream=stream), processes, opens=False)
+        options = replace(options, stream=stream)
+        super().__init__(dataset, made, options, processes, opens=False, part=part)
 
     def _open_stream(
         self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
@@ -132,19 +137,29 @@ class Given(Served):
         self._opening = number
         return super()._connect(number)
 
-    def feed(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
+    def _base_seeds(self) -> Callable[[int, int], int]:
+        torchs, others = self._torchs, super()._base_seeds()
+        return lambda seed, epoch: torchs.get(epoch, others(seed, epoch))
+
+    def feed(
+        self, user: User, epoch: int, order: Order, base_seed: int | None = None
+    ) -> tuple[Feed, int]:
         """Gives the daemon an epoch's order.
 
         Args:
             user: The iteration that takes the batches.
             epoch: The epoch's number.
             order: Its order.
+            base_seed: What torch's loader drew for the epoch's workers. Default: None, unknown.
 
         Returns:
             The user's feed, or one which no other iteration uses; and the epoch's number there.
         """
         with self._turn:
-            return self._feed_for(user, epoch, order)
+            feed, number = self._feed_for(user, epoch, order)
+            if base_seed is not None:
+                self._torchs[number] = base_seed
+            return feed, number
 
     def _feed_for(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
         number, feed = self._feeds.of(user)
@@ -190,6 +205,10 @@ class Given(Served):
     def bring(self, feed: Feed, position: int) -> Brought:
         """Takes the batch at a position, and makes what the user gets."""
         return self._bring(feed, position)
+
+    def rest(self, feed: Feed) -> None:
+        """Ends the workers of the feed, unless they are to stay, as its epoch is over."""
+        self._rest(feed)
 
     def finish_epoch(self, feed: Feed, epoch: int) -> None:
         """Verifies an epoch which was delivered from its first batch on, if that is wanted."""

@@ -51,29 +51,28 @@ class Iterables:
             batches: What torch's loader yields.
         """
         default = users_collate(loader.collate_fn, True) is None
-        return self._yielded(batches, _counter(loader.batch_size, default))
+        return _Epoch(self, batches, _counter(loader.batch_size, default))
 
-    def _yielded(self, batches: Iterator[Any], items: Callable[[Any], int]) -> Iterator[Any]:
+    def begin(self) -> tuple[int, int, object]:
+        """Begins an iteration; returns its epoch, its first step, and what names it."""
         epoch, step = self._at = self._start
         self._start = epoch + 1, 0
-        mark = self._latest = object()
-        for _ in range(step):
-            next(batches, None)
-        since = 0
-        while True:
-            begin = time.perf_counter_ns()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                break
-            spent = time.perf_counter_ns() - begin
-            since = self._counted.add(items(batch), spent, spent, since)
-            step += 1
-            if self._latest is mark:
-                self._at = epoch, step
-            yield batch
-        if self._latest is mark:
+        self._latest = object()
+        return epoch, step, self._latest
+
+    def goes_on(self, iteration: object, epoch: int, step: int) -> None:
+        """Notes which batch of an iteration is next."""
+        if self._latest is iteration:
+            self._at = epoch, step
+
+    def ended(self, iteration: object) -> None:
+        """Notes that an iteration has no further batch."""
+        if self._latest is iteration:
             self._at = self._start
+
+    def count(self, samples: int, spent: int, since: int) -> int:
+        """Counts a batch; see :meth:`Counted.add`."""
+        return self._counted.add(samples, spent, spent, since)
 
     # The loader's interface.
 
@@ -127,6 +126,54 @@ class Iterables:
         self._latest = None
         if state.get("set") is not None:
             self._tell_dataset(whole_number("state['set']", state["set"], 0))
+
+
+class _Epoch:
+    """The batches of an epoch that are left.
+
+    As in torch, an exception does not end it: the next batch follows. A batch whose making failed
+    counts, as it does not come again.
+
+    Args:
+        owner: The loader's position.
+        batches: What torch's loader yields.
+        items: Says how many items a batch has.
+    """
+
+    def __init__(self, owner: Iterables, batches: Iterator[Any], items: Callable[[Any], int]):
+        self._owner, self._batches, self._items = owner, batches, items
+        self._number: object | None = None  # None before the first batch
+        self._epoch = self._step = 0
+        self._before = 0  # batches that are still to be discarded
+        self._since = 0
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        if self._number is None:
+            self._epoch, self._step, self._number = self._owner.begin()
+            self._before = self._step
+        while self._before:
+            self._before -= 1
+            next(self._batches, None)
+        begin = time.perf_counter_ns()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._owner.ended(self._number)
+            raise
+        except Exception:
+            self._count_step()
+            raise
+        spent = time.perf_counter_ns() - begin
+        self._since = self._owner.count(self._items(batch), spent, self._since)
+        self._count_step()
+        return batch
+
+    def _count_step(self) -> None:
+        self._step += 1
+        self._owner.goes_on(self._number, self._epoch, self._step)
 
 
 def _counter(size: int | None, default: bool) -> Callable[[Any], int]:

@@ -16,6 +16,7 @@ from ..data import Folder
 from ._arguments import (
     check_settable,
     check_torchs,
+    check_waiting,
     process_arguments,
     settle,
     spell_out_keys,
@@ -53,10 +54,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             source once.
         batch_sampler: Any batch sampler; it is iterated likewise.
         num_workers: Worker processes for what runs in Python; 0: this process does it. None: tuned
-            automatically if transforms or a ``collate_fn`` of yours run in Python and the order is
-            known ahead, otherwise 0; a warning gives the number. Batches do not depend on it:
-            random numbers of transforms follow from seed, epoch and sample ID. The daemon has
-            threads of its own (``transform_threads``). Default: None.
+            automatically if transforms or a ``collate_fn`` of yours run in Python, samples are not
+            bytes, and the order is known ahead, otherwise 0; a warning gives the number. Batches do
+            not depend on it: random numbers of transforms follow from seed, epoch and sample ID.
+            The daemon has threads of its own (``transform_threads``). Default: None.
         collate_fn: From a list of (object, label) to the batch. Default: torch's, or for raw
             batches (list of memoryviews, labels).
         pin_memory: Copy tensors to pinned memory if CUDA is available. Default: False.
@@ -183,6 +184,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             generator=generator,
             **processes,
         )
+        if self._folder is None:
+            check_waiting(timeout, self.num_workers, dataset)
         self._iterables = Iterables(dataset) if isinstance(dataset, IterableDataset) else None
         own.leave_with(self.sampler if self.batch_sampler is None else self.batch_sampler)
         self._ordering = Ordering(own, self._content, self._ranks, sampler)
@@ -330,7 +333,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ConfigError: ``epoch`` is not a whole number of at least 0.
         """
         epoch = whole_number("epoch", epoch, 0)
-        self._ordering.set_epoch(self.sampler, epoch)
+        self._ordering.set_epoch(self, epoch)
         self._opened().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
@@ -32,7 +31,7 @@ from ._foreseen import foresee
 from ._given import Given
 from ._items import Items, length_of
 from ._jobs import Jobs
-from ._order import asked_epoch, set_epoch_of
+from ._order import Seeded, Shared, asked_epoch, set_epoch_of
 from ._parts import PartsOf
 from ._pools import Pools
 from ._position import Position
@@ -94,7 +93,15 @@ class Local:
         self.prefetch = loader.prefetch_factor or 2
         self.timeout = loader.timeout
         name = named(loader.dataset)
-        self.position = Position(seed, subset, length_of(loader.dataset), name)
+        size = loader.batch_size
+        self.position = Position(
+            seed,
+            subset,
+            length_of(loader.dataset),
+            name,
+            part,
+            None if size is None else size * part[1],
+        )
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
         self._items = Items(dataset, collate, batched, part)
@@ -102,7 +109,7 @@ class Local:
             self._items,
             self.workers,
             self.prefetch,
-            loader.multiprocessing_context or multiprocessing.get_context(),
+            loader.multiprocessing_context,
             loader.worker_init_fn,
             loader.persistent_workers,
         )
@@ -185,10 +192,16 @@ class Local:
         return self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler
 
     def _go_to_asked(self) -> None:
-        """Goes to the epoch that the program set on a sampler of ours, if it set one."""
-        asked = asked_epoch(self._ordered)
+        """Goes to the epoch that the program set on a sampler of ours, if it set one.
+
+        Else back to that of an iteration which was not asked for a batch, if it is gone.
+        """
+        asked, unasked = asked_epoch(self._ordered), self.position.unasked
         if asked is not None and asked == self._ordered.epoch:  # not iterated since
             self.set_epoch(asked)
+        elif unasked is not None and isinstance(self._ordered, (Seeded, Shared)):
+            self.set_epoch(unasked)
+            set_epoch_of(self._ordered, unasked)
 
     def head(self, epoch: int) -> dict[str, Any]:
         """Returns the beginning of an epoch's state."""

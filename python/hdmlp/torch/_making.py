@@ -38,9 +38,13 @@ class Making(NamedTuple):
 
         A random transform of the daemon's does so, and anything that Python runs may.
         """
-        return self.recipe is not None or any(
-            str(t["name"]).startswith(("Random", "ColorJitter"))
-            for t in described(self.transforms) or ()
+        return (
+            self.recipe is not None
+            or self.collate is not None
+            or any(
+                str(t["name"]).startswith(("Random", "ColorJitter"))
+                for t in described(self.transforms) or ()
+            )
         )
 
     @property
@@ -102,6 +106,7 @@ def making(
     if raw:
         return Making([], None, collate, target_transform, True)
     load: Callable[[Any], Any] = getattr(dataset, "loader", pil_loader)
+    decodes = load is pil_loader
     transform: Callable[[Any], Any] | None = getattr(dataset, "transform", None)
     found = offload(load, transform, wanted, say, ragged=True)
     if found.described:
@@ -115,7 +120,7 @@ def making(
         target_transform,
         collate or default_collate,
         stack_into if collate is None else None,
-        load is pil_loader,
+        decodes,
     )
     return Making(found.described, recipe, collate, target_transform, False)
 

@@ -164,7 +164,7 @@ def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
     ):
         return Known(
             "torch" if sampler.shuffle else "none",
-            sampler.seed,
+            int(sampler.seed),
             sampler.num_replicas,
             sampler.rank,
             not sampler.drop_last,

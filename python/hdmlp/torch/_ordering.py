@@ -22,6 +22,7 @@ from .._processors import not_started
 from ..errors import ConfigError
 from ._arguments import Arguments
 from ._content import Content
+from ._drawn import parts
 from ._items import length_of
 from ._order import Known, Seeded, Shared, asked_epoch, known
 from ._ranks import Ranks
@@ -213,6 +214,10 @@ class Ordering:
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._iterated = True
 
+    def drops(self, loader: DataLoader[Any]) -> bool:
+        """Reports whether samples are left out at an epoch's end, by the loader or its sampler."""
+        return loader.drop_last or (self.known is not None and not self.known.pad)
+
     def leaves_nothing(self, loader: DataLoader[Any]) -> bool:
         """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
 
@@ -221,7 +226,7 @@ class Ordering:
         is still to be iterated.
         """
         try:
-            nothing = loader.drop_last and not len(loader)
+            nothing = self.drops(loader) and not len(loader)
         except (TypeError, NotImplementedError):  # the sampler has no length
             return False
         if not nothing:
@@ -247,17 +252,17 @@ class Ordering:
         torch's loader asks its sampler at once if there are workers, else for the first batch.
         """
         self.draw_as_torch(loader)
+        iteration: Any = iter(engine)
         if self.known is not None and self.known.follows is not None:
-            follow = functools.partial(self.follow_sampler, engine)
+            # Others may begin before this one's first batch.
+            epoch = self.known.follows.epoch if loader.num_workers else None
+            iteration.before = functools.partial(self.follow_sampler, engine, epoch)
         elif isinstance(loader.sampler, (Seeded, Shared)):
             follow = functools.partial(_go_to_asked, engine, loader.sampler)
-        else:
-            return iter(engine)
-        if loader.num_workers:
-            follow()
-            return iter(engine)
-        iteration: Any = iter(engine)
-        iteration.before = follow
+            if loader.num_workers:
+                follow()
+            else:
+                iteration.before = follow
         return iteration  # type: ignore[no-any-return]
 
     def set_first(self, engine: Served) -> None:
@@ -270,12 +275,14 @@ class Ordering:
         elif engine.next_epoch:
             self.resume(engine.next_epoch)
 
-    def set_epoch(self, sampler: Any, epoch: int) -> None:
-        """Sets the sampler's epoch, if it has one."""
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-            self._sampler_epoch = epoch
-            asked_epoch(sampler)  # the loader itself is told
+    def set_epoch(self, loader: DataLoader[Any], epoch: int) -> None:
+        """Sets the epoch of the sampler, or of the batch sampler and the one within it."""
+        batches = loader.batch_sampler
+        for _, sampler in parts(loader.sampler if batches is None else batches):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+                self._sampler_epoch = epoch
+                asked_epoch(sampler)  # the loader itself is told
 
     def resume(self, epoch: int) -> None:
         """Sets the epoch of the sampler that the order follows, if it follows one."""
@@ -283,12 +290,18 @@ class Ordering:
             self._sampler_epoch = epoch
             self.known.follows.set_epoch(epoch)
 
-    def follow_sampler(self, engine: Served) -> None:
-        """Moves the engine to the epoch of the sampler that the order follows."""
+    def follow_sampler(self, engine: Served, epoch: int | None = None) -> None:
+        """Moves the engine to the epoch of the sampler that the order follows.
+
+        Args:
+            engine: The engine.
+            epoch: The sampler's epoch when it was asked; None: it is asked now.
+        """
         assert self.known is not None
         sampler = self.known.follows
         assert sampler is not None
-        epoch = sampler.epoch
+        if epoch is None:
+            epoch = sampler.epoch
         unchanged = epoch == self._sampler_epoch
         repeats = unchanged and engine.next_epoch == epoch + 1
         if repeats and not self._warned and (sampler.shuffle or self._content.draws):

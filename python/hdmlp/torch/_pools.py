@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class User(Protocol):
     over: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Workers:
     """Worker processes, and the source of their tasks.
 
@@ -56,7 +57,8 @@ class Pools:
         items: What the workers make.
         count: The number of workers of a pool.
         prefetch: Batches under way per worker.
-        context: The multiprocessing context.
+        context: A multiprocessing context; None: Python's default when workers are started, which
+            asking for it fixes for the program.
         init: The user's ``worker_init_fn``.
         persistent: Workers stay for the next epoch.
     """
@@ -90,15 +92,28 @@ class Pools:
                 workers.user = weakref.ref(user)
                 return workers
             # As in torch, a new epoch's workers see the dataset as it is now.
-            workers.close()
-            self._open.remove(workers)
+            self._end(workers)
         draws = Draws()
         init = WorkerInit(self._init, self._items.dataset, self._count)
-        pool = Pool(self._items, self._count, self._prefetch, self._context, init, draws.base_seed)
+        context = self._context or multiprocessing.get_context()
+        pool = Pool(self._items, self._count, self._prefetch, context, init, draws.base_seed)
         pool.attach(draws)
         workers = Workers(pool, draws, weakref.ref(user))
         self._open.append(workers)
         return workers
+
+    def ended(self, user: User) -> None:
+        """Ends the workers of an epoch that is over, unless they are to stay."""
+        for workers in list(self._open):
+            if workers.user() is user and not self._persistent:
+                self._end(workers)
+
+    def _end(self, workers: Workers) -> None:
+        try:
+            self._open.remove(workers)
+        except ValueError:  # another thread has done so
+            return
+        workers.close()
 
     def close(self) -> None:
         """Ends all workers. Idempotent."""

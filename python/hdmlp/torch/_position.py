@@ -21,7 +21,7 @@ State = dict[str, Any]
 def process_rank() -> int:
     """Returns this process's rank in the launch; 0 if the launcher does not say."""
     try:
-        return _launcher.find(None, None).rank
+        return _launcher.look().rank  # find() may warn and ask a name server, for each batch
     except ConfigError:  # incomplete variables, which do not matter here
         return 0
 
@@ -55,6 +55,8 @@ class Position:
         subset: The samples that the items are; None: all.
         length: The dataset's length; None: it has none.
         dataset: What messages call the dataset.
+        part: This rank, and the number of ranks that share what the sampler draws.
+        global_batch: Samples per step over all of these; None: the sampler decides.
 
     Attributes:
         epoch: The number of the next iteration's epoch.
@@ -69,8 +71,11 @@ class Position:
         subset: array.array[int] | None,
         length: int | None,
         dataset: str,
+        part: tuple[int, int] = (0, 1),
+        global_batch: int | None = None,
     ):
         self.epoch = 0
+        self._part, self._global_batch = part, global_batch
         self._dataset = dataset
         self.seed = seed
         self.base_seed: int | None = None
@@ -98,6 +103,14 @@ class Position:
         resume, self._resume = self._resume, None
         self._untaken = None if resume is None else (resume, self._after)
         return resume, self._after
+
+    @property
+    def unasked(self) -> int | None:
+        """The epoch of the last iteration, if that is gone without a batch; else None."""
+        at, last = self._at, self._last
+        if at is None or last is None or last() is not None or self._jumped:
+            return None
+        return at["epoch"] if "generators" in at and not at["step"] else None
 
     def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
@@ -137,13 +150,23 @@ class Position:
             "kind": "sampler",
             "epoch": epoch,
             **numbers,
-            "rank": process_rank(),
+            **self._place(),
             **self._agreed(),
         }
 
+    def _place(self) -> dict[str, int]:
+        """Returns which part of an epoch this rank draws."""
+        rank, world_size = self._part
+        return {"rank": rank if world_size > 1 else process_rank(), "world_size": world_size}
+
     def _agreed(self) -> State:
         """Returns what must be the same in the loader that resumes."""
-        agreed = {"seed": self.seed, "samples": self.length, "subset": self._subset_sum}
+        agreed = {
+            "seed": self.seed,
+            "samples": self.length,
+            "subset": self._subset_sum,
+            "global_batch": self._global_batch,
+        }
         return {key: value for key, value in agreed.items() if value is not None}
 
     def state_dict(self, numbers: dict[str, int]) -> State:
@@ -188,8 +211,9 @@ class Position:
         self._check(state)
         self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
         number = whole_number("state['number']", state.get("number", self.epoch), 0)
-        if state.get("rank") != process_rank():
-            # accelerate saves one rank's state for all, and the others drew other indices.
+        if any(state.get(key, here) != here for key, here in self._place().items()):
+            # accelerate saves one rank's state for all, and the others drew other indices; so did
+            # the same rank of another number of ranks.
             state = _of_another_rank(state)
         self._resume, self._untaken = state if "generators" in state else None, None
         self._at, self._after = None, state.get("after")
@@ -205,15 +229,18 @@ class Position:
             if here != saved:
                 where = f", of epoch {state.get('epoch')}"
                 raise differs(key, here, saved, self._dataset, where=where)
+        here, saved = mine.get("global_batch"), state.get("global_batch")
+        if None not in (here, saved) and here != saved:  # earlier versions did not save it
+            raise differs("global_batch", here, saved, self._dataset, self._part[1])
 
     def set_epoch(self, epoch: int) -> int | None:
-        """Sets the next epoch's number; returns it, or None if a loaded state decides."""
+        """Sets the next epoch's number; returns it, or None if a loaded state is in that epoch."""
         epoch = whole_number("epoch", epoch, 0)
-        if self._resume is not None:
+        resume = self._resume if self._untaken is None else self._untaken[0]
+        if resume is not None and resume["epoch"] == epoch:
             return None
-        if self._untaken is not None and self._untaken[0]["epoch"] == epoch:
-            return None
-        self.epoch, self._jumped, self._untaken = epoch, True, None
+        self.epoch, self._jumped = epoch, True
+        self._resume = self._untaken = None
         return self.epoch
 
     def follow(self, other: Position) -> None:

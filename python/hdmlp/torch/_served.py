@@ -20,7 +20,7 @@ from .._loader import Loader
 from .._options import Options
 from .._output import Handed, Output
 from .._progress import Progress
-from .._recipe import generators_kept
+from .._recipe import Unchanged, generators_kept
 from .._results import Arena
 from .._source import BatchSource, Taken, column
 from .._stream import Stream
@@ -81,6 +81,8 @@ class Served(Loader):
         options: As for :class:`~hdmlp._loader.Loader`; the transforms are those of ``made``.
         processes: Where Python's part runs.
         opens: As for :class:`~hdmlp._loader.Loader`.
+        part: This rank, and the number of ranks that share the epochs, if the job is this rank's
+            alone. None: those of the job.
     """
 
     def __init__(
@@ -91,14 +93,18 @@ class Served(Loader):
         processes: Processes,
         *,
         opens: bool = True,
+        part: tuple[int, int] | None = None,
     ):
-        subset, place = options.stream.subset, options.place
+        if made.recipe is None and made.collate is not None:
+            made = made._replace(recipe=Unchanged(made.target_transform, made.collate))
+        subset = options.stream.subset
+        rank, world_size = part or options.place[:2]
         repeats = subset is not None and len(set(subset)) < len(subset)
         if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
-            made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
+            made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
         self._made = made
         self._processes = processes
-        self._rank = place.rank
+        self._rank = rank
         self._arena = Arena()
         self._works = made.runs_user_code or bool(processes.pin_memory)
         super().__init__(
@@ -160,8 +166,12 @@ class Served(Loader):
             processes.prefetch_factor,
             context,
             init,
-            functools.partial(base_seed, rank=self._rank),
+            self._base_seeds(),
         )
+
+    def _base_seeds(self) -> Callable[[int, int], int]:
+        """Returns what returns the base seed of an epoch's workers, and does not refer to this."""
+        return functools.partial(base_seed, rank=self._rank)
 
     def _begin(self, iteration: Iteration) -> Feed:
         feed = super()._begin(iteration)
@@ -172,6 +182,9 @@ class Served(Loader):
         """Has new workers make an epoch that ends at this position, unless they are to stay."""
         if feed.is_open and isinstance(feed.source, Pool) and not self._processes.persistent:
             feed.source.renew(end)
+
+    def _rest(self, feed: Feed) -> None:
+        self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
 
     def _tell_output(self, stream: Stream) -> None:
         recipe = self._made.recipe
@@ -204,13 +217,8 @@ class Served(Loader):
             assert output is not None
             labels = labels_of(taken, made.target_transform)
             batch = [output.tensor(taken.content, taken.n), labels]
-        elif made.collate is None:
-            batch = taken.content, labels_of(taken, made.target_transform)
         else:
-            targets: list[Any] = column(taken.payload, taken.n, "labels")
-            if made.target_transform is not None:
-                targets = list(map(made.target_transform, targets))
-            batch = made.collate(list(zip(taken.content, targets)))
+            batch = taken.content, labels_of(taken, made.target_transform)
         if self._processes.pin_memory and torch.cuda.is_available():
             batch = pinned(batch)
         return batch

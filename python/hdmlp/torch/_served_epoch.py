@@ -153,6 +153,8 @@ class ServedEpoch(Batches):
             self._pull(1)
         if self._step == len(self._batches):
             self.over = True
+            if self._feed is not None and self._given is not None and self._feed.used_by(self):
+                self._given.rest(self._feed)
             if self._unforeseen:
                 self._jobs.leave_parts(_DIFFERS)
             elif self._feed is not None and self._given is not None and not self._first:
@@ -174,7 +176,9 @@ class ServedEpoch(Batches):
         assert self._order is not None
         if self._feed is None or self._given is None:
             self._given = self._jobs.given
-            self._feed, self._number = self._given.feed(self, self.epoch, self._order)
+            self._feed, self._number = self._given.feed(
+                self, self.epoch, self._order, self._drawn.base_seed
+            )
         feed = self._feed
         if feed.broken:
             feed.ready()

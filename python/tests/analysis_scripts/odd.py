@@ -3,6 +3,8 @@
 import os
 import sys
 import time
+from collections import UserDict
+from types import SimpleNamespace
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -23,6 +25,21 @@ class Endless(IterableDataset):
     def __iter__(self):
         while True:
             yield torch.zeros(3)
+
+
+class Counted(IterableDataset):
+    """Items of which the last batch is short."""
+
+    def __len__(self):
+        return 60
+
+    def __iter__(self):
+        return iter(torch.zeros(60, 3))
+
+
+class Unsized(Endless):
+    def __len__(self):
+        raise NotImplementedError("nobody knows")
 
 
 def step(batch):
@@ -65,6 +82,12 @@ def resampling():
         train(loader(Numbers()), epochs=1)
 
 
+def inferring():
+    """Computes no gradients."""
+    with torch.no_grad():
+        train(loader(Numbers(1000)))
+
+
 def reading():
     """Reads its input, and trains with it."""
     print("read", sys.stdin.read())
@@ -78,6 +101,27 @@ def two():
         with torch.no_grad():
             train(validation, 1)
         train(training, 1)
+
+
+def peeking():
+    """Looks at a batch of the test set first, as the tutorials do; trains with another set."""
+    testing, training = loader(Numbers(32)), loader()
+    for batch in testing:
+        print(batch.shape)
+        break
+    for _ in range(1000):
+        train(training, 1)
+        with torch.no_grad():
+            train(testing, 1)
+
+
+def evaluating():
+    """Trains with steps of 20 ms, and evaluates with the same loader, mostly, which is faster."""
+    training = loader()
+    for _ in range(1000):
+        train(training, 1, lambda _: time.sleep(0.02))
+        with torch.no_grad():
+            train(training, 20, lambda _: None)
 
 
 def failing():
@@ -106,13 +150,20 @@ KINDS = {
     "short": lambda: train(loader(), 3),
     "few": lambda: train(loader(Numbers(24)), 1),
     "iterable": lambda: train(DataLoader(Endless(), batch_size=8)),
+    "counted": lambda: train(DataLoader(Counted(), batch_size=8)),
+    "unsized": lambda: train(DataLoader(Unsized(), batch_size=8)),
     "catching": catching,
     "forking": forking,
     "resampling": resampling,
+    "inferring": inferring,
     "reading": reading,
     "two": two,
+    "peeking": peeking,
+    "evaluating": evaluating,
     "changing": lambda: train(loader(), seen=strict),
     "unbatched": lambda: train(DataLoader(Numbers(), batch_size=None)),
+    "mapping": lambda: train(loader(collate_fn=lambda items: UserDict(x=torch.stack(items)))),
+    "object": lambda: train(loader(collate_fn=lambda items: SimpleNamespace(x=torch.stack(items)))),
     "persistent": lambda: train(loader(num_workers=1, persistent_workers=True)),
 }
 

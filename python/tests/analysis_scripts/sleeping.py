@@ -1,6 +1,7 @@
 """Samples of 5 ms each from files of their own, and steps of 20 ms.
 
-Arguments: a directory of files, and the number of workers.
+Arguments: a directory of files, the number of workers, and perhaps "pairs" (each sample also has a
+mask, a file beside it) or "replacement" (an epoch has some samples several times).
 """
 
 import os
@@ -8,7 +9,7 @@ import sys
 import time
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 
 class Files(Dataset):
@@ -25,9 +26,22 @@ class Files(Dataset):
         return torch.full((3,), float(first))
 
 
+class Pairs(Files):
+    def __init__(self, root):
+        super().__init__(root)
+        self.paths = [path for path in self.paths if path.endswith(".bin")]
+
+    def __getitem__(self, index):
+        with open(self.paths[index].replace(".bin", ".mask"), "rb") as file:
+            file.read()
+        return super().__getitem__(index)
+
+
 def main():
-    workers = int(sys.argv[2])
-    loader = DataLoader(Files(sys.argv[1]), batch_size=8, shuffle=True, num_workers=workers)
+    root, workers, kind = sys.argv[1], int(sys.argv[2]), "".join(sys.argv[3:])
+    dataset = Pairs(root) if kind == "pairs" else Files(root)
+    sampler = RandomSampler(dataset, replacement=kind == "replacement", num_samples=300)
+    loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=workers)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     for epoch in range(100):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -32,7 +32,7 @@ def _lengths(batch: Any) -> Iterator[int]:
         if len(shape):
             yield int(shape[0])
         return
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         for value in batch.values():
             yield from _lengths(value)
     elif isinstance(batch, (list, tuple)):
@@ -71,7 +71,7 @@ def size(batch: Any) -> int:
         return own
     if callable(getattr(batch, "element_size", None)):  # tensors of older releases
         return int(batch.element_size()) * int(batch.numel())
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
         return sum(size(part) for part in batch)

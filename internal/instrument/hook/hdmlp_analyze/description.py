@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from . import batches
 
 #: Configuration keys of hdmlp's loaders that say what a node prepares and keeps.
-_KEYS = ("memory", "cache_dir", "transform_threads")
+_KEYS = ("memory", "cache_dir", "cache_size", "transform_threads", "policy")
 
 
 def dataset_of(loader: Any) -> Any:
@@ -32,7 +33,7 @@ def length(dataset: Any) -> int | None:
     """Returns how many samples a dataset has; None: it does not say."""
     try:
         return len(dataset)
-    except TypeError:
+    except Exception:  # the script's own code
         return None
 
 
@@ -43,11 +44,11 @@ def is_iterable(loader: Any) -> bool:
 
 
 def samples(loader: Any, batch: Any) -> int:
-    """Returns how many samples are in a batch of a loader."""
+    """Returns how many samples are in a batch of a loader; as many as usual if it does not say."""
     if getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None:
         return (is_iterable(loader) and batches.samples_in(batch, None)) or 1
     usual = _batch(loader)
-    found = batches.samples_in(batch, usual) or 1
+    found = batches.samples_in(batch, usual) or usual or 1
     return min(found, usual) if usual else found  # the last batch may be short
 
 
@@ -58,8 +59,7 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         loader: The loader.
         kind: Whose it is.
     """
-    session = getattr(loader, "_session", None)  # of hdmlp's loader without torch
-    keys = vars(loader) if session is None else session._config
+    keys, file = _configuration(loader) if kind == "hdmlp" else ({}, None)
     return {
         "kind": kind,
         "text": short(loader),
@@ -68,7 +68,17 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         "batch": int(_batch(loader) or 0),
         "samples": _epoch(loader),
         "keys": {key: keys[key] for key in _KEYS if keys.get(key) is not None},
+        "config": os.path.abspath(os.path.expanduser(os.fsdecode(file))) if file else "",
     }
+
+
+def _configuration(loader: Any) -> tuple[Any, Any]:
+    """Returns the keys of hdmlp's loader, as it settled them, and its file of keys."""
+    session = getattr(loader, "_session", None)  # of the one without torch
+    if session is not None:
+        return session._config, session._config_file
+    own = getattr(loader, "_arguments", None)
+    return getattr(own, "keys", {}), getattr(own, "config_file", None)
 
 
 def _batch(loader: Any) -> int | None:
@@ -82,13 +92,14 @@ def _epoch(loader: Any) -> int:
     """Returns how many samples an epoch of this rank has; 0: it is not known."""
     try:
         steps, size = len(loader), _batch(loader) or 1
-    except (TypeError, NotImplementedError):
+    except Exception:  # the script's own code
         return 0
     try:
         known = len(loader.sampler)
-    except (AttributeError, TypeError, NotImplementedError):
-        known = 0
-    # A batch sampler of the user's makes the sampler meaningless, and drop_last leaves some out.
+    except Exception:  # an iterable dataset's, or hdmlp's loader without torch, which has none
+        known = length(dataset_of(loader)) or 0
+    # Ranks share the samples, a batch sampler of the user's makes the sampler meaningless, and
+    # drop_last leaves some out: then all batches are taken to be full.
     if 0 < known <= steps * size < known + size:
         return known
     return int(steps * size)

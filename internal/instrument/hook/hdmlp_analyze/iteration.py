@@ -1,8 +1,8 @@
 """What a script iterates in the place of a loader's own iterator, and which loader is measured.
 
 The first loader that is iterated for training is measured: one whose batches are asked for while
-gradients are computed, or, if there is no such loader, one that is iterated for long. All others
-are left alone.
+gradients are computed, or, if there is no such loader, one that is iterated for long. If it gives a
+few batches only, to be looked at, the next one is. All others are left alone.
 """
 
 from __future__ import annotations
@@ -81,12 +81,15 @@ class Iterator:
 
     Attributes:
         making: Seconds that making the loader's own iterator took, and that no batch has counted.
+        given: How many batches it has given that were not measured.
+        counts: It is one of the epochs that the session has counted.
     """
 
     def __init__(self, loader: Any, original: Callable[[Any], Any], kind: str):
         self.loader, self.kind, self.original = loader, kind, original
         self.making = 0.0
-        self._given = 0
+        self.given = 0
+        self.counts = False
         self._inner: Any = None
         if _session is None or not _session.needs_no_loader:
             self._open()
@@ -109,7 +112,7 @@ class Iterator:
         session = self._measured()
         if session is not None:
             return session.next(self)
-        self._given += 1
+        self.given += 1
         return self.own()
 
     def own(self) -> Any:
@@ -135,9 +138,9 @@ class Iterator:
         global _session, _off
         if is_over():
             return None
-        if _session is None and (gradients() or self._given >= PATIENCE):
+        if _session is None and (gradients() or self.given >= PATIENCE):
             try:
-                _session = Session.begin(self, list(_others.values()))
+                _session = Session.begin(self, _others)
             except Gone:
                 _off = True
             _off = _off or _session is None
@@ -145,6 +148,9 @@ class Iterator:
             _others[id(self.loader)] = description.short(self.loader)
             return None
         if _session.is_about(self.loader):
+            return _session if _session.trains() else None
+        if gradients() and _session.gives_way(self.given):
+            _session.move(self)
             return _session
         _session.note_other(self.loader)
         return None

@@ -8,6 +8,7 @@ this process only says what the daemon would do.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import sys
 import time
@@ -21,6 +22,8 @@ from .channel import SETTINGS, Channel
 MOST_BATCHES = 256
 #: Samples of a batch at the first pass, whose speed is not known.
 FIRST = 8
+#: From how many files per sample on one of each, as attributes say it, is not all that is read.
+SEVERAL = 1.5
 #: Seconds that one worker takes for a batch, at most: batches that take longer are divided.
 LONGEST = 0.5
 
@@ -68,6 +71,14 @@ def _whole(given: list[Any], samples: int) -> list[Any]:
     return found
 
 
+def _different(indices: list[Any]) -> int:
+    """Returns how many different indices there are: samplers may give one several times."""
+    try:
+        return len({operator.index(index) for index in indices})
+    except TypeError:  # they are no numbers
+        return len(indices)
+
+
 class _Again:
     """A sampler that gives the same batches again and again."""
 
@@ -84,7 +95,7 @@ def _measure_torchs(
     """Measures torch's loader by the number of workers.
 
     Returns:
-        The files that the samples were read from, and how many samples these are.
+        The files that the samples were read from, and how many different samples these are.
     """
     torch: Any = sys.modules["torch"]
     batched = loader.batch_sampler is not None
@@ -117,7 +128,8 @@ def _measure_torchs(
         channel.note("preparation", "the sampler gives nothing")
         return [], 0
     end = time.perf_counter() + SETTINGS["preparation"]
-    opened, looked = sample_files.Opened(), 0
+    opened = sample_files.Opened()
+    seen: list[Any] = []  # indices of samples
     given = _parts(drawn, FIRST) if batched else drawn
     first = made(given, 0)
     number = 0
@@ -126,8 +138,9 @@ def _measure_torchs(
         until = began + SETTINGS["preparation"] / 4
         while number < len(given) and (not number or time.perf_counter() < until):
             next(first)
-            looked += len(given[number]) if batched else 1
+            seen.extend(given[number] if batched else [given[number]])
             number += 1
+    looked = len(seen)
     size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
     given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
     counts = _worker_counts(loader.num_workers, ranks)
@@ -137,7 +150,7 @@ def _measure_torchs(
         samples = [len(batch) for batch in given] if batched else [1]
         found = _deliveries(made(given, workers), samples, workers, seconds)
         channel.send("preparation", workers=workers, deliveries=found)
-    return opened.data(), looked
+    return opened.data(), _different(seen)
 
 
 def _worker_counts(used: int, ranks: int) -> list[int]:
@@ -183,10 +196,12 @@ def _deliveries(
 def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -> None:
     """Sends the files of samples, or why they are not known."""
     paths, count = sample_files.drawn(dataset), 0
-    if paths:
+    if paths and (not looked or len(opened) < SEVERAL * looked):
         count = len(paths)
     elif looked and len(opened) >= 0.9 * looked:
-        paths, count = opened[: sample_files.MOST], len(opened[: sample_files.MOST])
+        paths = opened[: sample_files.MOST]
+        # A sample may have several files, such as an image and a mask.
+        count = max(min(len(paths), looked * len(paths) // len(opened)), 1)
         channel.note(
             "source",
             f"the files were found by watching which ones {looked} samples were read from",

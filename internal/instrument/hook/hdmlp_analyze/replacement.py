@@ -37,11 +37,11 @@ def _new(loader: Any) -> Any:
         return None
     data: Any = sys.modules["torch.utils.data"]
     arguments: dict[str, Any] = {}
-    if loader.batch_size is None:
+    if loader.batch_size is None and loader.batch_sampler is not None:
         arguments["batch_sampler"] = loader.batch_sampler
-    else:
+    else:  # without a size, items are given one by one
         arguments["batch_size"], arguments["drop_last"] = loader.batch_size, loader.drop_last
-        if type(loader.sampler) is data.RandomSampler and not loader.sampler.replacement:
+        if _is_shuffled(loader, data):
             arguments["shuffle"] = True  # an order that the daemon knows ahead
         elif type(loader.sampler) is not data.SequentialSampler:
             arguments["sampler"] = loader.sampler
@@ -52,4 +52,14 @@ def _new(loader: Any) -> Any:
         worker_init_fn=loader.worker_init_fn,
         generator=loader.generator,
         **arguments,
+    )
+
+
+def _is_shuffled(loader: Any, data: Any) -> bool:
+    """Reports whether the loader gives each sample of the dataset once, at random."""
+    sampler = loader.sampler
+    return (
+        type(sampler) is data.RandomSampler
+        and not sampler.replacement
+        and len(sampler) == len(loader.dataset)
     )

@@ -53,7 +53,7 @@ class Session:
 
     Args:
         iterator: What iterates the loader to be measured.
-        rank: The process's rank.
+        where: The process's place.
         claim: Its right to be measured.
         schedule: When phases begin.
         channel: A connection.
@@ -65,23 +65,21 @@ class Session:
     def __init__(
         self,
         iterator: Iterator,
-        rank: int,
+        where: place.Place,
         claim: Claim,
         schedule: Schedule | Commands,
         channel: Channel,
     ):
         self.over = False
-        self._loader, self._kind = iterator.loader, iterator.kind
-        self._dataset = description.dataset_of(iterator.loader)
-        self._original = iterator.original
-        self._channel, self._rank = channel, rank
+        self._take(iterator)
+        self._channel, self._rank, self._ranks = channel, where.rank, where.ranks
         self._claim, self._schedule = claim, schedule
         self._noted: set[int] = set()
+        self._unsaid: dict[int, str] = {}  # of these, loaders that were not told yet, described
         self._pid = os.getpid()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
         self._epochs = 0  # that have begun
-        self._epoch_of: Iterator | None = None  # the last of them
         self._of: Iterator | None = None  # that gave the last batch
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
@@ -94,13 +92,19 @@ class Session:
         self._kept = Kept()
         self._device = Device()
 
+    def _take(self, iterator: Iterator) -> None:
+        self._loader, self._kind = iterator.loader, iterator.kind
+        self._dataset = description.dataset_of(iterator.loader)
+        self._original = iterator.original
+        self._gradients = gradients()
+
     @classmethod
-    def begin(cls, iterator: Iterator, others: list[str]) -> Session | None:
+    def begin(cls, iterator: Iterator, others: dict[int, str]) -> Session | None:
         """Returns a session; None: this process measures nothing.
 
         Args:
             iterator: What iterates the loader to be measured.
-            others: Loaders that were iterated before, described.
+            others: Loaders that were iterated before, described, by their identity.
 
         Raises:
             Gone: hdmlp analyze has ended.
@@ -126,18 +130,48 @@ class Session:
         except (Refused, Lost) as error:
             channel.send("refused" if isinstance(error, Refused) else "lost", text=str(error))
             return None
-        channel.send(
-            "loader",
-            pid=os.getpid(),
-            rank=where.rank,
-            ranks=where.ranks,
-            **description.of(iterator.loader, iterator.kind),
-        )
-        session = cls(iterator, where.rank, claim, schedule, channel)
-        for text in others:
-            session._note_other(text)
+        session = cls(iterator, where, claim, schedule, channel)
+        session._noted, session._unsaid = set(others), dict(others)
+        session._tell_loader()
         atexit.register(session.leave)
         return session
+
+    def _tell_loader(self) -> None:
+        self._noted.discard(id(self._loader))
+        self._unsaid.pop(id(self._loader), None)
+        self._channel.send(
+            "loader",
+            pid=os.getpid(),
+            rank=self._rank,
+            ranks=self._ranks,
+            **description.of(self._loader, self._kind),
+        )
+
+    def gives_way(self, given: int) -> bool:
+        """Reports whether another loader is the one of the training.
+
+        Scripts look at a batch of some loader before they train, and compute gradients then. It is
+        another one if that has given more batches than the measured one, of which none counts yet.
+
+        Args:
+            given: How many batches the other one has given in this epoch.
+        """
+        return self._is_open() and given > self._iteration
+
+    def _is_open(self) -> bool:
+        return self._phase == AS_IS and self._seen <= WARM_UP
+
+    def move(self, iterator: Iterator) -> None:
+        """Measures another loader from now on.
+
+        Raises:
+            Gone: hdmlp analyze has ended.
+        """
+        self.note_other(self._loader)
+        self._take(iterator)
+        self._iteration, self._seen, self._of = iterator.given, 0, None
+        self._epochs = 0
+        self._tell_loader()
 
     def is_about(self, loader: Any) -> bool:
         """Reports whether the loader is the measured one, or a new one for the same dataset.
@@ -156,23 +190,29 @@ class Session:
             and description.length(dataset) == description.length(self._dataset) is not None
         )
 
+    def trains(self) -> bool:
+        """Reports whether the measured loader's batches are for training, not for an evaluation."""
+        return gradients() or not self._gradients
+
     @property
     def needs_no_loader(self) -> bool:
         """Whether batches come from those that were kept."""
         return self._kept.full
 
     def note_other(self, loader: Any) -> None:
-        """Tells once that a loader is iterated and not measured."""
+        """Tells once that a loader is iterated and not measured, when it is certain which is."""
         if id(loader) not in self._noted:
             self._noted.add(id(loader))
-            self._note_other(description.short(loader))
+            self._unsaid[id(loader)] = description.short(loader)
 
-    def _note_other(self, text: str) -> None:
-        self._channel.note(
-            "",
-            f"another loader, {text}, is iterated as well; the measured one is "
-            f"{description.short(self._loader)}, the first that is iterated for training",
-        )
+    def _say_others(self) -> None:
+        for text in self._unsaid.values():
+            self._channel.note(
+                "",
+                f"another loader, {text}, is iterated as well; the measured one is "
+                f"{description.short(self._loader)}, the first that is iterated for training",
+            )
+        self._unsaid.clear()
 
     def next(self, iterator: Iterator) -> Any:
         """Returns the script's next batch, or ends the script."""
@@ -196,14 +236,10 @@ class Session:
             self._finish(iterator)
         if time.perf_counter() - self._sent_at > SENT_EVERY:
             self._send()
-        # Who knows how many batches there are may not ask for the end of an epoch.
-        if iterator is not self._epoch_of:
-            self._epoch_of = iterator
-            self._epochs += 1
         try:
             return self._as_is(iterator) if self._phase == AS_IS else self._ready(iterator)
         except StopIteration:
-            self._of = self._epoch_of = None
+            self._of = None
             raise
 
     def _end_iteration(self, iterator: Iterator, now: float) -> None:
@@ -261,6 +297,8 @@ class Session:
 
     def _give(self, iterator: Iterator, batch: Any, waited: float) -> Any:
         iterator.making = 0.0
+        if not iterator.counts:  # scripts need not iterate to the end
+            iterator.counts, self._epochs = True, self._epochs + 1
         self._of, self._waited = iterator, waited
         self._samples = description.samples(self._loader, batch)
         self._returned = time.perf_counter()
@@ -268,6 +306,8 @@ class Session:
 
     def _send(self) -> None:
         """Sends those iterations of the phase that were not sent yet."""
+        if not self._is_open():
+            self._say_others()
         name = ("as_is", "training")[self._phase]
         self._channel.send(name, iterations=self._counted[self._sent :])
         self._sent, self._sent_at = len(self._counted), time.perf_counter()
@@ -289,6 +329,7 @@ class Session:
         if self._phase == ENDED or os.getpid() != self._pid:
             return
         with contextlib.suppress(Gone):
+            self._say_others()
             self._send()
 
     def _finish(self, iterator: Iterator) -> None:

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+)
+
+// configured adds what hdmlp's loader has by its configuration: threads and caches.
+func configured(m *analysis.Measured, c *config.Config) error {
+	m.Loader.Workers = c.TransformThreads
+	if m.Loader.Workers == 0 {
+		m.Loader.Workers = m.Cores
+	}
+	policy, err := policies.ByName(c.Policy)
+	if err != nil {
+		return err
+	}
+	if policy.About().Copies == placement.NoCopies {
+		m.Notes = append(m.Notes, analysis.Note{About: "loader", Text: fmt.Sprintf("the policy %s "+
+			"keeps nothing in memory or a cache directory: what more of them would bring is that of a "+
+			"policy that does, such as %s", policy.Name(), policies.Default().Name())})
+		return nil
+	}
+	for _, class := range c.StorageClasses {
+		mb := float64(capacityOf(class)) / 1e6
+		if class.Path == "" {
+			m.Loader.CacheMB += mb
+		} else {
+			m.Loader.DirectoryMB += mb
+		}
+	}
+	return nil
+}
+
+// capacityOf returns how many bytes a job would have of a class: without a size, what is free on
+// its disk.
+func capacityOf(c config.StorageClass) int64 {
+	if c.Capacity > 0 || c.InMemory() {
+		return c.Capacity
+	}
+	free, err := freeDisk(c.Path)
+	if err != nil {
+		return 0
+	}
+	return free - free/20
+}
