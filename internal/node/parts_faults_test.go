@@ -314,6 +314,13 @@ func TestInvalidPartsAreRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "those of epochs 1 and 2 still wait for the other ranks") {
 		t.Errorf("a third epoch ahead: %v", err)
 	}
+	if err := give(t, ranks[0], 2, sampled(0, 2, 6)); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	if err := give(t, ranks[0], 2, sampled(0, 3, 6)); err == nil ||
+		!strings.Contains(err.Error(), "epoch 2 is given again with another order") {
+		t.Errorf("once more, and otherwise: %v", err)
+	}
 	closeAll(ranks)
 	c.close()
 }

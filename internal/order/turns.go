@@ -119,15 +119,16 @@ func (p *Turns) give(mine *request.Part) error {
 		}
 	}
 	queue := p.given[mine.Rank]
-	switch {
-	case p.err != nil: // the rank is told when it asks for the epoch, also of what ended its run
-		if len(queue) > 0 && queue[len(queue)-1].Epoch == mine.Epoch &&
-			!queue[len(queue)-1].Same(mine) {
-			return p.err
+	if n := len(queue); n > 0 && queue[n-1].Epoch == mine.Epoch && queue[n-1].Apart == mine.Apart {
+		if queue[n-1].Same(mine) {
+			return nil
 		}
-		return nil
-	case len(queue) > 0 && queue[len(queue)-1].Same(mine):
-		return nil
+		return cmp.Or(p.err, failure.Input("epoch %d is given again with another order, while it "+
+			"waits for the other ranks", mine.Epoch))
+	}
+	switch {
+	case p.err != nil:
+		return nil // the rank is told when it asks for the epoch, also of what ended its run
 	case len(queue) == maxQueued:
 		return failure.Input("the order of epoch %d is given too early: those of epochs %d and %d "+
 			"still wait for the other ranks",
