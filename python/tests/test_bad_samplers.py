@@ -73,6 +73,21 @@ def test_invalid_batches_raise(folder):
         list(loader)
 
 
+class Uncopyable(Yields):
+    """One whose batches are given to the daemon as they are drawn."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("it cannot be copied")
+
+
+def test_samplers_that_refuse_to_be_copied_are_served_as_by_torch(folder, caplog):
+    data = ht.ImageFolder(folder, loader=length)
+    theirs = list(DataLoader(Items(data), 2, sampler=[3, 1, 24]))
+    with ht.DataLoader(data, 2, sampler=Uncopyable([3, 1, 24], length=3)) as loader:
+        assert same(list(loader), theirs)
+    assert "Uncopyable: what it yields depends" in caplog.text
+
+
 def test_indices_of_any_integer_type_are_accepted(folder):
     data = ht.ImageFolder(folder, loader=length)
     indices = [torch.tensor(3), True, -1, 4]
