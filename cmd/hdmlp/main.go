@@ -26,7 +26,11 @@ var version = "devel"
 const helpColumns = 80
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	interrupts := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		interrupts = append(interrupts, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), interrupts...)
 	// A write beyond RLIMIT_FSIZE must return an error instead of killing the process. The signal
 	// is caught, not ignored, because programs that commands start would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)

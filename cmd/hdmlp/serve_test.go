@@ -280,7 +280,7 @@ func (p *program) openJob(data string) net.Conn {
 
 func TestServeShutsDownInOrderOnSignals(t *testing.T) {
 	p := newProgram(t)
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
 		s := p.serve("daemon starts")
 		begin := time.Now()
 		if err := s.cmd.Process.Signal(signal); err != nil {

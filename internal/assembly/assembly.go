@@ -297,9 +297,25 @@ func (a *Assembly) adviseCapacity() {
 	}
 	if capacity < total && a.Job.Planner().Keeps() {
 		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from the source "+
-			"in every epoch: raise memory, or set cache_dir to a directory on a fast local disk",
-			size.Format(capacity), whose, size.Format(total)))
+			"in every epoch: %s", size.Format(capacity), whose, size.Format(total),
+			moreCapacity(a.Config.StorageClasses, a.spec.Dataset.Classes())))
 	}
+}
+
+// moreCapacity returns what to do so that caches hold more. opened are the configured classes, with
+// the capacities that they have on this node.
+func moreCapacity(configured []config.StorageClass, opened []catalog.Class) string {
+	for i, c := range configured {
+		switch {
+		case c.InMemory() || i >= len(opened):
+		case c.Capacity > 0:
+			return fmt.Sprintf("raise memory, or the capacity of %s (cache_size)", c.Path)
+		default:
+			return fmt.Sprintf("raise memory, or free space on the disk of %s, which has %s for "+
+				"the dataset after disk_reserve", c.Path, size.Format(opened[i].Capacity))
+		}
+	}
+	return "raise memory, or set cache_dir to a directory on a fast local disk"
 }
 
 // Close takes the job apart. No rank may have it open.

@@ -73,6 +73,64 @@ def test_invalid_batches_raise(folder):
         list(loader)
 
 
+class Uncopyable(Yields):
+    """One whose batches are given to the daemon as they are drawn."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("it cannot be copied")
+
+
+def labels(batch):
+    return [label for _, label in batch], len(batch)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("sampler", [Yields, Uncopyable])
+@pytest.mark.parametrize(
+    "batches", [[[], [3, 1], [], [], [24, 1, 5], [9], []], [[2], [], [4]], [[], []]]
+)
+def test_empty_batches_are_collated_as_by_torch(folder, batches, sampler, workers):
+    """Also after a state that was saved before, between or after them."""
+    data = ht.ImageFolder(folder, loader=length)
+
+    def options():
+        made = sampler(batches, length=len(batches))
+        return dict(batch_sampler=made, collate_fn=labels, num_workers=workers)
+
+    theirs = list(DataLoader(Items(data), **options()))
+    states = []
+    with ht.DataLoader(data, **options()) as loader:
+        for _ in range(2):
+            mine = []
+            for batch in loader:
+                mine.append(batch)
+                states.append((len(mine), loader.state_dict()))
+            assert mine == theirs
+    for done, state in states[: len(batches) - 1]:
+        with ht.DataLoader(data, **options()) as loader:
+            loader.load_state_dict(state)
+            assert list(loader) == theirs[done:]
+            assert list(loader) == theirs
+
+
+def test_samplers_that_refuse_to_be_copied_are_served_as_by_torch(folder, caplog):
+    data = ht.ImageFolder(folder, loader=length)
+    theirs = list(DataLoader(Items(data), 2, sampler=[3, 1, 24]))
+    with ht.DataLoader(data, 2, sampler=Uncopyable([3, 1, 24], length=3)) as loader:
+        assert same(list(loader), theirs)
+    assert "Uncopyable: what it yields depends" in caplog.text
+
+
+def test_an_empty_batch_fails_as_with_torch(folder):
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, batch_sampler=Yields([[1], [], [2]], length=3)) as loader:
+        batches = iter(loader)
+        next(batches)
+        with pytest.raises(IndexError):
+            next(batches)
+        assert len(list(batches)) == 1
+
+
 def test_indices_of_any_integer_type_are_accepted(folder):
     data = ht.ImageFolder(folder, loader=length)
     indices = [torch.tensor(3), True, -1, 4]

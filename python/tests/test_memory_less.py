@@ -39,3 +39,31 @@ def test_a_smaller_memory_is_what_the_job_has(tmp_path, monkeypatch, caplog):
     assert "given_back" not in less
     assert "the caches hold 6.0 MiB of the dataset's 16.0 MiB" in caplog.text
     assert until(lambda: run("16MiB"))["used"] == 16 * MIB
+
+
+@pytest.mark.parametrize(
+    "options, advice",
+    [
+        ({}, "raise memory, or set cache_dir to a directory on a fast local disk"),
+        (
+            {"cache_size": "50KB"},
+            "raise memory, or the capacity of {dir} (cache_size)",
+        ),
+        (
+            {"disk_reserve": "100TiB"},
+            "raise memory, or free space on the disk of {dir}, which has 0 bytes for the dataset "
+            "after disk_reserve",
+        ),
+    ],
+)
+def test_advice_for_more_cache_knows_what_is_configured(tmp_path, caplog, options, advice):
+    """A cache_dir without space is not answered with the advice to set cache_dir."""
+    folder, cache = tmp_path / "data" / "a", str(tmp_path / "cache")
+    folder.mkdir(parents=True)
+    for number in range(8):
+        (folder / f"{number}.jpg").write_bytes(bytes(20_000))
+    if options:
+        options = {**options, "cache_dir": cache}
+    with data.DataLoader(folder.parent, batch_size=8, seed=1, memory="30KB", **options) as loader:
+        next(iter(loader))
+    assert f"read from the source in every epoch: {advice.format(dir=cache)}" in caplog.text

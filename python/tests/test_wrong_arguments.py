@@ -67,6 +67,18 @@ def test_arguments_of_another_type_are_refused(folder, arguments, message):
             make()
 
 
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 1}])
+@pytest.mark.parametrize(
+    "value, message",
+    [(0, "=0: must be 1 or more"), (1.5, "=1.5: must be a whole number"), ("2", "='2': must be a")],
+)
+def test_a_prefetch_factor_that_torch_refuses(real, folder, value, message, workers):
+    """torch's loader refuses some when it is made, and the others in its first epoch."""
+    for dataset in (ht.ImageFolder(folder), TensorDataset(torch.arange(9))):
+        with pytest.raises(errors.ConfigError, match=f"prefetch_factor{message}"):
+            ht.DataLoader(dataset, 4, prefetch_factor=value, **workers)
+
+
 def test_a_timeout_without_anything_to_wait_for(real, folder):
     """torch's loader raises AssertionError in its first epoch."""
     items = TensorDataset(torch.arange(9))

@@ -184,6 +184,7 @@ def settle(
 def check_torchs(
     batch_size: int | None,
     timeout: float,
+    prefetch_factor: int | None,
     pin_memory_device: str,
     in_order: bool,
     worker_init_fn: Any,
@@ -199,6 +200,8 @@ def check_torchs(
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size, 1)
     check_timeout(timeout)
+    if prefetch_factor is not None:
+        whole_number("prefetch_factor", prefetch_factor, 1)
     check_functions(worker_init_fn=worker_init_fn)
     if pin_memory_device:
         raise ConfigError(

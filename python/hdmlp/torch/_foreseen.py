@@ -139,12 +139,12 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
 def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
     if hasattr(sampler, "__next__"):  # an iterator: what a copy yields, it no longer would
         return None
-    if not hasattr(sampler, "__dict__"):
-        try:
+    try:
+        if not hasattr(sampler, "__dict__"):
             return _copied(sampler, memo)
-        except Exception:
-            return None
-    result = copy.copy(sampler)
+        result = copy.copy(sampler)
+    except Exception:  # it refuses to be copied or pickled
+        return None
     for name, value in vars(sampler).items():
         if name in ("sampler", "batch_sampler"):
             value = _copied_sampler(value, memo)

@@ -23,7 +23,7 @@ from ._served import Processes, Served
 
 
 class Order:
-    """The batches of one epoch, as the daemon takes them.
+    """The batches of one epoch, as the daemon takes them: it is not told of empty ones.
 
     Args:
         batches: Lists of indices.
@@ -54,12 +54,14 @@ class Order:
         for step, batch in enumerate(batches, first):
             where = f"in batch {step} of epoch {epoch}"
             try:
-                self.sizes.append(len(batch))
+                size = len(batch)
             except TypeError:
                 raise TypeError(
                     f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of "
                     "indices"
                 ) from None
+            if size:
+                self.sizes.append(size)
             for index in batch:
                 try:
                     place = operator.index(index)

@@ -150,7 +150,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
         # __init__; the order as the daemon knows it; the job, opened if it can be already.
         self._complete = False
-        batch_size = check_torchs(batch_size, timeout, pin_memory_device, in_order, worker_init_fn)
+        batch_size = check_torchs(
+            batch_size, timeout, prefetch_factor, pin_memory_device, in_order, worker_init_fn
+        )
         pin_memory, drop_last = switch("pin_memory", pin_memory), switch("drop_last", drop_last)
         named = [p for p in parameters(DataLoader) if p not in KEYS]
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any
 
 from .._bring import Brought
@@ -53,6 +54,7 @@ class ServedEpoch(Batches):
         self._given: Given | None = None  # whose feed it is
         self._number = epoch  # the epoch's number in that job
         self._begin = 0  # the batch with which the order begins
+        self._empty = 0  # how many of the batches since then were empty, and are not in the order
         self._order: Order | None = None
         self._unforeseen = foreseen.batches is None
         if foreseen.batches is None:
@@ -70,6 +72,7 @@ class ServedEpoch(Batches):
         self._batches: list[Any] = list(drawn.skipped)
         if foreseen.batches is not None and not self._unforeseen:
             self._batches = foreseen.batches
+            self._empty = sum(map(_is_empty, self._batches[: self._first]))
         self._pull(local.workers * local.prefetch)
 
     # Drawing.
@@ -160,18 +163,34 @@ class ServedEpoch(Batches):
             elif self._feed is not None and self._given is not None and not self._first:
                 self._given.finish_epoch(self._feed, self._number)
             raise StopIteration
-        return self._batch()
+        return self._empty_batch() if _is_empty(self._batches[self._step]) else self._batch()
+
+    def _empty_batch(self) -> Any:
+        """Makes a batch without samples, of which the daemon knows nothing."""
+        begin = time.perf_counter_ns()
+        indices = self._batches[self._step]
+        self._step += 1
+        self._empty += 1
+        try:
+            made = self._local.make_here(self._drawn.base_seed, self.epoch, self._step - 1, indices)
+            return self._local.pinned(made)
+        finally:
+            spent = time.perf_counter_ns() - begin
+            self._local.counted(self, 0, spent, spent)
+
+    @property
+    def _place(self) -> int:
+        """The number of the next batch in the order."""
+        return self._step - self._begin - self._empty
 
     def _brought(self) -> tuple[Feed, Brought]:
         """Has the daemon bring the next batch; returns it, and its feed."""
         if self.failed and self._feed is not None and not self._feed.used_by(self):
             self._feed = None
         self.failed = False
-        if self._unforeseen and (
-            self._order is None or self._step - self._begin == len(self._order.sizes)
-        ):
+        if self._unforeseen and (self._order is None or self._place == len(self._order.sizes)):
             self._jobs.leave_parts(_DIFFERS)
-            self._begin, self._feed = self._step, None
+            self._begin, self._empty, self._feed = self._step, 0, None
             self._order = self._order_of_drawn()
         assert self._order is not None
         if self._feed is None or self._given is None:
@@ -183,7 +202,7 @@ class ServedEpoch(Batches):
         if feed.broken:
             feed.ready()
         try:
-            position = self._number * feed.stream.steps + self._step - self._begin
+            position = self._number * feed.stream.steps + self._place
             if feed.seek(position):
                 self._audit = 0  # the daemon audits from here
             return feed, self._given.bring(feed, position)
@@ -213,3 +232,10 @@ class ServedEpoch(Batches):
                 # The error's traceback refers to this frame, which would keep the batch's slots.
                 del brought, taken
         return brought.batch
+
+
+def _is_empty(batch: Any) -> bool:
+    try:
+        return len(batch) == 0
+    except TypeError:  # an error with its place is raised when the order is made
+        return False
