@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable, Protocol
 
 from . import description, place, preparation
 from .channel import SETTINGS, Channel, Gone
@@ -24,9 +24,6 @@ from .ending import Ended, end_later
 from .kept import Kept
 from .meeting import Lost, Refused
 from .schedule import Schedule
-
-if TYPE_CHECKING:
-    from .iteration import Iterator
 
 AS_IS, TRAINING, ENDED = range(3)
 
@@ -48,6 +45,23 @@ def gradients() -> bool:
     return torch is None or bool(torch.is_grad_enabled())
 
 
+class Iterated(Protocol):
+    """What a script iterates in the place of a loader's own iterator (iteration.Iterator)."""
+
+    loader: Any
+    kind: str
+    original: Callable[[Any], Any]
+    making: float
+    given: int
+    counts: bool
+
+    def own(self) -> Any:
+        """Returns the next batch of the loader itself."""
+
+    def drop(self) -> None:
+        """Ends the loader's own iterator, with its workers."""
+
+
 class Session:
     """The measurements of one process.
 
@@ -64,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        iterator: Iterator,
+        iterator: Iterated,
         where: place.Place,
         claim: Claim,
         schedule: Schedule | Commands,
@@ -80,7 +94,7 @@ class Session:
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
         self._epochs = 0  # that have begun
-        self._of: Iterator | None = None  # that gave the last batch
+        self._of: Iterated | None = None  # that gave the last batch
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
         self._counted: list[list[Any]] = []  # iterations of the phase
@@ -92,14 +106,14 @@ class Session:
         self._kept = Kept()
         self._device = Device()
 
-    def _take(self, iterator: Iterator) -> None:
+    def _take(self, iterator: Iterated) -> None:
         self._loader, self._kind = iterator.loader, iterator.kind
         self._dataset = description.dataset_of(iterator.loader)
         self._original = iterator.original
         self._gradients = gradients()
 
     @classmethod
-    def begin(cls, iterator: Iterator, others: dict[int, str]) -> Session | None:
+    def begin(cls, iterator: Iterated, others: dict[int, str]) -> Session | None:
         """Returns a session; None: this process measures nothing.
 
         Args:
@@ -161,7 +175,7 @@ class Session:
     def _is_open(self) -> bool:
         return self._phase == AS_IS and self._seen <= WARM_UP
 
-    def move(self, iterator: Iterator) -> None:
+    def move(self, iterator: Iterated) -> None:
         """Measures another loader from now on.
 
         Raises:
@@ -214,7 +228,7 @@ class Session:
             )
         self._unsaid.clear()
 
-    def next(self, iterator: Iterator) -> Any:
+    def next(self, iterator: Iterated) -> Any:
         """Returns the script's next batch, or ends the script."""
         if self._phase == TRAINING:
             self._device.end()
@@ -242,7 +256,7 @@ class Session:
             self._of = None
             raise
 
-    def _end_iteration(self, iterator: Iterator, now: float) -> None:
+    def _end_iteration(self, iterator: Iterated, now: float) -> None:
         """Counts the iteration that ends as the script asks for another batch."""
         if self._of is not iterator:
             self._of = None
@@ -282,12 +296,12 @@ class Session:
         passed = time.perf_counter() - self._since
         return passed >= least and (len(self._counted) >= LEAST or passed >= OVERTIME * least)
 
-    def _as_is(self, iterator: Iterator) -> Any:
+    def _as_is(self, iterator: Iterated) -> Any:
         began = time.perf_counter()
         batch = iterator.own()
         return self._give(iterator, batch, time.perf_counter() - began + iterator.making)
 
-    def _ready(self, iterator: Iterator) -> Any:
+    def _ready(self, iterator: Iterated) -> Any:
         was_full = self._kept.full
         batch = self._kept.next(self._iteration, iterator.own)
         if self._kept.full and not was_full:
@@ -295,7 +309,7 @@ class Session:
         self._device.begin()
         return self._give(iterator, batch, 0.0)
 
-    def _give(self, iterator: Iterator, batch: Any, waited: float) -> Any:
+    def _give(self, iterator: Iterated, batch: Any, waited: float) -> Any:
         iterator.making = 0.0
         if not iterator.counts:  # scripts need not iterate to the end
             iterator.counts, self._epochs = True, self._epochs + 1
@@ -317,7 +331,7 @@ class Session:
         self._phase += 1
         self._counted, self._sent, self._seen, self._of = [], 0, 0, None
 
-    def _abandon(self, iterator: Iterator, error: Refused | Lost) -> Any:
+    def _abandon(self, iterator: Iterated, error: Refused | Lost) -> Any:
         """Measures no more, says why, and goes on with the script."""
         self.over = True
         with contextlib.suppress(Gone):
@@ -332,7 +346,7 @@ class Session:
             self._say_others()
             self._send()
 
-    def _finish(self, iterator: Iterator) -> None:
+    def _finish(self, iterator: Iterated) -> None:
         """Measures preparation, and ends the script.
 
         Raises:
