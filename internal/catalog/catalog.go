@@ -50,6 +50,8 @@ type Catalog struct {
 	datasets map[identity]*entry // the open ones
 	classes  map[string]*slot    // by kind and path
 	closed   bool
+	// changed is closed, and replaced, when stores were closed.
+	changed chan struct{}
 
 	stuck atomic.Int32 // storage classes with which something hangs, so that they stay open
 }
@@ -68,6 +70,7 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 		opening:  make(map[string]chan struct{}),
 		datasets: make(map[identity]*entry),
 		classes:  make(map[string]*slot),
+		changed:  make(chan struct{}),
 	}
 }
 

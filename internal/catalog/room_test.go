@@ -1,8 +1,12 @@
 package catalog
 
 import (
+	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
@@ -51,5 +55,40 @@ func TestClassThatMayNotGrowIsReported(t *testing.T) {
 	ram.Allow(0)
 	if r := returned(in); r == nil || !r.Paused || r.Segments != 0 {
 		t.Errorf("memory is short: %+v", r)
+	}
+}
+
+// TestStartedAgainWithOtherFiles checks that a job on other files gets the room of the last job,
+// which is still being taken apart, and is refused if that does not end soon.
+func TestStartedAgainWithOtherFiles(t *testing.T) {
+	for _, leaves := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newShelf(t)
+			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
+				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
+			}}}
+			last := c.open(t, cfg)
+			if _, _, err := last.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			gone := make(chan struct{})
+			time.AfterFunc(leaves, func() {
+				defer close(gone)
+				last.LeaveCache()
+			})
+			c.version++
+			d, begin := c.open(t, cfg), time.Now()
+			_, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil)
+			took := time.Since(begin)
+			if err == nil {
+				d.LeaveCache()
+			}
+			d.Close()
+			if want := min(leaves, ending); took != want || (err == nil) != (leaves < ending) {
+				t.Errorf("left after %v: %v after %v", leaves, err, took)
+			}
+			<-gone
+			last.Close()
+		})
 	}
 }

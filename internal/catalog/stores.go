@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -23,6 +24,9 @@ const (
 	slowAfter = 2 * time.Second
 	// closing is for how long the closing of a store, which writes to its directory, is waited for.
 	closing = 5 * time.Second
+	// ending is for how long a store without room waits for those of other datasets: a job that has
+	// just ended is still being taken apart, and started again with other files it needs its room.
+	ending = 2 * time.Second
 )
 
 // LeaveCache leaves the dataset's cache. The last call closes it.
@@ -86,8 +90,15 @@ func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 	slow func(dir string),
 ) (out []Class, err error) {
 	names := classNames(cfg.StorageClasses)
+	within, cancel := context.WithTimeout(ctx, ending)
+	defer cancel()
 	for i, c := range cfg.StorageClasses {
+		changed := d.catalog.changes()
 		opened, err := d.openInTime(ctx, c, cfg.StartTimeout, slow)
+		for d.waitsForRoom(within, err, changed) {
+			changed = d.catalog.changes()
+			opened, err = d.openInTime(ctx, c, cfg.StartTimeout, slow)
+		}
 		if err != nil {
 			d.closeStores(out)
 			return nil, err
@@ -96,6 +107,40 @@ func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 		out = append(out, opened)
 	}
 	return out, nil
+}
+
+// changes returns what is closed when stores were closed from now on.
+func (c *Catalog) changes() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// waitsForRoom waits until stores were closed, if a store could not be opened for lack of room while
+// other datasets have some open, and reports whether that is so.
+func (d *Dataset) waitsForRoom(ctx context.Context, err error, changed <-chan struct{}) bool {
+	var limit *storageclass.LimitError
+	if !errors.As(err, &limit) || !d.others() {
+		return false
+	}
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// others reports whether other datasets are open, whose stores may take the room.
+func (d *Dataset) others() bool {
+	d.catalog.mu.Lock()
+	defer d.catalog.mu.Unlock()
+	for _, e := range d.catalog.datasets {
+		if e != d.entry {
+			return true
+		}
+	}
+	return false
 }
 
 // openInTime opens a store within the limit; 0: there is none.
@@ -202,4 +247,9 @@ func (d *Dataset) closeStores(classes []Class) {
 		}
 		timeout.Stop()
 	}
+	c := d.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
