@@ -93,11 +93,11 @@ func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 	within, cancel := context.WithTimeout(ctx, ending)
 	defer cancel()
 	for i, c := range cfg.StorageClasses {
-		changed := d.catalog.changes()
-		opened, err := d.openInTime(ctx, c, cfg.StartTimeout, slow)
-		for d.waitsForRoom(within, err, changed) {
-			changed = d.catalog.changes()
+		var opened Class
+		for again := true; again; {
+			changed := d.catalog.changes()
 			opened, err = d.openInTime(ctx, c, cfg.StartTimeout, slow)
+			again = d.waitsForRoom(within, err, changed)
 		}
 		if err != nil {
 			d.closeStores(out)
@@ -116,17 +116,23 @@ func (c *Catalog) changes() <-chan struct{} {
 	return c.changed
 }
 
-// waitsForRoom waits until stores were closed, if a store could not be opened for lack of room while
-// other datasets have some open, and reports whether that is so.
+// waitsForRoom reports whether a store could not be opened for lack of room, and stores were closed
+// since. For that it waits until ctx ends, while other datasets are open.
 func (d *Dataset) waitsForRoom(ctx context.Context, err error, changed <-chan struct{}) bool {
 	var limit *storageclass.LimitError
-	if !errors.As(err, &limit) || !d.others() {
+	if !errors.As(err, &limit) {
 		return false
 	}
-	select {
+	if d.others() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	select { // stores are closed before their dataset is
 	case <-changed:
 		return true
-	case <-ctx.Done():
+	default:
 		return false
 	}
 }
