@@ -32,7 +32,8 @@ class Job:
         batch: The batch size of a rank.
         steps: After how many batches it ends.
         killed: Ranks that are killed after 3 batches.
-        daemon: Ranks that kill their node's daemon after 3 batches.
+        daemon: Ranks that kill their node's daemon after 3 batches, once all ranks of all jobs have
+            opened their loaders: a job waits for a node whose daemon dies before that.
         bereft: Ranks that wait after 3 batches until a daemon has been killed.
         pause: After how many batches it waits until the job that is late has opened its loader.
         late: It opens its loader once another job has paused.
@@ -48,8 +49,10 @@ class Job:
     late: bool = False
 
 
-def run(number: int, job: Job, folder: str, directory: str, rank: int, world: int) -> None:
-    """Runs a job's rank."""
+def run(
+    number: int, job: Job, jobs: int, folder: str, directory: str, rank: int, world: int
+) -> None:
+    """Runs a rank of one of so many jobs."""
     os.environ["TORCHELASTIC_RUN_ID"] += f"-{number}"
     os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 300 * number)
     os.environ["HDMLP_SECRET"] += str(number)
@@ -63,6 +66,7 @@ def run(number: int, job: Job, folder: str, directory: str, rank: int, world: in
         dataset = ht.ImageFolder(folder, sharing.transforms(random=True))
         with ht.DataLoader(dataset, job.batch, **options) as batches:
             said["epoch"] = batches.epoch
+            open(os.path.join(directory, f"opened-{number}-{rank}"), "w").close()
             if job.late:
                 open(os.path.join(directory, f"joined-{rank}"), "w").close()
             for batch in received(batches, job.steps):
@@ -71,6 +75,8 @@ def run(number: int, job: Job, folder: str, directory: str, rank: int, world: in
                     open(os.path.join(directory, f"paused-{rank}"), "w").close()
                     wait(directory, "joined", world)
                 if len(got) == 3 and rank in job.daemon:
+                    for other in range(jobs):
+                        wait(directory, f"opened-{other}", world)
                     os.kill(_daemon.connect().pid, signal.SIGKILL)
                     open(os.path.join(directory, "dead"), "w").close()
                 if len(got) == 3 and rank in job.bereft:
@@ -112,11 +118,11 @@ def main() -> None:
     folder, jobs, directory = sys.argv[1:]
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     children = []
-    for number, given in enumerate(json.loads(jobs)):
-        job = Job(**given)
+    given = json.loads(jobs)
+    for number, job in enumerate(given):
         child = os.fork()
         if child == 0:
-            run(number, job, folder, directory, rank, world)
+            run(number, Job(**job), len(given), folder, directory, rank, world)
             os._exit(0)
         children.append(child)
     for number, child in enumerate(children):

@@ -83,28 +83,33 @@ def run_script(binary, tmp_path, script, *arguments, nodes=2, **variables):
         **variables,
     }
     environment.pop("HDMLP_SOCKET", None)
-    done = subprocess.run(
-        [
-            binary,
-            "dev",
-            "cluster",
-            "-n",
-            str(nodes),
-            "--ranks-per-node",
-            "2",
-            "--run",
-            f"script-{os.getpid()}",
-            "--",
-            sys.executable,
-            str(tmp_path / "script.py"),
-            *arguments,
-            str(tmp_path / "wait"),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    try:
+        done = subprocess.run(
+            [
+                binary,
+                "dev",
+                "cluster",
+                "-n",
+                str(nodes),
+                "--ranks-per-node",
+                "2",
+                "--run",
+                f"script-{os.getpid()}",
+                "--",
+                sys.executable,
+                str(tmp_path / "script.py"),
+                *arguments,
+                str(tmp_path / "wait"),
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+    except subprocess.TimeoutExpired as late:
+        waited = sorted(os.listdir(tmp_path / "wait"))
+        ends = [(text or b"")[-4000:].decode() for text in (late.stdout, late.stderr)]
+        raise AssertionError("\n".join([str(late), f"waits: {waited}", *ends])) from None
     said = [
         json.loads(line[line.index("{") :])
         for line in done.stdout.splitlines()
