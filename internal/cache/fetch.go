@@ -279,9 +279,11 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 ) {
 	id, late := int(fl.ID), false
 	if fl.Asks {
+		back := c.pool.Away()
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
 			r.due(time.Now()))
+		back()
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {

@@ -69,9 +69,45 @@ func TestFillThatIsWaitedForIsUrgent(t *testing.T) {
 	})
 }
 
+// TestWorkersAreNotHeldByOtherNodes checks that samples are read while other nodes keep more
+// requests waiting than there are workers.
+func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.threads = 1
+		g := newRig(t, o)
+		p := newSlowPeer()
+		var waiting []*consumer
+		for id := range 4 {
+			b := &consumer{cache: g.cache, peers: p, id: id, done: make(chan error, 1)}
+			g.cache.Submit([]Task{{Consumer: b}})
+			waiting = append(waiting, b)
+		}
+		own := &consumer{cache: g.cache, id: 7, done: make(chan error, 1)}
+		g.cache.Submit([]Task{{Consumer: own}})
+		synctest.Wait()
+		select {
+		case err := <-own.done:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the source was not read while another node kept the worker waiting")
+		}
+		close(p.gate)
+		for _, b := range waiting {
+			if err := <-b.done; err != nil {
+				t.Error(err)
+			}
+		}
+		g.close()
+	})
+}
+
 // consumer is a consumer with one sample.
 type consumer struct {
 	cache *Cache
+	peers Peers
 	id    int
 	done  chan error // receives the result
 	back  chan bool  // if not nil, receives Bring's result
@@ -79,7 +115,7 @@ type consumer struct {
 
 func (b *consumer) Bring(*Worker, int) (abandoned bool) {
 	dst := make([]byte, b.cache.index.Size(b.id))
-	_, err := b.cache.Fetch(context.Background(), &Request{Consumer: b}, b.id, dst)
+	_, err := b.cache.Fetch(context.Background(), &Request{Peers: b.peers, Consumer: b}, b.id, dst)
 	if abandoned = err == ErrAbandoned; !abandoned {
 		b.done <- err
 	}

@@ -65,6 +65,8 @@ type serverConn struct {
 		pong     bool
 		inFlight int
 		stats    PeerStats
+		busy     time.Duration // for how long answers were being sent
+		sending  time.Time     // since when some are; zero: none are
 	}
 }
 
@@ -188,7 +190,7 @@ func (c *serverConn) request(b []byte) error {
 			}
 			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
-		*e = entry{Request: r, taken: true, since: now}
+		*e = entry{Request: r, taken: true, since: now, busy: c.sent(now)}
 		c.mu.inFlight++
 		if held {
 			e.hold = hold
@@ -225,6 +227,14 @@ func (c *serverConn) drop(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// sent returns for how long answers were being sent. c.mu must be held.
+func (c *serverConn) sent(now time.Time) time.Duration {
+	if c.mu.sending.IsZero() {
+		return c.mu.busy
+	}
+	return c.mu.busy + max(now.Sub(c.mu.sending), 0)
 }
 
 // settle makes err the answer of a request that was being read.
@@ -293,6 +303,11 @@ func (o *outlet) gather() bool {
 	c.mu.inFlight -= n
 	pong := c.mu.pong
 	c.mu.pong = false
+	if now := time.Now(); n > 0 {
+		c.mu.busy, c.mu.sending = c.sent(now), now
+	} else {
+		c.mu.busy, c.mu.sending = c.sent(now), time.Time{}
+	}
 	c.mu.Unlock()
 	if n == 0 && !pong {
 		return false

@@ -114,15 +114,16 @@ func (s *Server) endRead(c *serverConn) {
 }
 
 // lend makes data the answer to a request, and waits until it was written or the connection has
-// ended. read says whether it was read from the source.
+// ended. read says whether it was read from the source: then the request has waited for that,
+// except while other answers were being sent, after which its own one would have come anyway.
 func (c *serverConn) lend(tag uint32, data []byte, digest uint32, read bool) error {
 	sent := make(chan struct{})
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = nil
 	e.answer(data, digest)
-	if read {
-		e.waited = time.Since(e.since)
+	if now := time.Now(); read {
+		e.waited = max(now.Sub(e.since)-(c.sent(now)-e.busy), 0)
 	}
 	e.sent = sent
 	c.mu.ready = append(c.mu.ready, tag)

@@ -358,3 +358,43 @@ func TestSlowReaderGetsALargeSample(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitsForTheLinkAreNotTheSources checks that an answer does not blame the source for the time
+// in which its request could not be read because others were being sent.
+func TestWaitsForTheLinkAreNotTheSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, reads, sends = 10_000, 4 * time.Millisecond, 40 * time.Millisecond
+		h := newHolder(0, size, 0, size, 0, size)
+		h.read = func(context.Context, int32) error { <-time.After(reads); return nil }
+		ln, dial := overPipes(t)
+		serve(t, ln, node(0), h, ServerOptions{ReadingPerConn: 1})
+		c := client(t, func(ctx context.Context) (net.Conn, error) {
+			conn, err := dial(ctx)
+			return slow{conn, sends / size}, err
+		}, ClientOptions{})
+		var all sync.WaitGroup
+		for _, id := range []int32{1, 3, 5} {
+			all.Go(func() {
+				a, err := c.Fetch(t.Context(), id, make([]byte, size))
+				if err != nil || a.Waited < reads-wire.WaitUnit || a.Waited > 3*reads {
+					t.Errorf("sample %d: waited %v, want %v to %v; error %v", id, a.Waited, reads,
+						3*reads, err)
+				}
+			})
+		}
+		all.Wait()
+		c.Close()
+	})
+}
+
+// slow is a connection that takes so long to receive a byte.
+type slow struct {
+	net.Conn
+	takes time.Duration
+}
+
+func (s slow) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	<-time.After(time.Duration(n) * s.takes)
+	return n, err
+}

@@ -21,13 +21,15 @@ type Pool struct {
 	tasks   taskHeap
 	seq     int64
 	fills   []*Fill
-	turn    int // index of the fill that was served last
-	holds   int // Holds that were not released: while there are some, no fill goes on
-	filling int // number of workers that fill
-	working int // number of workers that run tasks
-	idle    int // number of workers that wait for work
-	alive   int // number of workers, without those whose reads were given up
-	limit   int // how many there may be
+	turn    int      // index of the fill that was served last
+	holds   int      // Holds that were not released: while there are some, no fill goes on
+	filling int      // number of workers that fill
+	working int      // number of workers that run tasks
+	idle    int      // number of workers that wait for work
+	alive   int      // number of workers, without those whose reads were given up
+	away    int      // number of those that wait for another node
+	limit   int      // how many others there may be
+	left    []Worker // buffers of workers that have ended
 	closed  bool
 
 	most int // the largest limit
@@ -126,9 +128,33 @@ func (p *Pool) Resize(workers int) {
 
 // hire starts workers for this many tasks or fills, as far as there may be more. p.mu must be held.
 func (p *Pool) hire(work int) {
-	for n := min(work-p.idle, p.limit-p.alive); n > 0; n-- {
+	for n := min(work-p.idle, p.room()-p.alive); n > 0; n-- {
 		p.alive++
 		p.workers.Go(p.work)
+	}
+}
+
+const (
+	// mostAway is how many workers other nodes may keep waiting while others work in their place.
+	mostAway = 64
+	// mostLeft is of how many workers that have ended the buffers are kept for the next ones.
+	mostLeft = 8
+)
+
+// room returns how many workers there may be. p.mu must be held.
+func (p *Pool) room() int { return p.limit + min(p.away, mostAway) }
+
+// Away has another worker work in the place of the caller, which waits for another node, until it
+// calls back.
+func (p *Pool) Away() (back func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away++
+	p.hire(len(p.tasks))
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.away--
 	}
 }
 
@@ -149,7 +175,7 @@ func (p *Pool) maxFilling() int { return max(p.limit*3/4, 1) }
 func (p *Pool) Unused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.tasks) < p.idle+p.limit-p.alive
+	return len(p.tasks) < p.idle+p.room()-p.alive
 }
 
 // Replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
@@ -256,11 +282,17 @@ func (p *Pool) work() {
 	var w Worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if n := len(p.left); n > 0 {
+		w, p.left = p.left[n-1], p.left[:n-1]
+	}
 	for {
 		abandoned := false
 		switch {
-		case p.alive > p.limit && !p.closed:
+		case p.alive > p.room() && !p.closed:
 			p.alive--
+			if len(p.left) < mostLeft {
+				p.left = append(p.left, w)
+			}
 			p.changed.Signal() // it may have been woken for work that another one must do now
 			return
 		case len(p.tasks) > 0:
@@ -336,50 +368,4 @@ func (p *Pool) Close(most time.Duration) bool {
 	p.mu.Unlock()
 	p.changed.Broadcast()
 	return patience.Within(most, p.workers.Wait)
-}
-
-// taskHeap is a heap of tasks by the step that needs them, then by arrival. It does not use
-// container/heap, which allocates for each task.
-type taskHeap []Task
-
-func (h taskHeap) less(i, j int) bool {
-	if h[i].Order != h[j].Order {
-		return h[i].Order < h[j].Order
-	}
-	return h[i].seq < h[j].seq
-}
-
-func (h *taskHeap) push(t Task) {
-	*h = append(*h, t)
-	s := *h
-	for i := len(s) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !s.less(i, parent) {
-			return
-		}
-		s[i], s[parent] = s[parent], s[i]
-		i = parent
-	}
-}
-
-func (h *taskHeap) pop() Task {
-	s := *h
-	first, last := s[0], len(s)-1
-	s[0], s[last] = s[last], Task{} // do not retain the consumer
-	s = s[:last]
-	*h = s
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return first
-		}
-		if child+1 < last && s.less(child+1, child) {
-			child++
-		}
-		if !s.less(child, i) {
-			return first
-		}
-		s[i], s[child] = s[child], s[i]
-		i = child
-	}
 }

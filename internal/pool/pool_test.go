@@ -1,58 +1,13 @@
 package pool
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 )
-
-// TestTasksRunInTheOrderOfNeed checks that tasks are ordered by the step that needs them, and
-// within a step by arrival.
-func TestTasksRunInTheOrderOfNeed(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var h taskHeap
-		var want []Task
-		sorted := func() {
-			slices.SortFunc(want, func(a, b Task) int {
-				return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.seq, b.seq))
-			})
-		}
-		for seq := range rapid.IntRange(0, 60).Draw(t, "tasks") {
-			if len(want) > 0 && rapid.IntRange(0, 3).Draw(t, "pop") == 0 {
-				if sorted(); h.pop() != want[0] {
-					t.Fatal("pop returned another task")
-				}
-				want = want[1:]
-				if h[:len(h)+1][len(h)] != (Task{}) {
-					t.Fatal("the heap retains a popped task")
-				}
-				continue
-			}
-			task := Task{
-				Order: int64(rapid.IntRange(0, 9).Draw(t, "order")),
-				Index: seq,
-				seq:   int64(seq),
-			}
-			h.push(task)
-			want = append(want, task)
-		}
-		sorted()
-		for _, task := range want {
-			if got := h.pop(); got != task {
-				t.Fatalf("got %+v, want %+v", got, task)
-			}
-		}
-		if len(h) != 0 {
-			t.Fatalf("%d tasks are left", len(h))
-		}
-	})
-}
 
 // TestFillsTakeTurns checks that the workers alternate between the fills of several jobs whose
 // classes can take samples.
@@ -103,6 +58,46 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 			t.Error("the workers have not ended")
 		}
 	})
+}
+
+// TestWorkersThatWaitForOthersAreReplaced checks that another worker takes tasks in the place of
+// one that waits for another node, and that there is one too many only until it has ended.
+func TestWorkersThatWaitForOthersAreReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 1, 0)
+		answered := make(chan struct{})
+		waits, other := &waiter{pool: p, until: answered}, &brought{}
+		p.Submit([]Task{{Consumer: waits}, {Consumer: other}})
+		synctest.Wait()
+		if waits.done || !other.done || p.alive != 2 {
+			t.Errorf("the first ended: %v, the second: %v; %d workers", waits.done, other.done,
+				p.alive)
+		}
+		close(answered)
+		synctest.Wait()
+		p.Submit([]Task{{Consumer: &brought{}}})
+		synctest.Wait()
+		if !waits.done || p.alive != 1 {
+			t.Errorf("the first ended: %v; %d workers", waits.done, p.alive)
+		}
+		if !p.Close(time.Hour) {
+			t.Error("the workers have not ended")
+		}
+	})
+}
+
+// waiter is a consumer that waits for another node.
+type waiter struct {
+	brought
+	pool  *Pool
+	until chan struct{}
+}
+
+func (w *waiter) Bring(worker *Worker, i int) bool {
+	back := w.pool.Away()
+	<-w.until
+	back()
+	return w.brought.Bring(worker, i)
 }
 
 // TestHeldFillsReadNothing checks that fills go on when they are held no more, and after a time at
