@@ -148,6 +148,13 @@ func (s *Set) Arrival(id int, bytes int64, source float64) (seconds float64, ok 
 	return c.arrival(now, bytes, source), true
 }
 
+// Relays reports whether the sample's owner has had to read most samples that it was asked for
+// lately, or has not answered yet.
+func (s *Set) Relays(id int) bool {
+	_, c := s.of(id)
+	return c != nil && c.relays()
+}
+
 // Nodes returns the number of nodes, this one included.
 func (s *Set) Nodes() int { return len(s.circuits) }
 

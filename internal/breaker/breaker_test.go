@@ -106,22 +106,26 @@ func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
 		r := newRig(2)
 		r.source = source * 1e9
 		r.set.SetOwner(func(int) int { return 1 })
-		expect := func(when string, want float64) {
+		expect := func(when string, want float64, relays bool) {
 			t.Helper()
+			if r.set.Relays(0) != relays {
+				t.Errorf("%s: expected to read the sample: %v", when, !relays)
+			}
 			if got, _ := r.set.Arrival(0, 1, source); math.Abs(got-want) > 0.02 {
 				t.Errorf("%s: expected to take %.3f s, want %.3f", when, got, want)
 			}
 		}
+		expect("before it has answered", source/1000, true)
 		r.nodes[0].takes, r.nodes[0].reads = 1010*time.Millisecond, time.Second
 		for id := range 100 {
 			r.read(id)
 		}
-		expect("cold", source+0.01)
+		expect("cold", source+0.01, true)
 		r.nodes[0].takes, r.nodes[0].reads = 10*time.Millisecond, 0
 		for id := range 100 {
 			r.read(id)
 		}
-		expect("warm", 0.01)
+		expect("warm", 0.01, false)
 	})
 }
 

@@ -108,6 +108,13 @@ func (c *circuit) predict(now time.Time, bytes int64, source float64) float64 {
 	return c.meter.Answer(now, bytes, waited) + cold*source
 }
 
+// relays reports whether the node has had to read most samples lately, or has not answered yet.
+func (c *circuit) relays() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.latency == 0 || c.mu.cold > 0.5
+}
+
 // ask returns the node's fetcher, the time limit of a request that begins now, and for how long the
 // node may answer no request at all. The node may have to read the sample from the source, which
 // takes it as long as it takes this node.

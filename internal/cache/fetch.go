@@ -279,7 +279,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 ) {
 	id, late := int(fl.ID), false
 	if fl.Asks {
-		back := c.pool.Away()
+		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
 			r.due(time.Now()))
@@ -295,6 +295,16 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 	}
 	origin, err := c.readSource(ctx, r, fl, dst)
 	return Sample{Data: dst, From: Source, Direct: late}, origin, err
+}
+
+// away has another worker work in the place of the caller, which waits for another node until it
+// calls back, unless their number is given, or that node is to read the sample from the source: if
+// this is what limits, more requests would only wait longer, until it seems not to answer.
+func (c *Cache) away(r *Request, id int) (back func()) {
+	if c.gate == nil || r.Peers.Relays(id) {
+		return func() {}
+	}
+	return c.pool.Away()
 }
 
 // unsure is how long a read from the source may take as long as that is guessed.

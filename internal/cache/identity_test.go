@@ -163,7 +163,10 @@ type fakePeer struct {
 	data   func(id int) []byte
 	err    error
 	waited time.Duration // for its source
+	relays bool          // it probably has to read what it is asked for
 }
+
+func (p *fakePeer) Relays(int) bool { return p.relays }
 
 func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true }
 

@@ -70,38 +70,45 @@ func TestFillThatIsWaitedForIsUrgent(t *testing.T) {
 }
 
 // TestWorkersAreNotHeldByOtherNodes checks that samples are read while other nodes keep more
-// requests waiting than there are workers.
+// requests waiting than there are workers, unless the number of workers is given, or the others
+// wait for the source as well.
 func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := plain(8)
-		o.threads = 1
-		g := newRig(t, o)
-		p := newSlowPeer()
-		var waiting []*consumer
-		for id := range 4 {
-			b := &consumer{cache: g.cache, peers: p, id: id, done: make(chan error, 1)}
-			g.cache.Submit([]Task{{Consumer: b}})
-			waiting = append(waiting, b)
-		}
-		own := &consumer{cache: g.cache, id: 7, done: make(chan error, 1)}
-		g.cache.Submit([]Task{{Consumer: own}})
-		synctest.Wait()
-		select {
-		case err := <-own.done:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Error("the source was not read while another node kept the worker waiting")
-		}
-		close(p.gate)
-		for _, b := range waiting {
-			if err := <-b.done; err != nil {
-				t.Error(err)
-			}
-		}
-		g.close()
-	})
+	for name, test := range map[string]struct{ given, relays, want bool }{
+		"tuned":   {false, false, true},
+		"given":   {true, false, false},
+		"relayed": {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := plain(80)
+				if o.threads = beside; !test.given {
+					o.threads, o.mostThreads = 1, 1
+				}
+				g := newRig(t, o)
+				p := newSlowPeer()
+				p.relays = test.relays
+				var waiting []*consumer
+				for id := range beside + 4 {
+					b := &consumer{cache: g.cache, peers: p, id: id, done: make(chan error, 1)}
+					g.cache.Submit([]Task{{Consumer: b}})
+					waiting = append(waiting, b)
+				}
+				own := &consumer{cache: g.cache, id: 79, done: make(chan error, 1)}
+				g.cache.Submit([]Task{{Consumer: own}})
+				synctest.Wait()
+				if read := g.source.Reads[79].Load() == 1; read != test.want {
+					t.Errorf("read while the others wait: %v", read)
+				}
+				close(p.gate)
+				for _, b := range append(waiting, own) {
+					if err := <-b.done; err != nil {
+						t.Error(err)
+					}
+				}
+				g.close()
+			})
+		})
+	}
 }
 
 // consumer is a consumer with one sample.

@@ -15,6 +15,9 @@ type Peers interface {
 	// how long it would take to fetch the sample, of this many bytes, from there, in seconds, if it
 	// takes so many seconds to read it from the source.
 	Arrival(id int, bytes int64, source float64) (seconds float64, ok bool)
+	// Relays reports whether the node that owns the sample would probably have to read it from the
+	// source.
+	Relays(id int) bool
 	// Nodes returns how many nodes, this one included, read from the source.
 	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,

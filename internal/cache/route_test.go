@@ -21,6 +21,8 @@ func given(latency, queued float64) perfmodel.Known {
 // farPeer is another node that owns all samples, and that takes this many seconds for one.
 type farPeer float64
 
+func (p farPeer) Relays(int) bool { return false }
+
 func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p), true }
 
 func (farPeer) Nodes() int { return 2 }

@@ -77,6 +77,8 @@ type half struct {
 	answer chan struct{}
 }
 
+func (p *half) Relays(int) bool { return false }
+
 func (p *half) Arrival(id int, _ int64, _ float64) (float64, bool) { return 0, id >= 10 }
 
 func (p *half) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (

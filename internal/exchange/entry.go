@@ -15,7 +15,6 @@ type entry struct {
 	taken     bool
 	cancelled bool
 	since     time.Time
-	busy      time.Duration      // for how long its connection had been sending then
 	waited    time.Duration      // for a read from the source; 0 if there was none
 	cancel    context.CancelFunc // while the sample is being read; else nil
 	data      []byte             // the answer: a sample with its digest,

@@ -54,9 +54,12 @@ type serverConn struct {
 	reads      sync.WaitGroup
 
 	// Guarded by Server.mu.
-	waiting []uint32 // tags of requests that wait to be read
-	reading int      // calls of Holder.Sample in progress
+	waiting []turn // requests that wait to be read
+	reading int    // calls of Holder.Sample in progress
+	sending int    // of these, those whose answer is being sent
 	queued  bool
+	source  time.Duration // see sourced
+	changed time.Time     // when reading or sending last changed
 
 	mu struct { // guards the following
 		invariants.Mutex[serverConn]
@@ -65,8 +68,6 @@ type serverConn struct {
 		pong     bool
 		inFlight int
 		stats    PeerStats
-		busy     time.Duration // for how long answers were being sent
-		sending  time.Time     // since when some are; zero: none are
 	}
 }
 
@@ -77,6 +78,7 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 		node:       node,
 		wake:       make(chan struct{}, 1),
 		writerDone: make(chan struct{}),
+		changed:    time.Now(),
 	}
 	c.mu.table = make([]entry, window)
 	socket := conn
@@ -190,7 +192,7 @@ func (c *serverConn) request(b []byte) error {
 			}
 			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
-		*e = entry{Request: r, taken: true, since: now, busy: c.sent(now)}
+		*e = entry{Request: r, taken: true, since: now}
 		c.mu.inFlight++
 		if held {
 			e.hold = hold
@@ -227,14 +229,6 @@ func (c *serverConn) drop(b []byte) error {
 		}
 	}
 	return nil
-}
-
-// sent returns for how long answers were being sent. c.mu must be held.
-func (c *serverConn) sent(now time.Time) time.Duration {
-	if c.mu.sending.IsZero() {
-		return c.mu.busy
-	}
-	return c.mu.busy + max(now.Sub(c.mu.sending), 0)
 }
 
 // settle makes err the answer of a request that was being read.
@@ -303,11 +297,6 @@ func (o *outlet) gather() bool {
 	c.mu.inFlight -= n
 	pong := c.mu.pong
 	c.mu.pong = false
-	if now := time.Now(); n > 0 {
-		c.mu.busy, c.mu.sending = c.sent(now), now
-	} else {
-		c.mu.busy, c.mu.sending = c.sent(now), time.Time{}
-	}
 	c.mu.Unlock()
 	if n == 0 && !pong {
 		return false

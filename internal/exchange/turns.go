@@ -27,12 +27,31 @@ func (s *Server) remove(c *serverConn) {
 	s.mu.past[c.node] = past
 }
 
+// turn is a request that waits to be read.
+type turn struct {
+	tag    uint32
+	source time.Duration // sourced when it came
+}
+
+// sourced returns for how long a request that always waited for its turn would have waited for the
+// source: the time in which others were being read, and not sent, where of several each counts with
+// its share. s.mu is held, and reading or sending are about to change.
+func (c *serverConn) sourced(now time.Time) time.Duration {
+	passed := now.Sub(c.changed)
+	if c.reading > 0 {
+		passed = passed * time.Duration(c.reading-c.sending) / time.Duration(c.reading)
+	}
+	c.source += passed
+	c.changed = now
+	return c.source
+}
+
 // wait adds a request to those that wait to be read. A connection has at most as many as its
 // window.
 func (s *Server) wait(c *serverConn, tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.waiting = append(c.waiting, tag)
+	c.waiting = append(c.waiting, turn{tag, c.sourced(time.Now())})
 	s.enqueue(c)
 }
 
@@ -56,17 +75,19 @@ func (s *Server) dispatch() {
 		if len(c.waiting) == 0 {
 			continue // its connection has ended
 		}
-		tag := c.waiting[0]
+		next, begun := c.waiting[0], time.Now()
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
+		waited := c.sourced(begun) - next.source
 		c.reading++
 		s.mu.reading++
 		s.enqueue(c)
-		c.reads.Go(func() { s.read(c, tag) })
+		c.reads.Go(func() { s.read(c, next.tag, begun.Add(-waited)) })
 	}
 }
 
-// read has the holder read one sample, and makes it the request's answer.
-func (s *Server) read(c *serverConn, tag uint32) {
+// read has the holder read one sample, and makes it the request's answer. since is from when on the
+// request waits for the source.
+func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	c.mu.Lock()
@@ -75,17 +96,20 @@ func (s *Server) read(c *serverConn, tag uint32) {
 	id, dropped := e.Sample, e.cancelled
 	c.mu.Unlock()
 
-	reads := true // counts as one of the Server's Reading
-	sent := false
+	sent := false // then it does not count as one of the Server's Reading any more
 	err := errors.New("cancelled before it was read")
 	if !dropped {
 		err = s.h.Sample(ctx, id, func(data []byte, digest uint32, read bool) error {
 			if sent {
 				return errors.New("send was called twice")
 			}
-			sent, reads = true, false
-			s.endRead(nil)
-			return c.lend(tag, data, digest, read)
+			sent = true
+			s.sends(c)
+			waited := time.Duration(0)
+			if read {
+				waited = time.Since(since)
+			}
+			return c.lend(tag, data, digest, waited)
 		})
 		if err == nil {
 			err = errors.New("the holder sent nothing")
@@ -94,37 +118,43 @@ func (s *Server) read(c *serverConn, tag uint32) {
 	if !sent {
 		c.settle(tag, fmt.Errorf("sample %d: %w", id, err))
 	}
-	if reads {
-		s.endRead(nil)
-	}
-	s.endRead(c)
+	s.ended(c, sent)
 }
 
-// endRead ends a read: one of the Server's if c is nil, else one of c's.
-func (s *Server) endRead(c *serverConn) {
+// sends notes that a sample of c was read, and is being sent.
+func (s *Server) sends(c *serverConn) {
 	s.mu.Lock()
-	if c == nil {
-		s.mu.reading--
+	s.mu.reading--
+	c.sourced(time.Now())
+	c.sending++
+	s.mu.Unlock()
+	s.dispatch()
+}
+
+// ended notes the end of a read of c, and whether its sample was sent.
+func (s *Server) ended(c *serverConn, sent bool) {
+	s.mu.Lock()
+	c.sourced(time.Now())
+	if sent {
+		c.sending--
 	} else {
-		c.reading--
-		s.enqueue(c)
+		s.mu.reading--
 	}
+	c.reading--
+	s.enqueue(c)
 	s.mu.Unlock()
 	s.dispatch()
 }
 
 // lend makes data the answer to a request, and waits until it was written or the connection has
-// ended. read says whether it was read from the source: then the request has waited for that,
-// except while other answers were being sent, after which its own one would have come anyway.
-func (c *serverConn) lend(tag uint32, data []byte, digest uint32, read bool) error {
+// ended. waited is how long the request has waited for the source; 0: not at all.
+func (c *serverConn) lend(tag uint32, data []byte, digest uint32, waited time.Duration) error {
 	sent := make(chan struct{})
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = nil
 	e.answer(data, digest)
-	if now := time.Now(); read {
-		e.waited = max(now.Sub(e.since)-(c.sent(now)-e.busy), 0)
-	}
+	e.waited = waited
 	e.sent = sent
 	c.mu.ready = append(c.mu.ready, tag)
 	c.mu.Unlock()

@@ -250,6 +250,8 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 // everything is a peer that owns every sample, and waits for so long for its source.
 type everything struct{ waits time.Duration }
 
+func (everything) Relays(int) bool { return false }
+
 func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true }
 
 func (everything) Nodes() int { return 2 }
