@@ -280,8 +280,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 	id, late := int(fl.ID), false
 	if fl.Asks {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
-			r.due(time.Now()))
+		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, r.due(time.Now()))
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {

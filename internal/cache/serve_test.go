@@ -109,9 +109,9 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (
-	int, uint32, time.Duration, error,
-) {
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte,
+	source func() time.Duration, due time.Duration,
+) (int, uint32, time.Duration, error) {
 	<-p.gate
 	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
