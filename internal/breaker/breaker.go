@@ -160,25 +160,29 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
-// the source, which takes that long; it is context.DeadlineExceeded if that is faster than to wait
-// for the answer of a sample that is needed after due.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (node int,
-	digest uint32, waited time.Duration, err error,
-) {
+// the source, for which source is an estimate at the time of the call; the error is
+// context.DeadlineExceeded if that is faster than to wait for the answer of a sample that is needed
+// after due.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
+	due time.Duration,
+) (node int, digest uint32, waited time.Duration, err error) {
 	n, c := s.of(id)
 	if c == nil {
 		return -1, 0, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
 	}
 	begun := s.now()
-	fetcher, limit, bound := c.ask(begun, int64(len(dst)), source, due)
-	within, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	takes := source()
+	fetcher, wait := c.ask(begun, int64(len(dst)), takes, due)
+	within, end := limited(ctx, c.limit(takes, wait), func() time.Duration {
+		return c.limit(source(), wait)
+	})
+	defer end()
 	read := c.meter.Begin(begun, len(dst))
 	answer, err := fetcher.Fetch(within, int32(id), dst)
 	read.Waited = answer.Waited
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		c.meter.GiveUp(s.now(), read)
-		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), bound))
+		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), source()))
 	} else {
 		c.meter.End(s.now(), read, err)
 	}

@@ -59,11 +59,15 @@ func newTimedRig(n int, timeout time.Duration) *rig {
 	return r
 }
 
+// takes returns how long the source takes.
+func (r *rig) takes() time.Duration { return r.source }
+
 // read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
 	if _, ok := r.set.Arrival(id, 1, 0); ok {
 		dst := make([]byte, 1)
-		if _, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.source, 0); err == nil {
+		_, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.takes, 0)
+		if err == nil {
 			if digest != 9 {
 				return fmt.Sprintf("digest %d", digest)
 			}
@@ -181,11 +185,43 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			r := newRig(2)
 			r.set.SetOwner(func(int) int { return 1 })
 			r.read(1) // it has answered at once
-			r.nodes[0].takes = time.Hour
+			r.nodes[0].takes, r.source = time.Hour, of.source
 			begun := time.Now()
-			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), of.source, of.due)
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, of.due)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != want {
 				t.Errorf("%+v: %v after %v, want an error after %v", of, err, time.Since(begun), want)
+			}
+		})
+	}
+}
+
+// TestSlowSourceIsKnownWhenALimitIsOver: how long the source takes is a guess at first. If it was
+// found to be slow when the request's limit is over, the node has as long as the source may take.
+func TestSlowSourceIsKnownWhenALimitIsOver(t *testing.T) {
+	const guessed, known = time.Millisecond, 900 * time.Millisecond
+	for _, test := range []struct {
+		source, answers, want time.Duration
+		late                  bool
+	}{
+		{guessed, 1100 * time.Millisecond, calm, true},
+		{time.Second, 1100 * time.Millisecond, 1100 * time.Millisecond, false},
+		{500 * time.Millisecond, time.Hour, 4 * time.Second, true},
+		{time.Minute, time.Hour, longest, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(2)
+			r.set.SetOwner(func(int) int { return 1 })
+			r.nodes[0].takes = test.answers
+			begun := time.Now()
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), func() time.Duration {
+				if time.Since(begun) < known {
+					return guessed
+				}
+				return test.source
+			}, 0)
+			if took := time.Since(begun); took != test.want ||
+				test.late != errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v: %v after %v", test, err, took)
 			}
 		})
 	}

@@ -115,32 +115,39 @@ func (c *circuit) relays() bool {
 	return c.mu.latency == 0 || c.mu.cold > 0.5
 }
 
-// ask returns the node's fetcher, the time limit of a request that begins now, and for how long the
-// node may answer no request at all. The node may have to read the sample from the source, which
-// takes it as long as it takes this node.
+// ask returns the node's fetcher, and how long a request that begins now may take, however fast the
+// source is. The node may have to read the sample from the source, which takes it as long as it
+// takes this node.
 func (c *circuit) ask(now time.Time, bytes int64, source, due time.Duration) (f Fetcher,
-	limit, bound time.Duration,
+	wait time.Duration,
 ) {
 	predicted := time.Duration(c.predict(now, bytes, source.Seconds()) * float64(time.Second))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wait := min(max(due, exceed*predicted), calm)
+	wait = min(max(due, exceed*predicted), calm)
 	if c.mu.cold > leastCold || c.mu.latency == 0 {
 		wait = calm
 	}
 	if c.mu.silent.IsZero() {
 		c.mu.silent = now
 	}
-	return c.mu.fetcher, min(max(patience*source, hedge, wait), c.longest),
-		min(max(patience*max(c.mu.latency, source), shortest), longest)
+	return c.mu.fetcher, wait
+}
+
+// limit returns the time limit of a request that may take so long in any case, if the source takes
+// that long.
+func (c *circuit) limit(source, wait time.Duration) time.Duration {
+	return min(max(patience*source, hedge, wait), c.longest)
 }
 
 // late notes that a request was not answered in time, and returns the error: errLate, unless the
-// node counts as silent.
-func (c *circuit) late(now time.Time, bound time.Duration) error {
+// node counts as silent, for which it must have answered no request for longer than the source
+// takes.
+func (c *circuit) late(now time.Time, source time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	silent := now.Sub(c.mu.silent)
+	bound := min(max(patience*max(c.mu.latency, source), shortest), longest)
 	switch {
 	case c.mu.silent.IsZero(): // another request was answered since
 	case silent >= bound, c.mu.reported:

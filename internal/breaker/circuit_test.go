@@ -121,7 +121,7 @@ func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
 		r.read(1)
 		r.nodes[0].takes = time.Hour
 		fetch := func() error {
-			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), 0, 0)
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, 0)
 			return err
 		}
 		for begun := time.Now(); ; {
@@ -160,10 +160,10 @@ func TestCancelledRequestIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
 		r.set.SetOwner(func(int) int { return 1 })
-		r.nodes[0].takes = time.Hour
+		r.nodes[0].takes, r.source = time.Hour, time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, _, _, err := r.set.Fetch(ctx, 1, make([]byte, 1), time.Second, 0); err == nil {
+		if _, _, _, err := r.set.Fetch(ctx, 1, make([]byte, 1), r.takes, 0); err == nil {
 			t.Error("it answered")
 		}
 		if s := r.set.States()[0]; s.Failed != 0 || s.Bypassed || len(r.said) > 0 {
@@ -205,7 +205,7 @@ func TestRequestsContextEndsWithIt(t *testing.T) {
 	w := &watched{}
 	set := NewSet(Options{Node: 0, Peers: []Fetcher{nil, w}})
 	set.SetOwner(func(int) int { return 1 })
-	if _, _, _, err := set.Fetch(t.Context(), 1, make([]byte, 1), 0, 0); err != nil {
+	if _, _, _, err := set.Fetch(t.Context(), 1, make([]byte, 1), (&rig{}).takes, 0); err != nil {
 		t.Fatal(err)
 	}
 	if w.ctx.Err() == nil {
@@ -223,7 +223,7 @@ func TestOwnerThatCannotBeAsked(t *testing.T) {
 		if _, ok := r.set.Arrival(1, 1, 0); ok {
 			t.Errorf("owner %d: worth asking", owner)
 		}
-		if n, _, _, err := r.set.Fetch(t.Context(), 1, nil, 0, 0); n != -1 ||
+		if n, _, _, err := r.set.Fetch(t.Context(), 1, nil, r.takes, 0); n != -1 ||
 			!errors.Is(err, ErrBypassed) {
 			t.Errorf("owner %d: asked node %d: %v", owner, n, err)
 		}

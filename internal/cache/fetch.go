@@ -281,8 +281,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 	if fl.Asks {
 		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
-			r.due(time.Now()))
+		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, r.due(time.Now()))
 		back()
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)

@@ -27,9 +27,9 @@ func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p
 
 func (farPeer) Nodes() int { return 2 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
-	int, uint32, time.Duration, error,
-) {
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+	_ time.Duration,
+) (int, uint32, time.Duration, error) {
 	copy(dst, content(id, int64(len(dst))))
 	return 1, 0, 0, context.DeadlineExceeded // it is not asked in these tests but for its arrival
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -109,9 +110,9 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (
-	int, uint32, time.Duration, error,
-) {
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte,
+	source func() time.Duration, due time.Duration,
+) (int, uint32, time.Duration, error) {
 	<-p.gate
 	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
@@ -120,6 +121,37 @@ func newSlowPeer() *slowPeer {
 	return &slowPeer{
 		fakePeer{data: func(id int) []byte { return content(id, 100) }},
 		make(chan struct{}),
+	}
+}
+
+// slowerSource is another node. While it answers, the source turns out to be slow.
+type slowerSource struct {
+	fakePeer
+	measure       func()
+	before, after time.Duration
+}
+
+func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte,
+	source func() time.Duration, due time.Duration,
+) (int, uint32, time.Duration, error) {
+	p.before = source()
+	p.measure()
+	p.after = source()
+	return p.fakePeer.Fetch(ctx, id, dst, source, due)
+}
+
+// TestRequestsKnowTheSourceAsItIs checks that a request to another node is told how long the source
+// takes as it is known when that asks.
+func TestRequestsKnowTheSourceAsItIs(t *testing.T) {
+	o := plain(4)
+	o.known = map[string]perfmodel.Known{"source": given(0.001, 0)}
+	g := newRig(t, o)
+	defer g.close()
+	p := &slowerSource{measure: func() { g.cache.meters[Source].Know(given(3, 0)) }}
+	p.data = func(id int) []byte { return content(id, 100) }
+	s, err := g.cache.Fetch(t.Context(), &Request{Peers: p}, 1, make([]byte, 100))
+	if err != nil || s.From != Peer || p.before != time.Millisecond || p.after != 3*time.Second {
+		t.Errorf("from %v, told %v and then %v: %v", s.From, p.before, p.after, err)
 	}
 }
 

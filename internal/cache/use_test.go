@@ -81,9 +81,9 @@ func (p *half) Relays(int) bool { return false }
 
 func (p *half) Arrival(id int, _ int64, _ float64) (float64, bool) { return 0, id >= 10 }
 
-func (p *half) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (
-	int, uint32, time.Duration, error,
-) {
+func (p *half) Fetch(ctx context.Context, id int, dst []byte,
+	source func() time.Duration, due time.Duration,
+) (int, uint32, time.Duration, error) {
 	p.asked.Add(1)
 	<-p.answer
 	return p.fakePeer.Fetch(ctx, id, dst, source, due)

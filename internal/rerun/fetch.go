@@ -273,7 +273,8 @@ func (n *node) sourceTakes(k int32) float64 {
 	return takes
 }
 
-// patience returns after how many seconds a request to another node is given up (breaker.ask).
+// patience returns how many seconds a request to another node may take, however fast the source is
+// (breaker.circuit).
 func (n *node) patience(k int32, r request, p *peer) float64 {
 	due := 0.0
 	if r.due != nil {
@@ -283,7 +284,12 @@ func (n *node) patience(k int32, r request, p *peer) float64 {
 	if p.cold > leastCold || !p.answered {
 		wait = calm
 	}
-	return min(max(n.giveUp(k), min(wait, calm)), longest)
+	return min(wait, calm)
+}
+
+// serve brings a sample for another node, once this one has begun.
+func (n *node) serve(k int32, done func(sample)) {
+	n.c.events.at(n.spec.Start, func() { n.fetch(k, request{remote: true}, done) })
 }
 
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
@@ -292,18 +298,25 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
-	limit := n.patience(k, r, p)
+	wait := n.patience(k, r, p)
+	limit := func() float64 { return min(max(n.giveUp(k), wait), longest) }
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
-	c.events.after(limit, func() {
+	var expire func(passed float64) // as breaker.deadline
+	expire = func(passed float64) {
 		if over {
+			return
+		}
+		if now := limit(); now > passed {
+			c.events.after(now-passed, func() { expire(now) })
 			return
 		}
 		over = true
 		p.meter.GiveUp(c.events.time(), read)
 		otherwise(true)
-	})
-	owner.fetch(k, request{remote: true}, func(got sample) {
+	}
+	expire(0)
+	owner.serve(k, func(got sample) {
 		if over {
 			return
 		}

@@ -256,9 +256,9 @@ func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true 
 
 func (everything) Nodes() int { return 2 }
 
-func (e everything) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
-	int, uint32, time.Duration, error,
-) {
+func (e everything) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+	_ time.Duration,
+) (int, uint32, time.Duration, error) {
 	time.Sleep(e.waits)
 	copy(dst, cachetest.Content(id, int64(len(dst))))
 	return 1, digest.Of(dst), e.waits, nil
