@@ -71,7 +71,7 @@ EXIT STATUS
 			}
 			errs := cmd.ErrOrStderr()
 			run.command, run.stdin = args, cmd.InOrStdin()
-			run.stdout, run.stderr = cmd.OutOrStdout(), errs
+			run.stdout, run.stderr = fileOf(cmd.OutOrStdout()), errs
 			show := errs
 			if report.json {
 				run.stdout, show = errs, cmd.OutOrStdout()

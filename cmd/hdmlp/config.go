@@ -364,7 +364,7 @@ func (p *configPrinter) paragraph(indent int, text string) {
 
 // terminal returns the width of out, and reports whether it shows colours.
 func terminal(out io.Writer) (width int, colour bool) {
-	f, ok := out.(*os.File)
+	f, ok := fileOf(out).(*os.File)
 	if !ok {
 		return 80, false
 	}

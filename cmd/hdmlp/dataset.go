@@ -172,7 +172,7 @@ func (p *scanProgress) close() {
 
 // isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := fileOf(w).(*os.File)
 	if !ok {
 		return false
 	}

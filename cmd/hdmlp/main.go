@@ -34,10 +34,21 @@ func main() {
 	// A write beyond RLIMIT_FSIZE must return an error instead of killing the process. The signal
 	// is caught, not ignored, because programs that commands start would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
-	root := newRootCommand()
-	cmd, err := root.ExecuteContextC(ctx)
+	code := run(ctx, newRootCommand(), os.Stdout)
 	stop()
-	os.Exit(exitCode(cmd, err))
+	os.Exit(code)
+}
+
+// run carries out the command that root's arguments name, with stdout as its standard output, and
+// returns the exit status. A command whose text could not be written has failed.
+func run(ctx context.Context, root *cobra.Command, stdout *os.File) int {
+	out := &output{file: stdout}
+	root.SetOut(out)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = out.err
+	}
+	return exitCode(cmd, err)
 }
 
 func newRootCommand() *cobra.Command {

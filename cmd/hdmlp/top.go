@@ -55,7 +55,7 @@ EXIT STATUS
 					shortestInterval)
 			}
 			o := top.Options{
-				Interval: interval, Out: cmd.OutOrStdout(),
+				Interval: interval, Out: fileOf(cmd.OutOrStdout()),
 				Ask: func(ctx context.Context) ([]*stats.ClusterReport, error) {
 					return askCluster(ctx, name)
 				},

@@ -210,20 +210,23 @@ def switch(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Returns ``value`` as an int.
 
     Args:
         name: The argument's name, for the message.
         value: Its value.
         least: The smallest value that is allowed.
+        most: The largest; None: there is none.
 
     Raises:
-        ConfigError: It is no whole number, or below ``least``.
+        ConfigError: It is no whole number, below ``least``, or above ``most``.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ConfigError(f"{name}={value!r}: must be a whole number")
     number = operator.index(value)
     if number < least:
         raise ConfigError(f"{name}={number}: must be {least} or more")
+    if most is not None and number > most:
+        raise ConfigError(f"{name}={number}: must be {most} or less")
     return number

@@ -33,6 +33,7 @@ from ._options import Options
 from ._output import Output
 from ._place import Place
 from ._progress import Progress
+from ._protocol import LAST_EPOCH
 from ._reports import Counts, Explanation, Report, Stats, explain, report
 from ._session import Session
 from ._source import BatchSource, Taken
@@ -220,9 +221,9 @@ class Loader:
             epoch: The epoch, from 0.
 
         Raises:
-            ConfigError: It is no whole number, or negative.
+            ConfigError: It is no whole number, negative, or above 2^32 - 2.
         """
-        epoch = whole_number("epoch", epoch, 0)
+        epoch = whole_number("epoch", epoch, 0, LAST_EPOCH)
         steps, start = self.steps, self._cursor.start
         # After load_state_dict() the next iteration may begin in the middle of this epoch.
         stays = not steps or start // steps == epoch
@@ -253,7 +254,7 @@ class Loader:
     def _begin(self, iteration: Iteration) -> Feed:
         """Does what :meth:`_take_epoch` says, under ``_turn``."""
         steps, start = self.steps, self._cursor.start
-        epoch = start // steps
+        epoch = whole_number("epoch", start // steps, 0, LAST_EPOCH)
         unplanned = self.epochs is not None and epoch >= self.epochs
         if unplanned and self._limited:
             iteration.over = True

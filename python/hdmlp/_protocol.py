@@ -36,6 +36,8 @@ WRITABLE, RETURNS, PRIVATE = 1, 2, 4
 
 #: The epoch in an ACK that returns slots and nothing else.
 NO_BATCH = 0xFFFFFFFF
+#: The last epoch that there can be.
+LAST_EPOCH = NO_BATCH - 1
 
 HEADER = struct.Struct("<IB3x")
 ITERATE_FRAME = struct.Struct("<IB3xQII")

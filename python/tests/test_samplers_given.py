@@ -48,6 +48,16 @@ def test_batches_have_the_sizes_that_the_sampler_gives_them(real, folder):
         assert [[images.tolist() for images, _ in loader] for _ in EPOCHS] == EPOCHS
 
 
+def test_a_batch_size_far_beyond_the_dataset_is_served(real, folder, caplog):
+    """The epoch is one batch of all samples, and not an order without an end."""
+    data = ht.ImageFolder(folder, loader=number)
+    with ht.DataLoader(data, 1 << 22, shuffle=True, num_workers=0) as loader:
+        ((images, _),) = loader
+        assert sorted(images.tolist()) == list(range(25))
+        assert loader.report()["epochs"][0]["samples"] == 25
+    assert "no __len__" not in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["whole", "resumed"])
 def test_an_epoch_drawn_by_a_sampler_is_verified(real, folder, kind):
     """If it is delivered from its first batch on."""

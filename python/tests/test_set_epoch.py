@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from dropin import Items, length, same
+from hdmlp.errors import ConfigError
 from test_dropin import Random
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -113,6 +114,33 @@ def test_items_random_numbers_are_those_of_the_epoch_set_on_the_sampler(name, wo
         run.sampler.set_epoch(2)
         assert same(list(run), want[2][2:])
         assert same(list(run), want[3])
+
+
+@pytest.mark.limit(60)
+@pytest.mark.parametrize("epoch", [2**32 - 1, 2**32, 2**70])
+@pytest.mark.parametrize("sets", ["loader", "DistributedSampler"])
+def test_an_epoch_that_cannot_be_counted_is_refused(folder, epoch, sets):
+    data = ht.ImageFolder(folder)
+    if sets == "loader":
+        loader = ht.DataLoader(data, 4, shuffle=True, seed=1)
+        sampler = loader
+    else:
+        sampler = DistributedSampler(data, 1, 0, seed=1)
+        loader = ht.DataLoader(data, 4, sampler=sampler)
+    with loader:
+        list(loader)
+        with pytest.raises(ConfigError, match=f"epoch={epoch}: must be 4294967294 or less"):
+            sampler.set_epoch(epoch)
+            next(iter(loader))
+
+
+def test_the_last_epoch_has_no_next_one(folder):
+    with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=1) as loader:
+        loader.set_epoch(2**32 - 2)
+        want = len(loader)
+        assert len(list(loader)) == want
+        with pytest.raises(ConfigError, match="epoch=4294967295: must be 4294967294 or less"):
+            next(iter(loader))
 
 
 DRAWN = {

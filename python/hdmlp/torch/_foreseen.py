@@ -100,9 +100,12 @@ def most_batches(sampler: Any, samples: int) -> int:
     """
     try:
         length = len(sampler)
+        entries = length * (getattr(sampler, "batch_size", None) or 1)
+        if type(sampler) is BatchSampler:  # whose only batch may be much smaller than batch_size
+            entries = min(entries, len(sampler.sampler))  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
         return 0
-    if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples:
+    if entries > _LONGEST + 8 * samples:
         return 0
     return 2 * length + 1
 

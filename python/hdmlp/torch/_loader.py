@@ -332,7 +332,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             epoch: The epoch, from 0.
 
         Raises:
-            ConfigError: ``epoch`` is not a whole number of at least 0.
+            ConfigError: ``epoch`` is no whole number, negative, or above 2^32 - 2 where the daemon
+                knows the order of all epochs.
         """
         epoch = whole_number("epoch", epoch, 0)
         self._ordering.set_epoch(self, epoch)
