@@ -292,13 +292,24 @@ func (n *node) serve(k int32, done func(sample)) {
 	n.c.events.at(n.spec.Start, func() { n.fetch(k, request{remote: true}, done) })
 }
 
+// waits has another worker work in the place of one that waits for another node until it calls back
+// (cache.away).
+func (n *node) waits(p *peer) (back func()) {
+	if !p.answered || p.cold > 0.5 {
+		return func() {}
+	}
+	n.away++
+	n.dispatch()
+	return func() { n.away-- }
+}
+
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
 // or takes too long, otherwise is called.
 func (n *node) askOwner(k int32, r request, done func(tier string), otherwise func(late bool)) {
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
-	wait := n.patience(k, r, p)
+	wait, back := n.patience(k, r, p), n.waits(p)
 	limit := func() float64 { return min(max(n.giveUp(k), wait), longest) }
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
@@ -312,6 +323,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 			return
 		}
 		over = true
+		back()
 		p.meter.GiveUp(c.events.time(), read)
 		otherwise(true)
 	}
@@ -322,6 +334,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 		}
 		if got.failed {
 			over = true
+			back()
 			p.meter.End(c.events.time(), read, errElsewhere)
 			otherwise(false)
 			return
@@ -336,6 +349,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 				return
 			}
 			over, p.answered = true, true
+			back()
 			read.Waited = time.Duration(waited * float64(time.Second))
 			p.meter.End(c.events.time(), read, nil)
 			p.waited += (waited - p.waited) / 16

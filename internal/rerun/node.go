@@ -22,6 +22,7 @@ type node struct {
 	tasks   heap[task]
 	seq     int
 	workers int // that have a task or fill
+	away    int // of these, those in whose place others may work
 	fills   []*fill
 	turn    int
 	filling int
@@ -78,6 +79,10 @@ const (
 
 // beside is how many workers there are besides those that read from the source (cache.Threads).
 const beside = 16
+
+// mostAway is how many workers other nodes may keep waiting while others work in their place
+// (pool.Away).
+const mostAway = 64
 
 func newNode(c *cluster, number int) *node {
 	n := &node{
@@ -269,7 +274,7 @@ func (n *node) dispatchOne() {
 	n.dispatching = false
 	most := n.gate.limit + beside
 	switch {
-	case n.workers >= most:
+	case n.workers >= most+min(n.away, mostAway):
 		return
 	case len(n.tasks) > 0:
 		n.workers++

@@ -3,6 +3,8 @@ package rerun
 import (
 	"math"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
 // TestSlowSourceIsReadOnce: a request to another node, which reads the sample, is given up when it
@@ -25,5 +27,22 @@ func TestNodesAnswerOnceTheyHaveBegun(t *testing.T) {
 	j.Free = true
 	if got := run(t, j).Epochs[0]; got < 0.5 || got > 0.6 {
 		t.Errorf("the epoch takes %v s, want 0.5 and little more", got)
+	}
+}
+
+// TestWorkersAreNotHeldByOtherNodes checks that more is read from the source while another node
+// keeps as many requests waiting as there are workers.
+func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
+	j := shape{nodes: 2, samples: 1600, batch: 100, epochs: 2, class: memory, cached: 800}.job(t)
+	j.Source, j.Link, j.Steps = 10_000, 2000, []float64{0}
+	j.Known.Source = perfmodel.GivenRate(10_000, 0)
+	for n := range j.Nodes {
+		j.Nodes[n].InForce[0].Ahead = 400
+		j.Nodes[n].Classes[0].Held = j.Plan.Nodes[n].Classes[0]
+	}
+	got := run(t, j)
+	// 400 samples are another node's: with 20 requests at a time, they took 0.2 s from there.
+	if seconds := got.Epochs[1]; seconds > 0.1 {
+		t.Errorf("an epoch takes %.3f s", seconds)
 	}
 }
