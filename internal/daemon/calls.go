@@ -36,6 +36,10 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 		reply := protocol.ReplyMessage{ID: m.ID}
 		result, err := x.answer(ctx, m, view)
 		_ = view.Close() // its users have duplicated the descriptors
+		if err != nil && ctx.Err() != nil {
+			<-x.callSlots
+			return // the connection ends, which says why
+		}
 		if err != nil {
 			reply.Error = errorMessage(err)
 		} else {

@@ -264,11 +264,11 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 		_ = view.Close()          // its users have duplicated the descriptors
 		_ = m.Stream.List.Close() // it has been read
 		if err != nil {
-			if ctx.Err() == nil {
-				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
-			}
 			x.holdsJob.Store(false)
-			_ = x.sendJSON(protocol.Error, errorMessage(err))
+			if ctx.Err() == nil { // else the connection ends, which says why
+				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
+				_ = x.sendJSON(protocol.Error, errorMessage(err))
+			}
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
