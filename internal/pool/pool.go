@@ -135,14 +135,19 @@ func (p *Pool) hire(work int) {
 }
 
 const (
-	// mostAway is how many workers other nodes may keep waiting while others work in their place.
-	mostAway = 64
-	// mostLeft is of how many workers that have ended the buffers are kept for the next ones.
-	mostLeft = 8
+	// awayBytes is what may be in the buffers of workers that others work in place of, and mostAway
+	// how many these are at most.
+	awayBytes = 64 << 20
+	mostAway  = 64
+	// mostLeft is of how many workers that have ended the buffers are kept for the next ones, if they
+	// have at most leftBytes each.
+	mostLeft, leftBytes = 8, 1 << 20
 )
 
 // room returns how many workers there may be. p.mu must be held.
-func (p *Pool) room() int { return p.limit + min(p.away, mostAway) }
+func (p *Pool) room() int {
+	return p.limit + min(p.away, awayBytes/max(p.keep, awayBytes/mostAway))
+}
 
 // Away has another worker work in the place of the caller, which waits for another node, until it
 // calls back.
@@ -290,7 +295,7 @@ func (p *Pool) work() {
 		switch {
 		case p.alive > p.room() && !p.closed:
 			p.alive--
-			if len(p.left) < mostLeft {
+			if len(p.left) < mostLeft && cap(w.Buffer)+cap(w.Again) <= leftBytes {
 				p.left = append(p.left, w)
 			}
 			p.changed.Signal() // it may have been woken for work that another one must do now

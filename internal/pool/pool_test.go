@@ -86,6 +86,27 @@ func TestWorkersThatWaitForOthersAreReplaced(t *testing.T) {
 	})
 }
 
+// TestWorkersWithLargeBuffersAreNotReplaced checks that memory limits how many workers there are.
+func TestWorkersWithLargeBuffersAreNotReplaced(t *testing.T) {
+	for keep, want := range map[int]int{0: 64, 1 << 20: 64, 4 << 20: 16, 100 << 20: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(2, 2, keep)
+			answered := make(chan struct{})
+			for range 100 {
+				p.Submit([]Task{{Consumer: &waiter{pool: p, until: answered}}})
+			}
+			synctest.Wait()
+			if p.alive != 2+want {
+				t.Errorf("buffers of %d bytes: %d workers, want %d", keep, p.alive, 2+want)
+			}
+			close(answered)
+			if !p.Close(time.Hour) {
+				t.Error("the workers have not ended")
+			}
+		})
+	}
+}
+
 // waiter is a consumer that waits for another node.
 type waiter struct {
 	brought
