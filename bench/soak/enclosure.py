@@ -90,9 +90,10 @@ def outside(arguments: list[str]) -> int:
 
 def inside(folder: Path, work: Callable[[Path], int]) -> int:
     """Has a child of the namespace's first process do the work, while this one waits for orphans.
-    Files below the folder are in memory."""
+    Files below the folder are in memory, and /dev/shm is not the one of other processes."""
     mount("tmpfs", folder, "tmpfs", data="size=4g")
     folder.chmod(0o755)
+    mount("tmpfs", Path("/dev/shm"), "tmpfs", data="size=1g")
     loopback_up()
     worker = os.fork()
     if worker == 0:
