@@ -305,12 +305,16 @@ class Player:
                 whole = whole and crew.train(steps, total, before)
                 while not whole and the.again and crew.healthy() and judged(crew, False):
                     first, state = last_state(crew, first, state)
+                    if first == total:
+                        return result
                     nemesis.mend()
                     crew.launch, crew.states = Launch(world, first, time.monotonic()), {}
                     whole = crew.load(state) and crew.train(steps, total, before)
                 if not judged(crew, whole) or whole:
                     return result
                 first, state = last_state(crew, first, state)
+                if first == total:  # what failed came after the last batch: nothing is left to do
+                    return result
                 crew.end(the.hard)
                 crew = None
                 if the.wait:
