@@ -18,6 +18,7 @@ type trainer struct {
 	rank     int
 	position int            // of the next batch
 	start    int            // of the stream
+	before   int            // start of the stream before; 0: there was none
 	errors   int            // that streams ended with, if the process begins again alone
 	failed   bool           // the stream ended with an error
 	undone   bool           // and another process did not finish the batch before
@@ -39,7 +40,7 @@ func (t *trainer) note(k judge.Kind, ids []int, text string) {
 
 // train takes batches from t.position on, and trains on them.
 func (t *trainer) train(ctx context.Context) error {
-	t.failed, t.start = false, t.position
+	t.failed, t.before, t.start = false, t.start, t.position
 	t.note(judge.Began, nil, "")
 	if t.position == t.script.Epochs*t.Steps() { // another launch has come to the end
 		t.note(judge.Ended, nil, "")

@@ -221,8 +221,10 @@ func (t *trainer) reread(ctx context.Context) {
 	t.isBack = false
 	epoch := (t.position - 1) / t.Steps()
 	from := max(t.start-epoch*t.Steps(), 0)
-	// All passes from an epoch's beginning are alike, and audited as one.
-	if from == 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
+	// Passes from the same batch on are alike, and audited as one, and so are all those from an
+	// epoch's beginning.
+	if from == 0 || t.start == t.before || t.rank != int(t.script.Seed)%t.WorldSize() ||
+		!t.audited() ||
 		len(t.script.Breaks) > 1 || len(t.script.Undecodable) > 0 { // which begin it once more
 		return
 	}
