@@ -18,7 +18,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // conn is one process's connection. Fields marked "reader only" belong to the goroutine that reads
@@ -54,13 +53,6 @@ type conn struct {
 
 	mu       sync.Mutex                  // guards datasets
 	datasets map[string]*catalog.Dataset // that calls have asked about
-}
-
-// run is one generation: a run of Rank.Run.
-type run struct {
-	generation uint64
-	cancel     context.CancelFunc
-	done       chan struct{}
 }
 
 // maxCalls is the limit on pending calls of one connection.
@@ -207,11 +199,9 @@ func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 		case protocol.Ack:
 			err = x.ack(p, &slots)
 		case protocol.Wait:
-			var generation uint64
-			if generation, err = protocol.DecodeWait(p); err == nil && x.stage != nil &&
-				x.stage.generation == generation {
-				x.rank.Load().Wait()
-			}
+			err = x.ofStage(p, (*node.Rank).Wait)
+		case protocol.Raised:
+			err = x.ofStage(p, (*node.Rank).Raised)
 		case protocol.Iterate:
 			err = x.iterate(ctx, p)
 		case protocol.Call:
@@ -296,46 +286,6 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	return nil
 }
 
-// iterate starts a generation, after stopping the previous one.
-func (x *conn) iterate(ctx context.Context, p []byte) error {
-	m, err := protocol.DecodeIterate(p)
-	if err != nil {
-		return err
-	}
-	rank := x.rank.Load()
-	if rank == nil {
-		return fmt.Errorf("%w: ITERATE before a job is open", protocol.ErrProtocol)
-	}
-	x.stopStage()
-	epoch, step := int(m.Epoch), int(m.Step)
-	if err := rank.Check(epoch, step); err != nil {
-		e := errorMessage(err)
-		e.Generation = m.Generation
-		_ = x.sendJSON(protocol.Error, e)
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	s := &run{generation: m.Generation, cancel: cancel, done: make(chan struct{})}
-	x.stage = s
-	go func() { // owned by x: stopStage waits for it
-		defer close(s.done)
-		defer cancel()
-		err := rank.Run(ctx, epoch, step, func(b *stage.Batch) error {
-			return x.sendBatch(s.generation, b)
-		})
-		switch {
-		case ctx.Err() != nil:
-		case err == nil:
-			_ = x.send(protocol.AppendEnd(nil, s.generation))
-		default:
-			e := errorMessage(err)
-			e.Generation = s.generation
-			_ = x.sendJSON(protocol.Error, e)
-		}
-	}()
-	return nil
-}
-
 // give reads the order of another epoch. It does so in the reader, so that a following ITERATE
 // finds the order; the list is in memory, so that reading does not block. A wrong order ends the
 // generation with an ERROR that names none, so that the process sees it even if it has already
@@ -357,42 +307,6 @@ func (x *conn) give(p []byte, in *inbox) error {
 	if err := rank.Give(giveRequest(m), file); err != nil {
 		x.stopStage()
 		_ = x.sendJSON(protocol.Error, errorMessage(err))
-	}
-	return nil
-}
-
-func (x *conn) stopStage() {
-	if x.stage != nil {
-		x.stage.cancel()
-		<-x.stage.done
-		x.stage = nil
-	}
-}
-
-// ack returns slots to the staging buffer and records a batch as yielded.
-func (x *conn) ack(p []byte, slots *[]uint32) error {
-	m, err := protocol.DecodeAck(p, (*slots)[:0])
-	if err != nil {
-		return err
-	}
-	*slots = m.Slots
-	rank := x.rank.Load()
-	if rank == nil {
-		return fmt.Errorf("%w: ACK before a job is open", protocol.ErrProtocol)
-	}
-	for _, slot := range m.Slots {
-		retired, err := rank.Return(slot)
-		if err != nil {
-			return fmt.Errorf("%w: %v", protocol.ErrProtocol, err)
-		}
-		if retired != 0 {
-			// Not in this goroutine: the stage may be blocked in a write until the process reads,
-			// and the process until this goroutine reads.
-			x.tasks.Go(func() { _ = x.send(protocol.AppendDrop(nil, retired)) })
-		}
-	}
-	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
-		rank.Yielded(int(m.Epoch), int(m.Step), stall(&m), m.Audit)
 	}
 	return nil
 }

@@ -99,7 +99,10 @@ func TestProtocolErrorEndsOnlyThatConnection(t *testing.T) {
 		}), protocol.KindProtocol, "ITERATE of 1 bytes"},
 		"WAIT cut short": {opened(func(x *client) {
 			x.send(protocol.AppendFrame(nil, protocol.Wait, []byte{1}))
-		}), protocol.KindProtocol, "WAIT of 1 bytes"},
+		}), protocol.KindProtocol, "a generation of 1 bytes"},
+		"RAISED cut short": {opened(func(x *client) {
+			x.send(protocol.AppendFrame(nil, protocol.Raised, []byte{1}))
+		}), protocol.KindProtocol, "a generation of 1 bytes"},
 		"many calls": {opened(func(x *client) {
 			for range maxCalls + 1 {
 				x.json(protocol.Call, protocol.CallMessage{

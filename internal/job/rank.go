@@ -345,6 +345,9 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	}
 }
 
+// Raised records that the error of the last Run has been raised in the training loop.
+func (r *Rank) Raised() { r.job.p.Stops.Raised(r.rank) }
+
 // await waits until the order of an epoch is known, or the process has taken the last batch before
 // that epoch, where the Run then ends. If the process has supplied its part of the epoch, and begun
 // the Run with it, await waits until the other ranks have supplied theirs.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -16,11 +17,14 @@ import (
 // TestTranscripts runs the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and
 // 3 on node 1.
 //
-//	begin rank= at=         the rank begins a run at this batch
+//	begin rank= at=         the rank begins a run at this batch; if its process has taken all
+//	                        batches of the run before, the error of that run was raised
+//	begin rank= at= broke   the same, but its loop has broken off before the error
 //	deliver rank= batches=  delivers this many batches
 //	fail rank=              the next batch cannot be delivered
-//	end rank=               ends the run, and prints what the rank is told when it comes to it
+//	end rank=               ends the run, and prints the error for its process
 //	end rank= taken=        the same, but the process has only taken the batches up to this one
+//	raise rank=             the error is raised in the loop of the process
 //	through rank=           ends the run after the last batch of its epoch
 //	again rank= at=         the process asks for another run, which begins at this batch
 //	leave rank=             the process is gone
@@ -66,6 +70,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "begin":
 		d.ScanArgs(t, "at", &at)
+		if r := p.runs[rank]; r != nil && !d.HasArg("broke") && r.taken >= r.end() {
+			p.nodes[rank/2].Raised(rank)
+		}
 		return p.begin(rank, at)
 	case "deliver":
 		d.ScanArgs(t, "batches", &batches)
@@ -97,6 +104,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 			return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, err)
 		}
 		return "came to its end"
+	case "raise":
+		p.nodes[rank/2].Raised(rank)
+		return ""
 	case "leave":
 		p.nodes[rank/2].Leave(rank)
 		return ""
@@ -176,9 +186,9 @@ func TestNodesReportOnlyTheirOwnRanks(t *testing.T) {
 		{Rank: 1, Node: 0, Round: 3},
 	} {
 		s.Hear([]Stop{forged})
-		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over ||
-			s.last[2].Round != 0 || ended || r.stop.At != 9 {
-			t.Errorf("%+v is taken: %q, %+v", forged, said, s.last)
+		if len(said) > 0 || len(s.known) != 1 || !reflect.DeepEqual(s.known[2], []Stop{known}) ||
+			ended || r.stop.At != 9 {
+			t.Errorf("%+v is taken: %q, %+v", forged, said, s.known)
 		}
 	}
 }
@@ -262,7 +272,7 @@ func TestDecodeRefusesImpossibleStops(t *testing.T) {
 }
 
 // TestOwnStopsAreAnnounced checks that what waits for changes of a node's own stops is woken: when
-// a rank stops, and when it begins again.
+// a rank stops, when its error is raised, and when it begins again.
 func TestOwnStopsAreAnnounced(t *testing.T) {
 	s := New(0, "", func(error) {})
 	begin := func() *Run { return s.Begin(0, 0, func() {}, func(int) {}) }
@@ -282,5 +292,6 @@ func TestOwnStopsAreAnnounced(t *testing.T) {
 	}
 	r := begin()
 	woken("after a stop", func() { _ = r.End(errors.New("why"), false) })
+	woken("after its error was raised", func() { s.Raised(0) })
 	woken("after it began again", func() { begin() })
 }

@@ -305,6 +305,8 @@ func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]in
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
+	} else if err != nil {
+		r.Raised()
 	}
 	return out, err
 }

@@ -31,6 +31,8 @@ func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	})
 	if errors.Is(err, errEnough) {
 		err = nil
+	} else if err != nil {
+		r.Raised()
 	}
 	return out, audit, err
 }

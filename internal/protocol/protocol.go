@@ -20,7 +20,8 @@ import (
 //   - 3: ACK says which part of the stall was spent in Python.
 //   - 4: samples in memory lie in several segments, which come when a batch first names them, and
 //     are dropped one by one; GONE says that a process maps one no more.
-const Version = 4
+//   - 5: RAISED says that an error has come to the training loop.
+const Version = 5
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
@@ -36,15 +37,16 @@ type Type uint8
 
 // Frames from a process to the daemon.
 const (
-	Hello   Type = 1 // JSON HelloMessage; first on every connection
-	Open    Type = 2 // JSON OpenMessage: create or join a job as one rank
-	Iterate Type = 3 // IterateMessage, 16 bytes
-	Ack     Type = 4 // AckMessage, 44 bytes and 4 per slot
-	Wait    Type = 5 // u64 generation
-	Call    Type = 6 // JSON CallMessage
-	View    Type = 7 // JSON ViewMessage: answers Renew
-	Give    Type = 8 // JSON GiveMessage, with a file descriptor: the order of another epoch
-	Gone    Type = 9 // u32 segment: the process does not map it any more; answers Drop
+	Hello   Type = 1  // JSON HelloMessage; first on every connection
+	Open    Type = 2  // JSON OpenMessage: create or join a job as one rank
+	Iterate Type = 3  // IterateMessage, 16 bytes
+	Ack     Type = 4  // AckMessage, 44 bytes and 4 per slot
+	Wait    Type = 5  // u64 generation
+	Call    Type = 6  // JSON CallMessage
+	View    Type = 7  // JSON ViewMessage: answers Renew
+	Give    Type = 8  // JSON GiveMessage, with a file descriptor: the order of another epoch
+	Gone    Type = 9  // u32 segment: the process does not map it any more; answers Drop
+	Raised  Type = 10 // u64 generation: its error has been raised in the training loop
 )
 
 // Frames from the daemon to a process.
@@ -81,7 +83,7 @@ func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(header[:])
 	t := Type(header[4])
-	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Gone {
+	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Raised {
 		return 0, nil, malformed("frame header % x", header)
 	}
 	limit := uint32(maxRequest)
@@ -180,10 +182,10 @@ func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
 	return m, nil
 }
 
-// DecodeWait decodes a Wait payload.
-func DecodeWait(p []byte) (generation uint64, err error) {
+// DecodeGeneration decodes the payload of Wait and of Raised.
+func DecodeGeneration(p []byte) (generation uint64, err error) {
 	if len(p) != 8 {
-		return 0, malformed("WAIT of %d bytes, not 8", len(p))
+		return 0, malformed("a generation of %d bytes, not 8", len(p))
 	}
 	return binary.LittleEndian.Uint64(p), nil
 }

@@ -46,7 +46,7 @@ func TestSmallFramesLayout(t *testing.T) {
 	}
 }
 
-// TestSmallFramesAreDecodedAtTheirExactLengthOnly decodes ITERATE, WAIT and GONE.
+// TestSmallFramesAreDecodedAtTheirExactLengthOnly decodes ITERATE, WAIT, RAISED and GONE.
 func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 	iterate, err := hex.DecodeString("0100000000000000" + "02000000" + "03000000")
 	if err != nil {
@@ -56,8 +56,8 @@ func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 		m != (IterateMessage{Generation: 1, Epoch: 2, Step: 3}) {
 		t.Errorf("ITERATE: %+v, %v", m, err)
 	}
-	if g, err := DecodeWait(iterate[:8]); err != nil || g != 1 {
-		t.Errorf("WAIT: %d, %v", g, err)
+	if g, err := DecodeGeneration(iterate[:8]); err != nil || g != 1 {
+		t.Errorf("generation: %d, %v", g, err)
 	}
 	if segment, err := DecodeGone(iterate[8:12]); err != nil || segment != 2 {
 		t.Errorf("GONE: %d, %v", segment, err)
@@ -70,8 +70,8 @@ func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 		if _, err := DecodeIterate(p); n != 16 && !errors.Is(err, ErrProtocol) {
 			t.Errorf("ITERATE of %d bytes: %v", n, err)
 		}
-		if _, err := DecodeWait(p); n != 8 && !errors.Is(err, ErrProtocol) {
-			t.Errorf("WAIT of %d bytes: %v", n, err)
+		if _, err := DecodeGeneration(p); n != 8 && !errors.Is(err, ErrProtocol) {
+			t.Errorf("generation of %d bytes: %v", n, err)
 		}
 	}
 }
@@ -260,7 +260,7 @@ func FuzzReadFrame(f *testing.F) {
 			case Iterate:
 				_, _ = DecodeIterate(p)
 			case Wait:
-				_, _ = DecodeWait(p)
+				_, _ = DecodeGeneration(p)
 			case Hello:
 				_ = DecodeJSON(p, new(HelloMessage))
 			case Open:

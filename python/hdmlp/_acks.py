@@ -94,10 +94,15 @@ class Acks:
 
         All of it is one message, as both processes pay for each.
         """
-        wait = protocol.WAIT_FRAME.pack(8, protocol.WAIT, self._generation)
+        wait = protocol.GENERATION_FRAME.pack(8, protocol.WAIT, self._generation)
         if self._deferred is not None or self._staging.freed:
             wait = self._take_deferred() + wait
         self._send(wait)
+
+    def say_raised(self) -> None:
+        """Says that the loop gets the error that ended the generation."""
+        self.flush()
+        self._send(protocol.GENERATION_FRAME.pack(8, protocol.RAISED, self._generation))
 
     def return_slots(self) -> None:
         """Returns the slots that are free, if there are any, without acknowledging a batch."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ._feed import Feed
 from ._recipe import Undecodable
 from ._source import BatchSource, Taken
-from .errors import SampleError
+from .errors import HDMLPError, SampleError, StallTimeoutError
 
 log = logging.getLogger("hdmlp")
 
@@ -65,8 +65,10 @@ def bring(
             source.seek(position)
         try:
             taken = source.next(timeout)
-        except SampleError as failed:
-            if bad is not None and failed.sample == bad.sample:
+        except HDMLPError as failed:
+            if not (isinstance(failed, StallTimeoutError) or feed.stream.broken):
+                feed.stream.say_raised()
+            if bad is not None and isinstance(failed, SampleError) and failed.sample == bad.sample:
                 raise failed from bad.__cause__
             raise
         begin = time.perf_counter_ns()

@@ -22,10 +22,10 @@ from typing import Any, Optional
 
 from .errors import ProtocolError
 
-PROTOCOL = 4
+PROTOCOL = 5
 MAX_PAYLOAD = 16 << 20
 
-HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE, GONE = range(1, 10)
+HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE, GONE, RAISED = range(1, 11)
 WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP, RENEW = range(129, 139)
 
 #: Types of the daemon's frames that carry a file descriptor.
@@ -41,7 +41,7 @@ LAST_EPOCH = NO_BATCH - 1
 
 HEADER = struct.Struct("<IB3x")
 ITERATE_FRAME = struct.Struct("<IB3xQII")
-WAIT_FRAME = struct.Struct("<IB3xQ")
+GENERATION_FRAME = struct.Struct("<IB3xQ")
 ACK_FRAME = struct.Struct("<IB3xQIIQQQI")
 ACK_BODY = ACK_FRAME.size - HEADER.size
 SEGMENT_BODY = struct.Struct("<IIQ")

@@ -79,7 +79,7 @@ class Stream:
         position: What comes next, or None if the daemon sends nothing.
         stall: Nanoseconds for which the last :meth:`next` blocked.
         python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
-        ack, return_slots, say_waiting: See :class:`hdmlp._acks.Acks`.
+        ack, return_slots, say_raised, say_waiting: See :class:`hdmlp._acks.Acks`.
         ends, free: See :class:`hdmlp._staging.Staging`.
 
     Raises:
@@ -120,7 +120,7 @@ class Stream:
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
         self.ack, self.return_slots = self._acks.ack, self._acks.return_slots
-        self.say_waiting = self._acks.say_waiting
+        self.say_waiting, self.say_raised = self._acks.say_waiting, self._acks.say_raised
         self.ends, self.free = self._staging.ends, self._staging.free
 
     @property

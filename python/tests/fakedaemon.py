@@ -95,9 +95,9 @@ class Session(threading.Thread):
     def handle(self, kind, payload):
         daemon = self.daemon_
         if kind == 1:
-            assert json.loads(payload)["protocol"] == 4
+            assert json.loads(payload)["protocol"] == 5
             self.send_json(
-                129, {"protocol": 4, "version": daemon.version, "pid": os.getpid()}, daemon.log
+                129, {"protocol": 5, "version": daemon.version, "pid": os.getpid()}, daemon.log
             )
         elif kind == 2:
             self.open(json.loads(payload))

@@ -121,7 +121,7 @@ class Peer:
 
     def heard(self):
         """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation,
-        epoch, step, slots), ("WAIT", generation), ("CALL", method)."""
+        epoch, step, slots), ("WAIT", generation), ("RAISED", generation), ("CALL", method)."""
         self.socket.setblocking(False)
         try:
             while True:
@@ -153,6 +153,8 @@ class Peer:
                 )
             elif kind == protocol.WAIT:
                 said.append(("WAIT", *struct.unpack("<Q", payload)))
+            elif kind == protocol.RAISED:
+                said.append(("RAISED", *struct.unpack("<Q", payload)))
             elif kind == protocol.CALL:
                 said.append(("CALL", protocol.decode_json(payload)["method"]))
             else:

@@ -11,6 +11,7 @@ import hdmlp.data as data
 import pytest
 from hdmlp import _launcher, errors
 from hdmlp.job import Job
+from waiting import until
 
 STEP = 4
 
@@ -86,6 +87,35 @@ def test_both_ranks_end_before_the_same_step(real, folder, workers):
             next(first)
         check(stopped.value, other.value, name)
         mend()
+        for loader, state in zip(ranks, start):
+            loader.load_state_dict(state)
+        assert [len(list(loader)) for loader in ranks] == [len(loader) for loader in ranks]
+    finally:
+        for loader in ranks:
+            loader.close()
+
+
+def test_an_error_that_no_loop_has_raised_is_raised_later(real, folder):
+    """Both loops break off right before the batch, of which both ranks know, and begin again: each
+    raises the error there, although the sample can be read again; and then no more."""
+    arguments = dict(batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B")
+    ranks = [data.DataLoader(folder, rank=rank, **arguments) for rank in range(2)]
+    try:
+        _, mend = shorten(ranks[1], 1)
+        start = [loader.state_dict() for loader in ranks]
+        for loader in reversed(ranks):
+            iterator = iter(loader)
+            for _ in range(STEP):
+                next(iterator)
+        until(lambda: ranks[0]._feeds.first().stream.ends(STEP), "the stop of rank 1")
+        mend()
+        for loader, state in zip(ranks, start):
+            loader.load_state_dict(state)
+            iterator = iter(loader)
+            for _ in range(STEP):
+                next(iterator)
+            with pytest.raises(errors.SampleError):
+                next(iterator)
         for loader, state in zip(ranks, start):
             loader.load_state_dict(state)
         assert [len(list(loader)) for loader in ranks] == [len(loader) for loader in ranks]

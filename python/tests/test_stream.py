@@ -4,12 +4,21 @@ yields, and what it refuses."""
 import gc
 import mmap
 import os
+from types import SimpleNamespace
 
 import pytest
 from hdmlp import _acks
 from hdmlp import _protocol as protocol
 from hdmlp._ahead import Ahead
-from hdmlp.errors import DaemonDiedError, EndError, HDMLPError, ProtocolError, SampleError
+from hdmlp._bring import bring
+from hdmlp.errors import (
+    DaemonDiedError,
+    EndError,
+    HDMLPError,
+    ProtocolError,
+    SampleError,
+    StallTimeoutError,
+)
 from peer import PAGE, Peer
 
 #: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has
@@ -146,6 +155,33 @@ def test_an_error_of_one_generation_does_not_end_the_next(start):
     with pytest.raises(EndError):
         peer.stream.poll()
     assert peer.stream.position is None
+
+
+def test_an_error_that_the_loop_gets_is_told_after_the_batches_before_it(start):
+    """Not one that was read ahead, and none that ends nothing."""
+    peer = start()
+    position = steady(peer)
+    yielded(peer, 1, [position])
+    feed = SimpleNamespace(stream=peer.stream)
+    ahead = Ahead(peer.stream, lambda taken: None)
+
+    def brought():
+        return bring(feed, ahead, position + 1, lambda feed, taken: None, 0.01, False)
+
+    with pytest.raises(StallTimeoutError):
+        brought()
+    steps = peer.stream.steps
+    ack = ("ACK", 1, *divmod(position, steps), [])
+    assert peer.heard() == [ack, ("WAIT", 1)]
+    peer.batch(1, position + 1, one(position + 1))
+    peer.fail(1, "a fault")
+    peer.stream.ack(*divmod(brought().taken.epoch * steps + position + 1, steps), 0, 0, 0)
+    assert peer.heard() == []
+    position += 1
+    with pytest.raises(SampleError, match="a fault"):
+        brought()
+    ack = ("ACK", 1, *divmod(position, steps), [])
+    assert peer.heard() == [ack, ("RAISED", 1)]
 
 
 @pytest.mark.parametrize("order", [[0, 0, 0], [0, 1, 0], [1, 0, 0, 1], [0, 1, 2], [2, 2, 0]])

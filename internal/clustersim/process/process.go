@@ -247,6 +247,7 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 		case some && next.err == nil:
 			return nil, ErrEnd
 		case some:
+			p.rank.Raised()
 			return nil, detailed(next.err)
 		default:
 			if !waiting {
