@@ -329,6 +329,7 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 // small that latencies decide, and nothing has gone wrong: each sample once, if the nodes' caches
 // hold the dataset, and else what the bound says, S + (E-1) max(0, S-D), where each cache may lack
 // a sample for which its room is too short, unless several ranks read a sample that none holds.
+// Caches that are full of what a job with other ranks read hold nothing else in its first epochs.
 // Nodes that plan late read what they need until then. A thousandth of the bytes may be read to
 // explore the source.
 func (c *court) count(reads map[int][]int, history []Event) {
@@ -350,7 +351,10 @@ func (c *court) count(reads map[int][]int, history []Event) {
 		// What is being read when processes are killed is not yet in a class on the disk.
 		lost = lost || o.Crash || o.Restart && (disk < room || o.Kill > 0)
 	}
-	again := slices.ContainsFunc(s.Launches, func(o script.Launch) bool { return o.Nodes != l.Nodes })
+	again := slices.ContainsFunc(s.Launches, func(o script.Launch) bool {
+		leavesOut := s.Tail == "drop" || s.DropLast // others than with as many ranks
+		return o.Nodes != l.Nodes || leavesOut && o.Ranks != l.Ranks
+	})
 	if lost || again {
 		return
 	}
