@@ -28,6 +28,7 @@ func TestStopBeforeLeavingIsTold(t *testing.T) {
 			_ = run.End(errors.New("a fault"), false)
 			if i == 0 {
 				synctest.Wait() // the first stop is being told
+				nodes[0].o.Stops.Raised(0)
 			}
 		}
 		nodes[0].Close()

@@ -99,11 +99,11 @@ func TestBatchThatWasLostDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestLateListsChangeNothing: a node's list that arrives after a newer one is ignored.
+// TestLateListsChangeNothing: a node's list that arrives after one of two rounds later is ignored.
 func TestLateListsChangeNothing(t *testing.T) {
 	told := 0
 	s := New(0, "a", func(error) { told++ })
-	s.Hear(stop(1, 9, false))
+	s.Hear(stop(2, 9, false))
 	s.Hear(stop(0, 2, false))
 	if b := begin(s, 0); told != 1 || !slices.Equal(b.noted, []int{-1, 9}) {
 		t.Errorf("told of %d stops, noted %v", told, b.noted)
@@ -117,19 +117,37 @@ func TestLateListsChangeNothing(t *testing.T) {
 }
 
 // TestRunThatHasFailedIsToldOfEarlierBatches: a run that has ended with an error of its own is told
-// of earlier batches, of its round and, until its process has come to the end of it, of later ones.
+// of an earlier batch of its round. A stop of the next round is for the next run: the rank that
+// stopped has gone back from an error of which this one will hear. If it will not, because there
+// was yet another round, the stop applies.
 func TestRunThatHasFailedIsToldOfEarlierBatches(t *testing.T) {
-	for taken, want := range map[int][]int{6: {-1}, 2: {-1, 3}} {
+	for round, want := range [][]int{{-1, 3}, {-1}, {-1, 3}} {
 		s := New(0, "a", func(error) {})
 		b := begin(s, 0)
 		deliver(t, b, 6)
 		if err := b.End(errors.New("a fault"), false); err == nil {
 			t.Error("the rank is told nothing")
 		}
-		s.Took(0, taken-1)
-		s.Hear(stop(1, 3, false))
+		s.Hear(stop(round, 3, false))
 		if !slices.Equal(b.noted, want) {
-			t.Errorf("%d batches were taken: noted %v, want %v", taken, b.noted, want)
+			t.Errorf("in round %d: noted %v, want %v", round, b.noted, want)
+		}
+	}
+}
+
+// TestRunIsToldOfItsRoundFirst: of two errors of a rank that has gone back after the first, a run
+// that has had neither ends with the first.
+func TestRunIsToldOfItsRoundFirst(t *testing.T) {
+	first, second := stop(0, 5, true), stop(1, 2, false)
+	for _, lists := range [][]Stop{append(first, second...), append(second, first...)} {
+		s := New(0, "a", func(error) {})
+		b := begin(s, 0)
+		deliver(t, b, 3)
+		for _, p := range lists {
+			s.Hear([]Stop{p})
+		}
+		if !slices.Equal(b.noted, []int{-1, 5}) || b.canceled > 0 {
+			t.Errorf("heard %v: noted %v, canceled %d times", lists, b.noted, b.canceled)
 		}
 	}
 }

@@ -29,9 +29,8 @@ import (
 // Ranks catch the error and begin again at different times, and nodes learn of each other with a
 // delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
 // the error of a run, its own or another rank's, has been raised in its training loop. A stop
-// belongs to the round of its run. It applies to runs that are in this round or an earlier one,
-// unless they begin after its batch; a run that goes on where the one before came to its end
-// (stretch) does not. It follows:
+// belongs to the round of its run. It applies to runs of this round, unless they begin after its
+// batch; a run that goes on where the one before came to its end (stretch) does not. It follows:
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
 //     nodes learn of it.
@@ -53,7 +52,7 @@ type Stops struct {
 	host string // this node's host name; empty if the job has one node
 
 	mu      sync.Mutex       // guards the following
-	known   map[int][]Stop   // by rank, over all nodes: those of the last round in which it stopped
+	known   map[int][]Stop   // by rank, over all nodes: those of the last two rounds
 	rounds  map[int]int      // by rank, of this node, how many errors its processes have had
 	runs    map[int]*Run     // the latest run of each rank of this node, which may have ended
 	ends    map[int]stretch  // by rank of this node, where its last run came to its end
@@ -126,16 +125,13 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 		if p.Over {
 			r.round = max(r.round, p.Round+1)
 		}
-		s.join(r, p)
 	}
+	s.update()
 	for i := range s.known[rank] {
 		if own := &s.known[rank][i]; own.Round < r.round && !own.Over {
 			own.Raised, own.Over = true, true
 			s.signal()
 		}
-	}
-	for p := range s.all() {
-		s.apply(r, p)
 	}
 	return r
 }
@@ -162,12 +158,15 @@ func (s *Stops) join(r *Run, p Stop) {
 }
 
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
-// own ends with p if p's batch is earlier, unless its process has come to its end and p is of a
-// later round, which is for the next run. s.mu must be held.
+// own ends with p if p's batch is earlier. s.mu must be held.
+//
+// A stop of the next round does not apply: its rank has had an error of r's round, of which r is
+// told sooner or later, and may have gone back from there. A stop of a later round does, if nothing
+// is known of r's: this node was cut off for so long that it will not hear of r's round.
 func (s *Stops) apply(r *Run, p Stop) {
+	missed := p.Round > r.round+1 && r.stop == nil
 	switch {
-	case p.Round < r.round || p.At < r.since:
-	case r.ended && (p.At >= r.next || p.Round > r.round && r.taken >= r.end()):
+	case p.At < r.since || p.Round != r.round && !missed || r.ended && p.At >= r.next:
 	case r.stop == nil || p.At < r.stop.At:
 		r.stop = &p
 		r.note(p.At)
@@ -201,20 +200,16 @@ func (s *Stops) Raised(rank int) {
 func (s *Stops) had(r *Run) {
 	delete(s.runs, r.rank)
 	s.rounds[r.rank] = r.after()
-	own := s.known[r.rank]
-	if len(own) == 0 || own[0].Raised {
-		return
-	}
 	// Those that the loop has stepped over are no errors that it had, and a run of another rank
 	// that has begun after them still ends with others of the round.
-	own = slices.DeleteFunc(slices.Clone(own), func(p Stop) bool { return p.At < r.since })
-	s.known[r.rank] = own
+	own := slices.DeleteFunc(slices.Clone(s.known[r.rank]), func(p Stop) bool {
+		return !p.Raised && p.At < r.since
+	})
 	for i := range own {
 		own[i].Raised = true
-		for _, other := range s.runs {
-			s.join(other, own[i])
-		}
 	}
+	s.known[r.rank] = own
+	s.update()
 	s.signal()
 }
 
@@ -248,32 +243,45 @@ func (s *Stops) Hear(list []Stop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {
-		if known := s.known[p.Rank]; p.Node != s.node &&
-			(len(known) == 0 || known[0].Node == p.Node && known[0].Round <= p.Round) {
+		if known := s.known[p.Rank]; p.Node != s.node && (len(known) == 0 || known[0].Node == p.Node) {
 			s.learn(p)
 		}
 	}
 }
 
-// learn adds a stop to those of its rank, which are of its round or of earlier ones. s.mu must be
-// held.
+// learn adds a stop to those of its rank, of which the last two rounds are kept: a rank may have
+// begun again, and be staged ahead to the next error, before others have had the one before.
+// s.mu must be held.
 func (s *Stops) learn(p Stop) {
-	known := s.known[p.Rank]
-	if len(known) > 0 && known[0].Round < p.Round {
-		known = nil
+	known, isNews := s.known[p.Rank], true
+	for i := range known {
+		k := &known[i]
+		if k.Round == p.Round && k.At == p.At {
+			k.Raised, k.Over = k.Raised || p.Raised, k.Over || p.Over
+			isNews = false
+		}
+		if k.Round > p.Round+1 {
+			return
+		}
 	}
-	i := slices.IndexFunc(known, func(k Stop) bool { return k.At == p.At })
-	if i >= 0 {
-		known[i].Raised, known[i].Over = known[i].Raised || p.Raised, known[i].Over || p.Over
-	} else {
-		s.known[p.Rank] = append(known, p)
-	}
-	for _, r := range s.runs {
-		s.join(r, p)
-		s.apply(r, p)
-	}
-	if i < 0 {
+	if isNews {
+		s.known[p.Rank] = append(slices.DeleteFunc(known, func(k Stop) bool {
+			return k.Round < p.Round-1
+		}), p)
 		s.say(p.told())
+	}
+	s.update()
+}
+
+// update has the runs of this node follow the known stops. s.mu must be held.
+func (s *Stops) update() {
+	for _, r := range s.runs {
+		for p := range s.all() {
+			s.join(r, p)
+		}
+		for p := range s.all() {
+			s.apply(r, p)
+		}
 	}
 }
 
