@@ -75,8 +75,9 @@ func (w *world) launch(number int, s script.Launch, from process.Position) (
 		l.ended.Wait()
 		close(done)
 	}()
+	var killer sync.WaitGroup
 	if s.Kill > 0 {
-		go func() {
+		killer.Go(func() {
 			if l.crew.Through(l.life, s.Kill) == nil {
 				if s.Crash {
 					for n := range s.Nodes {
@@ -85,7 +86,7 @@ func (w *world) launch(number int, s script.Launch, from process.Position) (
 				}
 				l.kill(errKilled)
 			}
-		}()
+		})
 	}
 	select {
 	case <-done:
@@ -101,6 +102,7 @@ func (w *world) launch(number int, s script.Launch, from process.Position) (
 		}
 	}
 	l.kill(nil)
+	killer.Wait() // else it could strike in the next launch
 	faults.Wait()
 	for n := range s.Nodes {
 		if s.Restart {
