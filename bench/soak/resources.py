@@ -63,12 +63,13 @@ class Book:
             daemon = self._machines.daemon(node)
             if not daemon:
                 continue
-            used = self._used.setdefault((node, daemon.pid), [])
+            used = self._used.get((node, daemon.pid), [])
             base = used[min(1, len(used) - 1)] if used else None
             now = self._settled(daemon, node, base)
             if now is None:
                 continue
             used.append(now)
+            self._used[node, daemon.pid] = used
             if now["disk"] > self._machines.space + BESIDE:
                 found.append(f"node {node}'s cache directory has {now['disk']} bytes")
             if base and len(used) > 2:

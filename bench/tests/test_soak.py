@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +91,7 @@ def test_a_round_is_played_again_alone():
 
 _OUTSIDE = """
 import sys
+from types import SimpleNamespace
 from soak import enclosure
 enclosure.GRACE = 1
 sys.exit(enclosure.Outside().run(["sh", "-c", "echo started; exec sleep 60"]))
@@ -317,3 +319,14 @@ def test_groups_are_a_function_of_the_seed_and_have_all_blows():
         for blow in the.blows:
             assert (0 < len(blow.members) < len(the.members)) == ("members" in blow.kind)
             assert max(blow.members, default=0) < len(the.members)
+
+
+def test_a_daemon_that_ends_while_it_is_measured_has_no_line(tmp_path):
+    from soak.resources import Book
+
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    machines = SimpleNamespace(count=1, daemon=lambda node: ended, disk=lambda node: tmp_path)
+    book = Book(machines)
+    assert book.rest() == []
+    assert book.lines() == []
