@@ -33,6 +33,7 @@ type history struct {
 	mail    [][][]Stop // by node, lists that it has not heard
 	sent    []int      // by node, the version of its last list
 	ranks   []*looping
+	unread  map[int]bool // batches that some rank could not read
 	parts   []*part
 	log     []string
 }
@@ -59,7 +60,7 @@ type looping struct {
 }
 
 func newHistory(seed uint64) *history {
-	h := &history{Rand: rand.New(rand.NewPCG(seed, 0))}
+	h := &history{Rand: rand.New(rand.NewPCG(seed, 0)), unread: map[int]bool{}}
 	h.batches, h.over = 6+h.IntN(18), h.IntN(2) == 0
 	h.add(0)
 	for n := range 1 + h.IntN(3) {
@@ -183,6 +184,7 @@ func (h *history) stage(l *looping) bool {
 		if !ever {
 			delete(l.bad, next)
 		}
+		h.unread[next] = true
 		l.err = l.run.End(&failure.Error{Kind: failure.Sample, Message: "unreadable"}, false)
 		h.say("rank %d cannot read %d, limit %d", l.rank, next, l.limit)
 	default:
@@ -233,6 +235,9 @@ func (h *history) train(l *looping, quiet bool) (did bool, wrong string) {
 func (h *history) goOn(l *looping, failed bool) (wrong string) {
 	p := h.parts[l.part]
 	h.say("rank %d ends part %d before batch %d, failed %v", l.rank, l.part, l.at, failed)
+	if failed && !h.unread[l.at] {
+		return fmt.Sprintf("rank %d fails at batch %d, which all can read", l.rank, l.at)
+	}
 	if p.ended && (p.at != l.at || p.failed != failed) {
 		return fmt.Sprintf("rank %d ends part %d before batch %d (with an error: %v), where others "+
 			"end before %d (%v)", l.rank, l.part, l.at, failed, p.at, p.failed)
