@@ -64,9 +64,14 @@ class Origin:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        until(lambda: self._control.exists(), 10, "the mount of the source")
+        until(self._listens, 10, "the mount of the source")
         if self._settings:
             self._set()
+
+    def _listens(self) -> bool:
+        """Reports whether the server can be asked. Its socket is there a moment before."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as control:
+            return control.connect_ex(os.fspath(self._control)) == 0
 
     def stop(self) -> None:
         """Kills the server: the mount stays, and all that is done there fails with ENOTCONN."""
