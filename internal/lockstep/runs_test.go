@@ -151,3 +151,39 @@ func TestRunIsToldOfItsRoundFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestProcessThatDies: an error counts if the process had taken all batches before it. Otherwise
+// the one that takes its place is still told, as other ranks are.
+func TestProcessThatDies(t *testing.T) {
+	for taken, want := range map[int][]int{6: {-1}, 5: {-1, 6}} {
+		s := New(0, "a", func(error) {})
+		b := begin(s, 0)
+		deliver(t, b, 6)
+		if err := b.End(errors.New("a fault"), false); err == nil {
+			t.Error("the rank is told nothing")
+		}
+		s.Took(0, taken-1)
+		s.Leave(0)
+		s.Leave(0)
+		s.Raised(0)
+		if b := begin(s, 0); !slices.Equal(b.noted, want) {
+			t.Errorf("%d batches were taken: noted %v, want %v", taken, b.noted, want)
+		}
+	}
+}
+
+// TestRankAfterAnErrorJoinsItsRound: a rank that has begun after the batch that another rank of its
+// node could not get joins the round of that one when the error has been raised there.
+func TestRankAfterAnErrorJoinsItsRound(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	b := begin(s, 0)
+	deliver(t, b, 6)
+	_ = b.End(errors.New("a fault"), false)
+	other := s.Begin(1, 8, func() {}, func(int) {})
+	if other.round != 0 {
+		t.Errorf("round %d before the error was raised", other.round)
+	}
+	if s.Raised(0); other.round != 1 {
+		t.Errorf("round %d after the error was raised", other.round)
+	}
+}
