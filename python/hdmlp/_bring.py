@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ._feed import Feed
 from ._recipe import Undecodable
 from ._source import BatchSource, Taken
-from .errors import HDMLPError, SampleError, StallTimeoutError
+from .errors import HDMLPError, SampleError
 
 log = logging.getLogger("hdmlp")
 
@@ -66,8 +66,7 @@ def bring(
         try:
             taken = source.next(timeout)
         except HDMLPError as failed:
-            if not (isinstance(failed, StallTimeoutError) or feed.stream.broken):
-                feed.stream.say_raised()
+            feed.raised(failed)
             if bad is not None and isinstance(failed, SampleError) and failed.sample == bad.sample:
                 raise failed from bad.__cause__
             raise

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 from ._source import BatchSource
 from ._stream import Stream
-from .errors import ClosedError
+from .errors import ClosedError, HDMLPError
 
 
 class User(Protocol):
@@ -106,6 +106,11 @@ class Feed:
             return False
         self.source.seek(position)
         return True
+
+    def raised(self, error: HDMLPError) -> None:
+        """Tells the daemon that the loop gets an error, if it ended the stream."""
+        if self._stream is not None:
+            self._stream.raised(error)
 
     def restart(self) -> None:
         """Has the source, if there is one, ask the daemon for what comes next."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -79,7 +80,7 @@ class Stream:
         position: What comes next, or None if the daemon sends nothing.
         stall: Nanoseconds for which the last :meth:`next` blocked.
         python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
-        ack, return_slots, say_raised, say_waiting: See :class:`hdmlp._acks.Acks`.
+        ack, return_slots, say_waiting: See :class:`hdmlp._acks.Acks`.
         ends, free: See :class:`hdmlp._staging.Staging`.
 
     Raises:
@@ -109,6 +110,8 @@ class Stream:
         self._generation = 0
         self._opened: dict[str, Any] | None = None
         self._path: str = request["dataset"]["path"]
+        # What ended the generation. It is the loop's, with its traceback.
+        self._failure: weakref.ref[HDMLPError] | None = None
         self.position: int | None = None
         self.stall = self.python = 0
         self.opened = self._open(request, fds)
@@ -120,7 +123,7 @@ class Stream:
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
         self.ack, self.return_slots = self._acks.ack, self._acks.return_slots
-        self.say_waiting, self.say_raised = self._acks.say_waiting, self._acks.say_raised
+        self.say_waiting = self._acks.say_waiting
         self.ends, self.free = self._staging.ends, self._staging.free
 
     @property
@@ -260,6 +263,15 @@ class Stream:
         )
         self.position = position
 
+    def raised(self, error: HDMLPError) -> None:
+        """Tells the daemon that the loop gets an error, if it is what ended the generation.
+
+        The stream, and what makes batches ahead of the loop, may have met it long before.
+        """
+        if self._failure is not None and self._failure() is error and not self.broken:
+            self._failure = None
+            self._acks.say_raised()
+
     def give(self, epoch: int, entries: int, fd: int, apart: str = "") -> None:
         """Gives the order of an epoch whose batches are as large as those of the first.
 
@@ -339,6 +351,7 @@ class Stream:
             if type(item) is _Failure:
                 if item.generation is None or item.generation == self._generation:
                     self.position = None
+                    self._failure = weakref.ref(item.error)
                     return item.error
             elif item.generation == self._generation:  # type: ignore[union-attr]
                 self.position = None

@@ -4,13 +4,13 @@ yields, and what it refuses."""
 import gc
 import mmap
 import os
-from types import SimpleNamespace
 
 import pytest
 from hdmlp import _acks
 from hdmlp import _protocol as protocol
 from hdmlp._ahead import Ahead
 from hdmlp._bring import bring
+from hdmlp._feed import Feed
 from hdmlp.errors import (
     DaemonDiedError,
     EndError,
@@ -162,8 +162,9 @@ def test_an_error_that_the_loop_gets_is_told_after_the_batches_before_it(start):
     peer = start()
     position = steady(peer)
     yielded(peer, 1, [position])
-    feed = SimpleNamespace(stream=peer.stream)
+    feed = Feed(lambda: (peer.stream, ahead))
     ahead = Ahead(peer.stream, lambda taken: None)
+    feed.ready()
 
     def brought():
         return bring(feed, ahead, position + 1, lambda feed, taken: None, 0.01, False)
@@ -182,6 +183,8 @@ def test_an_error_that_the_loop_gets_is_told_after_the_batches_before_it(start):
         brought()
     ack = ("ACK", 1, *divmod(position, steps), [])
     assert peer.heard() == [ack, ("RAISED", 1)]
+    feed.raised(SampleError("another one"))
+    assert peer.heard() == []
 
 
 @pytest.mark.parametrize("order", [[0, 0, 0], [0, 1, 0], [1, 0, 0, 1], [0, 1, 2], [2, 2, 0]])
