@@ -159,7 +159,13 @@ class Judge:
             deaths = ["kill daemon", "terminate daemon"]
             if "did not answer within" in e.text:
                 deaths.append("stop daemon")
-            mine = any(o.fault.kind in deaths and o.fault.node == e.node for o in near)
+            # A rank learns of it when it has taken what was ahead, and may wait for others before.
+            mine = any(
+                o.fault.kind in deaths
+                and o.fault.node == e.node
+                and (o in near or started <= o.begin <= e.at)
+                for o in faults
+            )
             return "" if mine else "a daemon died by itself"
         if self._names_bad_sample(e, near):
             return ""
