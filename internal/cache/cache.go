@@ -220,6 +220,21 @@ func (c *Cache) Close() Hung {
 	return hung
 }
 
+// Settle waits until what hung when the cache was closed has ended: forever, if it never does. Then
+// nothing uses the stores any more.
+func (c *Cache) Settle(hung Hung) {
+	if hung.Source {
+		c.pool.Wait()
+	}
+	if hung.Moves {
+		c.migrating.turn <- struct{}{}
+	}
+	for _, j := range hung.Classes {
+		c.classes[j].reader.Wait()
+		c.classes[j].writer.Wait()
+	}
+}
+
 // Hung says what hangs.
 type Hung struct {
 	Source  bool  // reads from the source, into classes or memory of the caller's

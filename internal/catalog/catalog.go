@@ -137,7 +137,9 @@ type entry struct {
 	cacheRefs int
 	classes   []Class
 	known     perfmodel.Node // what was known of the node when cache was made
-	stuck     bool           // a read hangs: its stores and source stay open for good
+	// How many closed caches a read hangs in, which uses their stores and the source.
+	hung int
+	left bool // all have closed the dataset
 }
 
 // key returns the key of datasets that are asked for in the same way.
@@ -324,11 +326,8 @@ func (d *Dataset) Close() {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if !e.stuck {
-			if err := e.source.Close(); err != nil {
-				e.log.Error("close dataset", "error", err)
-			}
-		}
+		e.left = true
+		e.closeSource()
 	})
 }
 

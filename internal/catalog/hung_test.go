@@ -208,3 +208,49 @@ func TestClassIsClosedAfterALateStore(t *testing.T) {
 		}
 	})
 }
+
+// TestCachesAreClosedWhenASourceAnswersAgain: a read of the source hangs when the last job leaves.
+// The job that follows, on other files, gets the room of the caches when the read has ended, and
+// the source is closed then, and not before.
+func TestCachesAreClosedWhenASourceAnswersAgain(t *testing.T) {
+	for _, after := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newShelf(t)
+			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
+				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
+			}}}
+			gate := make(chan struct{})
+			c.reading = func() { <-gate }
+			d := c.open(t, cfg)
+			u := join(t, d, cfg).Use(nil)
+			u.Keep([][]int32{{3}})
+			u.Fill([][]int32{{3}}, func(int64) {})
+			synctest.Wait()
+			u.Close()
+			d.LeaveCache()
+			d.Close()
+			if c.closed > 0 || c.stuck.Load() == 0 {
+				t.Errorf("a read hangs, and %d sources are closed", c.closed)
+			}
+			time.AfterFunc(after, func() { close(gate) })
+			c.version++
+			next := c.open(t, cfg)
+			_, _, err := next.JoinCache(t.Context(), cfg, 99, 1, nil)
+			if (err == nil) != (after < ending) {
+				t.Errorf("the read ended after %v: %v", after, err)
+			}
+			<-gate
+			synctest.Wait()
+			if c.closed != 1 || c.stuck.Load() > 0 {
+				t.Errorf("the read has ended, and %d sources are closed", c.closed)
+			}
+			if err != nil {
+				if _, _, err = next.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+					t.Errorf("when the read has ended: %v", err)
+				}
+			}
+			next.LeaveCache()
+			next.Close()
+		})
+	}
+}

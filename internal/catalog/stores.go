@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/printable"
@@ -17,7 +18,8 @@ import (
 // While a cache is in use, its reads are given up (storageclass.Reader), and no batch waits for its
 // writes (package writeback). Here are the ends: opening a store takes at most start_timeout,
 // and closing one at most closing. What hangs then is left to end by itself. A store that is opened
-// after all is closed again, and one that cannot be closed stays open until the daemon exits.
+// after all is closed again, and so are those that a read used which hung when the last job left.
+// One that cannot be closed stays open until the daemon exits.
 
 const (
 	// slowAfter is for how long a directory may not answer until that is reported.
@@ -47,15 +49,7 @@ func (d *Dataset) LeaveCache() {
 	}
 	hung := joined.Close()
 	if hung.Source || hung.Moves { // the memory that a hung read may write to must remain
-		e.mu.Lock()
-		e.stuck = true
-		e.mu.Unlock()
-		d.catalog.stuck.Add(1)
-		what := "a read from the source hangs"
-		if !hung.Source {
-			what = "a cache directory does not respond while samples are dropped or moved"
-		}
-		e.log.Error(what + ": the dataset's caches stay in memory until the daemon exits")
+		d.settle(joined, hung, classes)
 		return
 	}
 	for _, j := range hung.Classes {
@@ -63,6 +57,40 @@ func (d *Dataset) LeaveCache() {
 		classes[j].Store = nil
 	}
 	d.closeStores(classes)
+}
+
+// settle closes the stores of a cache in which something hangs when that has ended.
+func (d *Dataset) settle(joined *cache.Cache, hung cache.Hung, classes []Class) {
+	e := d.entry
+	e.mu.Lock()
+	e.hung++
+	e.mu.Unlock()
+	d.catalog.stuck.Add(1)
+	what := "a read from the source hangs"
+	if !hung.Source {
+		what = "a cache directory does not respond while samples are dropped or moved"
+	}
+	e.log.Error(what + ": the dataset's caches stay in memory until it ends, or the daemon exits")
+	go func() { // which the daemon does not wait for when it exits
+		defer d.catalog.goesOn()
+		joined.Settle(hung)
+		d.closeStores(classes)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.hung--
+		e.closeSource()
+		e.log.Info("what hung has ended: the dataset's caches are closed")
+	}()
+}
+
+// closeSource closes the source when nothing uses it any more. e.mu must be held.
+func (e *entry) closeSource() {
+	if !e.left || e.hung > 0 {
+		return
+	}
+	if err := e.source.Close(); err != nil {
+		e.log.Error("close dataset", "error", err)
+	}
 }
 
 // stays records that a class's store cannot be closed.
@@ -137,8 +165,12 @@ func (d *Dataset) waitsForRoom(ctx context.Context, err error, changed <-chan st
 	}
 }
 
-// others reports whether other datasets are open, whose stores may take the room.
+// others reports whether other datasets are open, or still being closed, whose stores may take the
+// room.
 func (d *Dataset) others() bool {
+	if d.catalog.stuck.Load() > 0 {
+		return true
+	}
 	d.catalog.mu.Lock()
 	defer d.catalog.mu.Unlock()
 	for _, e := range d.catalog.datasets {

@@ -374,3 +374,6 @@ func (p *Pool) Close(most time.Duration) bool {
 	p.changed.Broadcast()
 	return patience.Within(most, p.workers.Wait)
 }
+
+// Wait waits, after Close, until all workers have ended: forever, if a read hangs forever.
+func (p *Pool) Wait() { p.workers.Wait() }

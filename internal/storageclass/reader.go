@@ -329,3 +329,6 @@ func (r *Reader) restart(now time.Time) {
 func (r *Reader) Close(within time.Duration) bool {
 	return patience.Within(within, r.reads.Wait)
 }
+
+// Wait waits, after Close, until all reads and drops have ended: forever, if one hangs forever.
+func (r *Reader) Wait() { r.reads.Wait() }

@@ -257,6 +257,9 @@ func (w *Writer) Close(most time.Duration) bool {
 	return patience.Within(most, w.workers.Wait)
 }
 
+// Wait waits, after Close, until everything is written: forever, if a write hangs forever.
+func (w *Writer) Wait() { w.workers.Wait() }
+
 // Writers are those of the classes into which a sample is written.
 type Writers []*Writer
 
