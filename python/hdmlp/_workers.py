@@ -274,6 +274,15 @@ class Pool:
         """Whether the next batch is made."""
         return bool(self._order) and self._order[0][0].result is not None
 
+    @property
+    def _complete(self) -> bool:
+        """Whether all batches before the end have come. If another rank's stream ended before one
+        of them, the error is still to come."""
+        end, position = self._end, self._source.position
+        if end is None or position is None or position < end:
+            return False
+        return not self._source.ends(end - 1)
+
     def _wait(self, timeout: float) -> None:
         """Waits until the next batch is made, and measures for how long."""
         begin = now = time.perf_counter_ns()
@@ -309,7 +318,7 @@ class Pool:
     def _turn(self, milliseconds: int) -> None:
         """Waits at most so long, reads what came, and hands out what there is to hand out."""
         self._await_room()
-        full = len(self._order) >= self._capacity or self._error is not None
+        full = len(self._order) >= self._capacity or self._error is not None or self._complete
         ready = (self._workers_only if full else self._all).poll(milliseconds)
         self._busy = True
         for fd, _ in ready:
@@ -377,10 +386,8 @@ class Pool:
     def _dispatch(self) -> None:
         """Hands batches that have come to workers, as many as may be under way."""
         source = self._source
-        while len(self._order) < self._capacity and self._error is None:
+        while len(self._order) < self._capacity and self._error is None and not self._complete:
             expected = source.position
-            if self._end is not None and expected is not None and expected >= self._end:
-                return
             try:
                 taken = source.poll()
             except HDMLPError as error:

@@ -95,6 +95,49 @@ def test_both_ranks_end_before_the_same_step(real, folder, workers):
             loader.close()
 
 
+def test_a_rank_whose_workers_have_all_batches_of_the_epoch_is_told(real, folder):
+    """Its stream ends before batches that its workers have: the error comes after these."""
+    pytest.importorskip("torch")
+    import hdmlp.torch as ht
+
+    ranks = [
+        ht.DataLoader(
+            ht.ImageFolder(folder, loader=tensor),
+            4,
+            rank=rank,
+            world_size=2,
+            num_workers=2,
+            timeout=60,
+            prefetch_batches=8,
+            epochs=2,
+            seed=7,
+            name="stops",
+            memory="64B",
+            shuffle=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        first = iter(ranks[0])
+        next(first)
+        feed = ranks[0]._engine._feeds.first()
+        pool = feed.source
+        until(lambda: pool._turn(0) or len(pool._order) == 3, "the rest of the epoch")
+        path = str(ranks[1].explain(0, 2, 1).paths[-1])
+        os.remove(os.path.join(str(ranks[1].dataset.root), path))
+        second = iter(ranks[1])
+        with pytest.raises(errors.SampleError):
+            for _ in range(4):
+                next(second)
+        until(lambda: feed.stream.ends(2), "the stop of rank 1")
+        next(first)
+        with pytest.raises(errors.SampleError):
+            next(first)
+    finally:
+        for loader in ranks:
+            loader.close()
+
+
 def test_an_error_that_no_loop_has_raised_is_raised_later(real, folder):
     """Both loops break off right before the batch, of which both ranks know, and begin again: each
     raises the error there, although the sample can be read again; and then no more."""
