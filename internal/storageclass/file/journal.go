@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/layout"
 )
@@ -18,43 +17,43 @@ type journal struct {
 	file        disk.File
 	fingerprint [16]byte // of the dataset
 
-	mu struct { // guards the following
-		invariants.Mutex[journal]
-		end     int64 // of the file
-		pending []byte
-	}
+	// turn has a token while the following are used. A write that hangs keeps it: a wait for it is one
+	// for the disk, and not for a lock.
+	turn    chan struct{}
+	end     int64 // of the file
+	pending []byte
 }
 
 // add adds records; with flush, they and the pending ones are written at once, with one write.
 // After an error the records stay pending and are written by a later call.
 func (j *journal) add(flush bool, records ...layout.Record) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
 	for _, r := range records {
-		j.mu.pending = r.AppendTo(j.mu.pending, j.fingerprint)
+		j.pending = r.AppendTo(j.pending, j.fingerprint)
 	}
-	if !flush && len(j.mu.pending) < batch*layout.RecordSize {
+	if !flush && len(j.pending) < batch*layout.RecordSize {
 		return nil
 	}
 	return j.flush()
 }
 
-// flush writes the pending records. j.mu is held.
+// flush writes the pending records. The caller has the turn.
 func (j *journal) flush() error {
-	if len(j.mu.pending) == 0 {
+	if len(j.pending) == 0 {
 		return nil
 	}
-	if _, err := j.file.WriteAt(j.mu.pending, j.mu.end); err != nil {
+	if _, err := j.file.WriteAt(j.pending, j.end); err != nil {
 		return fmt.Errorf("write the index: %w", err)
 	}
-	j.mu.end += int64(len(j.mu.pending))
-	j.mu.pending = j.mu.pending[:0]
+	j.end += int64(len(j.pending))
+	j.pending = j.pending[:0]
 	return nil
 }
 
 // shut writes the pending records and closes the file.
 func (j *journal) shut() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
 	return errors.Join(j.flush(), j.file.Close())
 }

@@ -53,7 +53,7 @@ func newStore(c *Class, ds storageclass.Dataset) *store {
 		sums:        make([]atomic.Uint32, ds.Samples),
 		instances:   make([]atomic.Uint64, ds.Samples),
 		opens:       1,
-		journal:     journal{fingerprint: ds.Fingerprint},
+		journal:     journal{fingerprint: ds.Fingerprint, turn: make(chan struct{}, 1)},
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *store) load(dir *disk.Directory, capacity int64) error {
 			}
 		}
 	})
-	s.journal.mu.end = end
+	s.journal.end = end
 	if err := s.journal.file.Truncate(end); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *store) reset(capacity int64) error {
 	if _, err := s.journal.file.WriteAt(layout.Header(s.fingerprint, len(s.where)), 0); err != nil {
 		return err
 	}
-	s.journal.mu.end = layout.HeaderSize
+	s.journal.end = layout.HeaderSize
 	s.mu.space = arena.New(capacity, false)
 	return nil
 }
@@ -262,6 +262,6 @@ func (s *store) rewriteIndex(dir *disk.Directory) error {
 	}
 	_ = s.journal.file.Close()
 	s.journal.file = f
-	s.journal.mu.end = layout.HeaderSize + int64(len(held))*layout.RecordSize
+	s.journal.end = layout.HeaderSize + int64(len(held))*layout.RecordSize
 	return nil
 }
