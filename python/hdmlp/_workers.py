@@ -276,8 +276,10 @@ class Pool:
 
     @property
     def _complete(self) -> bool:
-        """Whether all batches before the end have come. If another rank's stream ended before one
-        of them, the error is still to come."""
+        """Whether all batches before the end have come.
+
+        If another rank's stream ended before one of them, the error is still to come.
+        """
         end, position = self._end, self._source.position
         if end is None or position is None or position < end:
             return False

@@ -17,8 +17,8 @@ type journal struct {
 	file        disk.File
 	fingerprint [16]byte // of the dataset
 
-	// turn has a token while the following are used. A write that hangs keeps it: a wait for it is one
-	// for the disk, and not for a lock.
+	// turn has a token while the following are used. A write that hangs keeps it: a wait for it is
+	// one for the disk, and not for a lock.
 	turn    chan struct{}
 	end     int64 // of the file
 	pending []byte
