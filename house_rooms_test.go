@@ -31,6 +31,7 @@ stats: printable perfmodel placement size remedy
 inputfile:
 wholefile:
 crashtest:
+leaktest:
 proctest:
 goldentest:
 meter: perfmodel stats
@@ -151,7 +152,7 @@ placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
-devcluster: crashtest proctest
+devcluster: crashtest proctest leaktest
 wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
@@ -163,19 +164,19 @@ request: storageclass request/requesttest
 exchange/wire: goldentest
 exchange/link: exchange/exchangetest
 exchange: goldentest exchange/exchangetest identity/identitytest
-cluster: proctest digest networktest exchange identity/identitytest
+cluster: proctest digest networktest exchange identity/identitytest leaktest
 simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: drawing/drawingtest simulate/render/rendertest
 analysis/render: environment goldentest drawing/drawingtest
 order: request/requesttest
 planner: simulate
 job: dataset storageclass cache/cachetest
-coordinator: proctest digest perfmodel networktest
-node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
+coordinator: proctest digest perfmodel networktest leaktest
+node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file leaktest
     networktest stage request/requesttest budget
-groups: cluster access dataset storageclass storageclass/memory networktest catalog budget stage
+groups: cluster access dataset storageclass storageclass/memory networktest catalog budget stage leaktest
 staging: proctest
-daemon: storageclass storageclass/memory budget assembly
+daemon: storageclass storageclass/memory budget assembly leaktest
 top: goldentest remedy
 measure/loads: storageclass/memory storageclass/file
 measure/nodes: networktest

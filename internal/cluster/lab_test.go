@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/hdmlp/hdmlp/internal/leaktest"
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(nodeVariable); spec != "" {
 		asNode(spec)
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaktest.Run(m))
 }
 
 var secret = []byte("a secret that all nodes of the test know")

@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/hdmlp/hdmlp/internal/assembly"
 	"github.com/hdmlp/hdmlp/internal/budget"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/leaktest"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv("HDMLP_TEST_PROCESS"); mode != "" {
 		os.Exit(process(mode))
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leaktest.Run(m))
 }
 
 // fakeSource has samples of 100 bytes, each with the sample's number as its value.

@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/leaktest"
 )
 
 // TestMain runs a cluster that will be killed if the environment says so. Otherwise it checks that
@@ -29,11 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("XDG_RUNTIME_DIR", dir)
 	before := network()
-	status := m.Run()
-	if err := goleak.Find(); status == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
-	}
+	status := leaktest.Run(m)
 	if after := network(); status == 0 && !slices.Equal(before, after) {
 		fmt.Fprintf(os.Stderr, "the machine's network was %q and is %q\n", before, after)
 		status = 1
