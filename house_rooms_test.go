@@ -72,7 +72,8 @@ pool: invariants patience tune
 cache/digests: printable dataset digest
 cache/flights: invariants
 cache: invariants perfmodel stats meter dataset storageclass writeback pool cache/digests cache/flights
-stage: invariants access stats meter dataset staging cache
+stage/unusable: stats dataset
+stage: invariants access stats meter dataset staging cache stage/unusable
 failure: printable dataset storageclass config staging cache cache/digests
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
@@ -158,6 +159,7 @@ dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest
 cache: digest storageclass/memory cache/cachetest
+stage/unusable: cache/digests
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest

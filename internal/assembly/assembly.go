@@ -86,7 +86,8 @@ func Assemble(ctx context.Context, n *Node, s Spec) (*Assembly, error) {
 	a := &Assembly{node: n, spec: s, Config: s.Config}
 	a.parts = job.Parts{
 		Life: s.Life, End: s.End, Dataset: s.Dataset, Stops: job.NewStops(s.Request, s.Log),
-		Admit: n.Budget.Check, Log: s.Log,
+		Unusable: job.NewUnusable(s.Config.OnError),
+		Admit:    n.Budget.Check, Log: s.Log,
 	}
 	if err := a.assemble(ctx); err != nil {
 		a.Close()
@@ -147,7 +148,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.live.Network.Know(a.live.Start().Network)
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
-	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
+	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer
 	c.Prefetch = a.Config.PrefetchBatches
 	c.Produces = a.spec.Produces
 	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
@@ -224,6 +225,9 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	}
 	if seed != nil {
 		o.Seed = *seed
+	}
+	if a.Config.OnError != "raise" { // else the error ends the streams of all ranks
+		o.Faults = a.parts.Unusable
 	}
 	a.Coordinator, a.agreed, err = coordinator.Form(ctx, o)
 	return err

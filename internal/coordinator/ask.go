@@ -26,6 +26,7 @@ const (
 	tellAudit   = "audit"   // an auditNews
 	tellStopped = "stopped" // the node's stops
 	tellAway    = "away"    // an awayMessage
+	tellFaults  = "faults"  // samples that the node has found to be unusable
 )
 
 // answer returns the answer to another node's question.
@@ -57,6 +58,8 @@ func (c *Coordinator) hear(what []byte) bool {
 		return c.hearStopped(text)
 	case tellAway:
 		return c.hearAway(text)
+	case tellFaults:
+		return c.hearFaults(text)
 	}
 	return false
 }

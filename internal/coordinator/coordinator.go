@@ -69,8 +69,8 @@ type Coordinator struct {
 	ended    chan struct{}      // closed when the server has ended
 	holder   atomic.Pointer[holder]
 
-	back            chan struct{}      // receives a token when a node may have come back
-	cancelBroadcast context.CancelFunc // ends broadcastStops and broadcastAway
+	news            []*broadcast
+	cancelBroadcast context.CancelFunc // ends what news and away are told by
 	broadcasts      sync.WaitGroup
 
 	away    away
@@ -94,7 +94,10 @@ func newCoordinator(o Options) *Coordinator {
 		me:   o.Node,
 		last: make(map[int]heard),
 		told: make(map[int]map[int][]audit.Part),
-		back: make(chan struct{}, 1),
+	}
+	c.news = []*broadcast{newBroadcast(tellStopped, c.stopsToTell)}
+	if o.Faults != nil {
+		c.news = append(c.news, newBroadcast(tellFaults, c.faultsToTell))
 	}
 	c.watch.gone = make(map[int]bool)
 	c.away.changed = make(chan struct{}, 1)
@@ -146,7 +149,9 @@ func (c *Coordinator) connect() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancelBroadcast = cancel
-	c.broadcasts.Go(func() { c.broadcastStops(ctx) })
+	for _, b := range c.news {
+		c.broadcasts.Go(func() { b.run(ctx, c) })
+	}
 	c.broadcasts.Go(func() { c.broadcastAway(ctx) })
 }
 
@@ -163,9 +168,11 @@ func (c *Coordinator) note(node int, there bool) {
 		c.watch.note(node, there)
 	}
 	c.watch.Unlock()
-	select {
-	case c.back <- struct{}{}:
-	default:
+	for _, b := range c.news {
+		select {
+		case b.back <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -209,13 +209,13 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 		<-dials
 		<-time.After(time.Second)
 		c.note(1, false)
-		<-c.back
+		<-c.news[0].back
 		known := time.Now()
 		c.note(1, true)
 		if again := <-dials; !again.Equal(known) {
 			t.Errorf("the next attempt was made %v after the node was back", again.Sub(known))
 		}
-		<-c.back
+		<-c.news[0].back
 	})
 }
 

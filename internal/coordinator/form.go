@@ -49,6 +49,7 @@ type Options struct {
 	Cert, Key, CA string // files; empty: keys are generated
 	Local         Job
 	Stops         *lockstep.Stops
+	Faults        Faults // nil: the job leaves out no samples
 	// Wrap, if not nil, wraps the listener that serves this node's samples.
 	Wrap func(net.Listener) net.Listener
 	// Progress reports which nodes are being waited for, and, with warning, which connections were

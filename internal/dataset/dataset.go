@@ -98,6 +98,7 @@ var (
 	ErrUnavailable = errors.New("the source did not answer")
 	ErrContent     = errors.New("the job's transforms cannot work with the file")
 	ErrPython      = errors.New("the file cannot be decoded in Python")
+	ErrElsewhere   = errors.New("another node could not use the file")
 	// The following two are errors of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")
 	ErrLength   = errors.New("the buffer is not as long as the sample")
@@ -135,7 +136,7 @@ func (e *SampleError) Advice() string {
 		return "give this user permission to read the file, or repair it" + orLeaveOut
 	case ErrShort, ErrLong, ErrChanged:
 		return "start the job again, which scans the dataset again" + orLeaveOut
-	case ErrEmpty, ErrPython:
+	case ErrEmpty, ErrPython, ErrElsewhere:
 		return "repair or remove the file" + orLeaveOut
 	case ErrContent:
 		return "repair or remove the file, change the transforms" + orLeaveOut

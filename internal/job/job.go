@@ -73,7 +73,6 @@ type Config struct {
 
 	// The configuration in force:
 	Policy   string
-	OnError  string
 	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
 	Prefetch int   // most batches staged and not yet taken
 	Produces bool  // the job prepares the batches of a group
@@ -94,6 +93,7 @@ type Parts struct {
 	Cache        *cache.Cache
 	Use          *cache.Use // of the cache
 	Stops        *lockstep.Stops
+	Unusable     *stage.Unusable
 	Preprocessor Preprocessor // nil: samples are delivered unchanged
 	Nodes        Nodes        // nil: the job has one node
 	Peers        cache.Peers  // nil: the job has one node
@@ -109,7 +109,6 @@ type Job struct {
 	p        Parts
 	planner  *planner.Planner
 	held     []stats.Amount // by storage class, when the job began
-	faults   *stage.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
 	buffers  buffers       // of the ranks
@@ -135,7 +134,7 @@ const none = -1
 func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
 	j := &Job{
 		config: c, p: p, warnings: append([]string{}, c.Warnings...),
-		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
+		book:     audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 		starts: make(map[int]*state), lacked: make(map[int]int64), left: make(map[int]int64),
@@ -258,6 +257,9 @@ func (j *Job) warn(text string) {
 		j.warnings = append(j.warnings, text)
 	}
 }
+
+// NewUnusable returns a job's record of samples that cannot be used, by policy on_error.
+func NewUnusable(policy string) *stage.Unusable { return stage.NewUnusable(policy) }
 
 // NewStops returns the stops of a job before any rank has begun.
 func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {

@@ -128,13 +128,12 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 		Seed:     7,
 		Ranks:    []int{0, 1},
 		Policy:   "staging",
-		OnError:  "raise",
 		Staging:  64 << 10,
 		Prefetch: 2,
 	}
 	p := Parts{
 		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil),
-		Stops: NewStops(m, log), Memory: w.memory,
+		Stops: NewStops(m, log), Unusable: NewUnusable("raise"), Memory: w.memory,
 		Admit: func(int64, string, string) error { return nil }, Log: log,
 	}
 	if change != nil {

@@ -88,7 +88,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
-		Faults: j.faults, Ledger: r.ledger, Verify: verify,
+		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
 	}
 	if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
@@ -313,7 +313,7 @@ func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 			index.Len()-1)
 	}
 	r.reported.Store(true)
-	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil
+	return string(r.job.p.Unusable.Report(sample, r.job.p.Cache.Path(sample), reason)), nil
 }
 
 // Yielded records that the training loop has received a batch. hash is the set hash of what it has

@@ -129,7 +129,7 @@ func TestSegmentsOfClasses(t *testing.T) {
 // TestSamplesThatWereLeftOutAreAudited checks that an epoch is complete without a sample that a
 // process cannot decode, if such samples are left out.
 func TestSamplesThatWereLeftOutAreAudited(t *testing.T) {
-	w := start(t, func(c *Config, _ *Parts) { c.OnError = "skip" })
+	w := start(t, func(_ *Config, p *Parts) { p.Unusable = NewUnusable("skip") })
 	ranks := []*Rank{w.join(t, 0), w.join(t, 1)}
 	if policy, err := ranks[0].Unusable(5, "it is no image"); policy != "skip" || err != nil {
 		t.Fatal(policy, err)

@@ -108,7 +108,7 @@ func (j *Job) Report() *stats.Report {
 	for i := range min(len(j.held), len(r.Classes)) {
 		r.Classes[i].Held = j.held[i]
 	}
-	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.faults.List()
+	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.p.Unusable.List()
 	if w, ok := j.p.Cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{
 			Sample:  w.Sample,

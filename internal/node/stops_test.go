@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -158,4 +159,59 @@ func TestStopReachesWaitingRanks(t *testing.T) {
 	close(free)
 	closeAll(ranks)
 	w.close(t, n)
+}
+
+// TestOneNodesDecisionHoldsOnAll checks that a sample that one node could not read is left out, or
+// substituted, on all nodes, although it can be read again.
+func TestOneNodesDecisionHoldsOnAll(t *testing.T) {
+	for _, policy := range []string{"skip", "substitute"} {
+		c := newNodes(t, 3, false)
+		const bad = 7
+		var back atomic.Bool
+		for _, w := range c.worlds {
+			w.read = func(_ context.Context, id int) error {
+				if id == bad && !back.Load() {
+					return unreadable(id)
+				}
+				return nil
+			}
+		}
+		ranks := c.open(set("policy", "naive"), set("on_error", policy),
+			func(m *request.Open) { m.Stream.Epochs = 0 })
+		epoch := func(e int) {
+			together(ranks, func(r *Rank) {
+				r.Wait()
+				for here, ids := range consume(t, r, at{e, 0}, at{e + 1, 0}) {
+					want := r.entry.open.Order.Stream().Epoch(e).Batch(nil, r.Number(), here.step)
+					if i := slices.Index(want, bad); i >= 0 && policy == "skip" {
+						want = slices.Delete(want, i, i+1)
+					} else if i >= 0 {
+						want[i] = bad + 1
+					}
+					if !slices.Equal(ids, want) {
+						t.Errorf("%s, rank %d, %+v: samples %v, want %v", policy, r.Number(), here, ids, want)
+					}
+				}
+			})
+		}
+		epoch(0)
+		for _, r := range ranks {
+			proctest.Until(t, "all nodes know of the sample", func() bool {
+				faults := r.Report().Faults
+				return len(faults) == 1 && faults[0].Sample == bad && faults[0].Policy == policy &&
+					faults[0].Path == "/data/7.x"
+			})
+		}
+		back.Store(true)
+		for e := 1; e < 5; e++ {
+			epoch(e)
+		}
+		for _, r := range ranks {
+			if a, err := r.Audit(t.Context(), 0); err != nil || !a.Complete {
+				t.Errorf("%s: audit %+v, %v", policy, a, err)
+			}
+		}
+		closeAll(ranks)
+		c.close()
+	}
 }

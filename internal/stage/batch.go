@@ -88,7 +88,7 @@ type part struct {
 	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
 	skipped bool
-	counted bool // that the sample was left out or substituted (Faults)
+	counted bool // that the sample was left out or substituted (unusable.Samples)
 }
 
 // amount is a stats.Amount that several workers add to.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 )
 
 // BenchmarkSamples measures what it costs to stage a sample, by where it is found: raw or
@@ -27,7 +28,7 @@ func BenchmarkSamples(b *testing.B) {
 			const samples, batch = 1024, 64
 			o := rigOptions{
 				sizes: slices.Repeat([]int{100}, samples), memory: c.memory, threads: 1,
-				buffer: 1 << 20, ahead: 4, policy: Raise,
+				buffer: 1 << 20, ahead: 4, policy: unusable.Raise,
 				spec: access.Spec{
 					Samples:     samples,
 					Epochs:      1 << 30,

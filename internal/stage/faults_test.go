@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -36,7 +36,7 @@ func TestRaiseNamesTheSample(t *testing.T) {
 	}
 	list := g.faults.List()
 	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 ||
-		list[0].Policy != string(Raise) {
+		list[0].Policy != string(unusable.Raise) {
 		t.Errorf("faults %+v", list)
 	}
 	// The file is back: the next try succeeds.
@@ -51,13 +51,13 @@ func TestRaiseNamesTheSample(t *testing.T) {
 // without another attempt, and the audit accounts for what is missing.
 func TestLeftOutSamplesAreNotTriedAgain(t *testing.T) {
 	for _, c := range []struct {
-		policy  OnError
+		policy  unusable.Policy
 		epoch   []int
 		missing []int // in the audit's sum
 		added   []int
 	}{
-		{Skip, []int{0, 1, 2, 5, 6, 7}, []int{3, 4}, nil},
-		{Substitute, []int{0, 1, 2, 5, 5, 5, 6, 7}, []int{3, 4}, []int{5, 5}},
+		{unusable.Skip, []int{0, 1, 2, 5, 6, 7}, []int{3, 4}, nil},
+		{unusable.Substitute, []int{0, 1, 2, 5, 5, 5, 6, 7}, []int{3, 4}, []int{5, 5}},
 	} {
 		t.Run(string(c.policy), func(t *testing.T) {
 			o := plain(8, 2)
@@ -113,7 +113,7 @@ func TestLeftOutSamplesAreNotTriedAgain(t *testing.T) {
 // TestAuditCountsTheLastPass checks that an epoch that is begun again is counted again.
 func TestAuditCountsTheLastPass(t *testing.T) {
 	o := plain(8, 2)
-	o.policy = Skip
+	o.policy = unusable.Skip
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[3] = true
@@ -137,7 +137,7 @@ func TestAuditCountsTheLastPass(t *testing.T) {
 
 func TestNothingLeftToSubstitute(t *testing.T) {
 	o := plain(4, 1)
-	o.policy = Substitute
+	o.policy = unusable.Substitute
 	g := newRig(t, o)
 	defer g.close()
 	for id := range 4 {
@@ -152,7 +152,7 @@ func TestNothingLeftToSubstitute(t *testing.T) {
 
 // TestUnavailableIsRaised checks that samples are not left out because the source does not answer.
 func TestUnavailableIsRaised(t *testing.T) {
-	for _, policy := range []OnError{Raise, Skip, Substitute} {
+	for _, policy := range []unusable.Policy{unusable.Raise, unusable.Skip, unusable.Substitute} {
 		o := plain(4, 1)
 		o.policy = policy
 		o.hook = func(_ context.Context, id int) error {
@@ -176,7 +176,7 @@ func TestUnavailableIsRaised(t *testing.T) {
 // remote read has brought it into a class.
 func TestLeftOutSampleStaysOut(t *testing.T) {
 	o := plain(4, 2)
-	o.policy, o.memory = Skip, 400
+	o.policy, o.memory = unusable.Skip, 400
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[2] = true
@@ -205,7 +205,7 @@ func TestLeftOutSampleStaysOut(t *testing.T) {
 // when its batch fails.
 func TestFailedBatchFreesStandInsSegment(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
+	o.policy, o.sizes = unusable.Substitute, []int{100, 5000, 100, 100}
 	fail := errors.New("broken")
 	o.hook = func(_ context.Context, id int) error {
 		if id == 1 { // by then the stand-in's segment is allocated
@@ -230,7 +230,7 @@ func TestFailedBatchFreesStandInsSegment(t *testing.T) {
 func TestLargerStandInGetsItsOwnSegment(t *testing.T) {
 	o := plain(4, 1)
 	// The second batch is further on in the ring.
-	o.policy, o.sizes = Substitute, []int{100, 100, 100, 5000}
+	o.policy, o.sizes = unusable.Substitute, []int{100, 100, 100, 5000}
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[2] = true
@@ -248,7 +248,7 @@ func TestLargerStandInGetsItsOwnSegment(t *testing.T) {
 // larger one before it, for which a segment was allocated, could not be read.
 func TestStandInAfterALargerOneThatFails(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
+	o.policy, o.sizes = unusable.Substitute, []int{100, 5000, 100, 100}
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[0], g.source.Bad[1] = true, true
@@ -265,7 +265,7 @@ func TestStandInAfterALargerOneThatFails(t *testing.T) {
 // TestStandInIsOfTheEpoch checks that only samples of the epoch's subset stand in for others.
 func TestStandInIsOfTheEpoch(t *testing.T) {
 	o := plain(8, 1)
-	o.policy, o.spec.Subset = Substitute, []int32{0, 2, 5, 6}
+	o.policy, o.spec.Subset = unusable.Substitute, []int32{0, 2, 5, 6}
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[2] = true
@@ -280,7 +280,7 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 func TestReportedSampleIsNotReadAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
-	if policy := g.faults.Report(g.cache, 3, "not an image"); policy != Raise {
+	if policy := g.faults.Report(3, "/source/3", "not an image"); policy != unusable.Raise {
 		t.Errorf("the policy is %q", policy)
 	}
 	for range 2 {
@@ -300,7 +300,7 @@ func TestReportedSampleIsNotReadAgain(t *testing.T) {
 // for another one.
 func TestKnownFaultsDoNotStandIn(t *testing.T) {
 	o := plain(8, 2)
-	o.policy, o.threads = Substitute, 1
+	o.policy, o.threads = unusable.Substitute, 1
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[3], g.source.Bad[4] = true, true
@@ -318,7 +318,7 @@ func TestKnownFaultsDoNotStandIn(t *testing.T) {
 // answer.
 func TestUnavailableStandInIsRaised(t *testing.T) {
 	o := plain(4, 1)
-	o.policy = Substitute
+	o.policy = unusable.Substitute
 	o.hook = func(_ context.Context, id int) error {
 		if id == 2 {
 			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrUnavailable}
@@ -334,12 +334,32 @@ func TestUnavailableStandInIsRaised(t *testing.T) {
 	}
 }
 
-// TestConflictsAreNotForgiven checks that no policy leaves out a sample of which two nodes have
-// read different bytes.
-func TestConflictsAreNotForgiven(t *testing.T) {
-	for _, policy := range []OnError{Raise, Skip, Substitute} {
-		if NewFaults(policy).Forgive(1, &digests.ConflictError{Sample: 1}, true) == nil {
-			t.Errorf("policy %s forgives a conflict", policy)
-		}
+// TestFaultsAreToldAndHeard checks that a node tells what it has found, and nothing that it has
+// heard, and that what it hears is not read.
+func TestFaultsAreToldAndHeard(t *testing.T) {
+	o := plain(4, 1)
+	o.policy = unusable.Skip
+	g := newRig(t, o)
+	defer g.close()
+	heard := stats.Fault{Sample: 2, Path: "/there/2", Reason: "the file is missing"}
+	for range 2 {
+		g.faults.Hear([]stats.Fault{heard})
+	}
+	g.source.Bad[1] = true
+	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil ||
+		!slices.Equal(stream(out), []int{0, 3}) {
+		t.Errorf("delivered %v, %v", stream(out), err)
+	}
+	if n := g.source.Reads[2].Load(); n != 0 {
+		t.Errorf("sample 2 was read %d times", n)
+	}
+	list := g.faults.List()
+	if len(list) != 2 || list[1].Path != heard.Path || list[1].Count != 1 ||
+		list[1].Reason != "another node could not use the file: the file is missing" {
+		t.Errorf("faults %+v", list)
+	}
+	own, upTo, _ := g.faults.Own(0)
+	if upTo != 1 || len(own) != 1 || own[0].Sample != 1 || own[0].Reason != list[0].Reason {
+		t.Errorf("told are %+v up to %d", own, upTo)
 	}
 }

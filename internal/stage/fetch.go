@@ -8,6 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 )
 
 // Bring implements cache.Consumer.
@@ -15,7 +16,7 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	id := int(b.IDs[i])
 	err := b.ctx.Err()
 	if err == nil {
-		err = b.o.Faults.Known(id)
+		err = b.o.Unusable.Known(id)
 	}
 	if err == nil {
 		err = b.bring(w, i, id)
@@ -172,12 +173,12 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 // if the sample was left out or substituted, and else the error. A substitute may be parked: then
 // all of this but the count is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
-	faults := b.o.Faults
-	if err := faults.Forgive(id, err, !b.parts[i].counted); err != nil {
+	bad := b.o.Unusable
+	if err := bad.Forgive(id, err, !b.parts[i].counted); err != nil {
 		return err
 	}
 	b.parts[i].counted = true
-	if faults.Policy() == Skip {
+	if bad.Policy() == unusable.Skip {
 		b.skip(i)
 		b.correctAudit(-access.Mix(b.Epoch, id))
 		return nil
@@ -185,7 +186,7 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	samples := b.o.Cache.Index().Len()
 	for step := 1; step < samples; step++ {
 		standIn := (id + step) % samples
-		if !b.view.Has(standIn) || faults.Known(standIn) != nil {
+		if !b.view.Has(standIn) || bad.Known(standIn) != nil {
 			continue
 		}
 		err := b.bring(w, i, standIn)
@@ -193,7 +194,7 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 			b.correctAudit(access.Mix(b.Epoch, standIn) - access.Mix(b.Epoch, id))
 			return nil
 		}
-		if err := faults.Forgive(standIn, err, false); err != nil {
+		if err := bad.Forgive(standIn, err, false); err != nil {
 			return err
 		}
 	}

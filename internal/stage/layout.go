@@ -23,7 +23,7 @@ func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 			lengths[i] = int64(b.o.Preprocessor.Size())
 		} else {
 			// A sample that was left out stays out, even if it is in a class now.
-			if at, ok := c.Locate(id); ok && !b.o.Verify && b.o.Faults.Known(id) == nil {
+			if at, ok := c.Locate(id); ok && !b.o.Verify && b.o.Unusable.Known(id) == nil {
 				b.setInPlace(i, id, at)
 				continue
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -48,7 +49,7 @@ func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id in
 	return nil
 }
 
-func summaryRig(t *testing.T, policy OnError, bad ...int) *rig {
+func summaryRig(t *testing.T, policy unusable.Policy, bad ...int) *rig {
 	d := summary{map[int]bool{}}
 	for _, id := range bad {
 		d.bad[id] = true
@@ -70,9 +71,9 @@ func summaryRig(t *testing.T, policy OnError, bad ...int) *rig {
 // TestPreprocessingFaultsFollowThePolicy checks that samples that cannot be preprocessed are
 // treated like samples that cannot be read, and that the rest of the batch remains one tensor.
 func TestPreprocessingFaultsFollowThePolicy(t *testing.T) {
-	for policy, want := range map[OnError][]int{
-		Skip:       {0, 2, 5},
-		Substitute: {0, 2, 2, 5, 5, 5},
+	for policy, want := range map[unusable.Policy][]int{
+		unusable.Skip:       {0, 2, 5},
+		unusable.Substitute: {0, 2, 2, 5, 5, 5},
 	} {
 		g := summaryRig(t, policy, 1, 3, 4)
 		got, err := g.run(g.ranks[0], step{}, 0, 0)
@@ -99,7 +100,7 @@ func TestPreprocessingFaultsFollowThePolicy(t *testing.T) {
 		g.close()
 	}
 	for range 20 { // always the first one
-		g := summaryRig(t, Raise, 3, 4, 5)
+		g := summaryRig(t, unusable.Raise, 3, 4, 5)
 		_, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err == nil || !errors.Is(err, errBad) ||
 			!strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
@@ -112,7 +113,7 @@ func TestPreprocessingFaultsFollowThePolicy(t *testing.T) {
 // TestResultsFormOneTensor checks that results are contiguous, and that samples are counted by
 // their size when read, not by the size of the result.
 func TestResultsFormOneTensor(t *testing.T) {
-	g := summaryRig(t, Raise)
+	g := summaryRig(t, unusable.Raise)
 	defer g.close()
 	r := g.ranks[0]
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
@@ -142,7 +143,7 @@ func TestResultsFormOneTensor(t *testing.T) {
 // TestStallIsDividedAmongTransforms checks that a stall for preprocessing is divided among the
 // steps.
 func TestStallIsDividedAmongTransforms(t *testing.T) {
-	g := summaryRig(t, Raise)
+	g := summaryRig(t, unusable.Raise)
 	defer g.close()
 	l := g.ranks[0].ledger
 	now := time.Now()
@@ -188,7 +189,7 @@ func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := plain(2, 1)
-				o.preprocessor, o.policy, o.memory, o.threads = late{bad: c.bad}, Skip, 200, 1
+				o.preprocessor, o.policy, o.memory, o.threads = late{bad: c.bad}, unusable.Skip, 200, 1
 				g := newRig(t, o)
 				defer g.close()
 				for id := range 2 {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 )
 
 // ragged turns every sample into a result whose size depends on the sample and the epoch. For some
@@ -122,9 +123,9 @@ func TestRaggedResultsAreCompleteAndInOrder(t *testing.T) {
 // TestRaggedFaultsFollowThePolicy checks that samples that cannot be transformed are left out or
 // substituted even if results vary in size and do not fit.
 func TestRaggedFaultsFollowThePolicy(t *testing.T) {
-	for policy, want := range map[OnError][]int{
-		Skip:       {0, 2, 5},
-		Substitute: {0, 2, 2, 5, 5, 5},
+	for policy, want := range map[unusable.Policy][]int{
+		unusable.Skip:       {0, 2, 5},
+		unusable.Substitute: {0, 2, 2, 5, 5, 5},
 	} {
 		for _, pages := range []int64{1, 16} {
 			g := newRig(t, rigOptions{
@@ -174,7 +175,7 @@ func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 			}
 			for epoch := range 3 {
 				missing := access.Mix(epoch, 1) + access.Mix(epoch, 3) + access.Mix(epoch, 4)
-				if policy == Substitute {
+				if policy == unusable.Substitute {
 					missing -= access.Mix(epoch, 2) + 2*access.Mix(epoch, 5)
 				}
 				if n, got := g.ranks[0].ledger.Delivered(epoch); int(n) != len(want) ||
@@ -195,7 +196,7 @@ func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 			Shuffle:     access.Sequential,
 			Tail:        access.Keep,
 		},
-		threads: 2, buffer: 4096, ahead: 2, policy: Raise,
+		threads: 2, buffer: 4096, ahead: 2, policy: unusable.Raise,
 		preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true}},
 	})
 	defer g.close()

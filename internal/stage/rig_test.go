@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -28,7 +29,7 @@ type rig struct {
 	stream *access.Stream
 	cache  *cache.Cache
 	use    *cache.Use
-	faults *Faults
+	faults *unusable.Samples
 	opened *cachetest.Stores
 	stores []storageclass.Store
 	ranks  []*testRank
@@ -132,7 +133,7 @@ type rigOptions struct {
 	timeout      time.Duration
 	hook         func(ctx context.Context, id int) error
 	planAll      bool // plan all samples for the first class, whatever its capacity
-	policy       OnError
+	policy       unusable.Policy
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
 }
@@ -152,7 +153,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	for i, store := range g.stores {
 		classes = append(classes, cache.Class{Name: g.opened.Names[i], Store: store})
 	}
-	g.faults = NewFaults(o.policy)
+	g.faults = unusable.New(o.policy)
 	g.cache = cache.New(cache.Options{
 		// so that no timing decides where samples are read from
 		Known: map[string]perfmodel.Known{"source": {
@@ -174,7 +175,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults,
+			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Unusable: g.faults,
 			Ledger:       ledger,
 			Preprocessor: o.preprocessor,
 		}), buffer, ledger, Stall{}})
@@ -264,7 +265,7 @@ func plain(samples, epochs int) rigOptions {
 			Scheme:      access.Uniform,
 			Tail:        access.Keep,
 		},
-		threads: 3, buffer: 1 << 16, ahead: 4, policy: Raise,
+		threads: 3, buffer: 1 << 16, ahead: 4, policy: unusable.Raise,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
@@ -143,7 +144,7 @@ func TestStreamIsRightWhileMemoryComesAndGoes(t *testing.T) {
 // gets no memory beyond the staging buffer.
 func TestStandInsShareTheBuffer(t *testing.T) {
 	o := plain(8, 1)
-	o.policy, o.buffer, o.threads = Substitute, 4096, 1
+	o.policy, o.buffer, o.threads = unusable.Substitute, 4096, 1
 	o.sizes = []int{1000, 1000, 10, 2500, 10, 2500, 10, 2500}
 	g := newRig(t, o)
 	defer g.close()

@@ -4,7 +4,6 @@
 //
 //   - Stager turns one rank's stream into batches in shared memory.
 //   - Ledger counts where samples came from and what next() waited for.
-//   - Faults records the samples that a job cannot read.
 //
 // Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
 // of different sizes), barrier (segments that are given back), batch (one batch, from its layout
@@ -28,6 +27,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
@@ -46,6 +46,12 @@ type Batch struct {
 
 	made delivery // how it was staged
 }
+
+// Unusable records the samples that a job cannot use.
+type Unusable = unusable.Samples
+
+// NewUnusable returns an empty record. policy is what is done about such samples: on_error.
+func NewUnusable(policy string) *Unusable { return unusable.New(unusable.Policy(policy)) }
 
 // Preprocessor transforms samples into what is delivered. Its methods must be safe for concurrent
 // use.
@@ -95,10 +101,10 @@ type Options struct {
 	// Gate, if not nil, is called before each batch is staged. It may block until ctx ends.
 	Gate func(ctx context.Context, epoch, step int) error
 	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
-	Verify bool
-	Lazy   bool // stage a batch only when the process asks for it: policy naive
-	Faults *Faults
-	Ledger *Ledger
+	Verify   bool
+	Lazy     bool // stage a batch only when the process asks for it: policy naive
+	Unusable *Unusable
+	Ledger   *Ledger
 	// Preprocessor, if not nil, transforms the samples into the staging buffer. The results of a
 	// batch form one tensor if all have the same size.
 	Preprocessor Preprocessor

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/stage/unusable"
 )
 
 // TestRanksGetExactlyTheStream is the property that matters to training: for any ranks, classes,
@@ -51,7 +52,7 @@ func TestRanksGetExactlyTheStream(t *testing.T) {
 			ahead:   rapid.IntRange(1, 8).Draw(t, "ahead"),
 			lazy:    rapid.Bool().Draw(t, "lazy"),
 			fill:    rapid.Bool().Draw(t, "fill"),
-			policy:  Raise,
+			policy:  unusable.Raise,
 		}
 		if rapid.Bool().Draw(t, "preprocess") {
 			o.preprocessor = summary{}

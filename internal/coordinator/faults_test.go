@@ -1,0 +1,112 @@
+package coordinator
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/networktest"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// found is a fake of a node's record of unusable samples. It tells two at a time.
+type found struct {
+	mu    sync.Mutex
+	own   []stats.Fault
+	more  chan struct{}
+	heard map[int]int // by sample, how often
+}
+
+func (f *found) find(samples ...int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range samples {
+		f.own = append(f.own, stats.Fault{Sample: s, Reason: "broken"})
+	}
+	close(f.more)
+	f.more = make(chan struct{})
+}
+
+func (f *found) Own(after int) (list []stats.Fault, upTo int, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	after = min(after, len(f.own))
+	upTo = min(after+2, len(f.own))
+	if more = f.more; upTo < len(f.own) {
+		now := make(chan struct{})
+		close(now)
+		more = now
+	}
+	return slices.Clone(f.own[after:upTo]), upTo, more
+}
+
+func (f *found) Hear(list []stats.Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range list {
+		f.heard[x.Sample]++
+	}
+}
+
+// TestUnusableSamplesAreTold checks that all nodes learn what one has found, once each, and that
+// one that was cut off does when it is back.
+func TestUnusableSamplesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		network := networktest.New()
+		var records [3]*found
+		formed(t, 3, on(network), func(o *Options) {
+			records[o.Node] = &found{more: make(chan struct{}), heard: map[int]int{}}
+			o.Faults = records[o.Node]
+		})
+		know := func(node int, samples ...int) {
+			t.Helper()
+			<-time.After(time.Minute)
+			records[node].mu.Lock()
+			defer records[node].mu.Unlock()
+			for _, s := range samples {
+				if records[node].heard[s] == 0 {
+					t.Errorf("node %d has not heard of sample %d: %v", node, s, records[node].heard)
+				}
+			}
+			if len(records[node].heard) != len(samples) {
+				t.Errorf("node %d has heard %v; want %v", node, records[node].heard, samples)
+			}
+		}
+		records[1].find(3, 4, 5, 6, 7)
+		know(0, 3, 4, 5, 6, 7)
+		know(1)
+		know(2, 3, 4, 5, 6, 7)
+		for s, times := range records[2].heard {
+			if times != 1 {
+				t.Errorf("node 2 was told %d times of sample %d", times, s)
+			}
+		}
+		network.Cut("10.0.0.3")
+		network.Reset("10.0.0.1", "10.0.0.3")
+		records[1].find(8)
+		records[0].find(9, 10, 11)
+		<-time.After(time.Second)
+		network.Join("10.0.0.3")
+		know(2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+		know(1, 9, 10, 11)
+	})
+}
+
+// TestInvalidListsOfUnusableSamplesAreRefused: so are lists for a job that leaves out none.
+func TestInvalidListsOfUnusableSamplesAreRefused(t *testing.T) {
+	o := options(t, 2, 0, "")
+	for _, text := range []string{"x", `[{"sample": -1}]`, `[{"sample": 40}]`, `{}`} {
+		record := &found{heard: map[int]int{}}
+		o.Faults = record
+		if newCoordinator(o).hear([]byte("faults "+text)) || len(record.heard) > 0 {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+	o.Faults = nil
+	if newCoordinator(o).hear([]byte(`faults [{"sample": 1}]`)) {
+		t.Error("a job that leaves out no samples is told of some")
+	}
+}

@@ -1,0 +1,176 @@
+// Package unusable records the samples of a job that cannot be read or decoded, and what it does
+// about them.
+package unusable
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// Policy is what a job does about a sample that cannot be used (DESIGN 12).
+type Policy string
+
+const (
+	Raise Policy = "raise" // the stream ends with the error, at the sample's batch
+	Skip  Policy = "skip"  // the batch is delivered without the sample
+	// Substitute delivers the next readable sample by ID, of those in the epoch, instead.
+	Substitute Policy = "substitute"
+)
+
+// Samples records a job's unusable samples, so that a decision holds for all of the job's ranks
+// and epochs, on all nodes (Own, Hear): a node that has not heard of it yet, or reads the sample at
+// the same time, may still deliver the sample. A source that does not answer is no reason to leave
+// out samples: that error is returned under every policy. Its methods are safe for concurrent use.
+type Samples struct {
+	policy Policy
+	some   atomic.Bool // fast path: true once any fault is recorded
+
+	mu   sync.Mutex // guards the following
+	bad  map[int]*fault
+	own  []stats.Fault // what other nodes are to know of those that this one has found
+	more chan struct{} // closed and replaced when own grows
+}
+
+// A list of what a node has found, as it is told to others, is bounded.
+const (
+	mostFound  = 1000 // samples
+	mostReason = 1000 // bytes of one reason
+)
+
+type fault struct {
+	stats.Fault
+	err error
+	// reported is set if a process reported the fault. It would find the same again, so the sample
+	// is not tried again under any policy.
+	reported bool
+}
+
+// New returns an empty record.
+func New(policy Policy) *Samples {
+	return &Samples{policy: policy, bad: make(map[int]*fault), more: make(chan struct{})}
+}
+
+// Policy returns the policy for them.
+func (u *Samples) Policy() Policy { return u.policy }
+
+// List returns the faults recorded so far, by sample.
+func (u *Samples) List() []stats.Fault {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := make([]stats.Fault, 0, len(u.bad))
+	for _, x := range u.bad {
+		out = append(out, x.Fault)
+	}
+	slices.SortFunc(out, func(a, b stats.Fault) int { return a.Sample - b.Sample })
+	return out
+}
+
+// Known returns the error of a sample that is not to be tried again, because the policy leaves such
+// samples out, or a process has reported it.
+func (u *Samples) Known(id int) error {
+	if !u.some.Load() {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if x := u.bad[id]; x != nil && (u.policy != Raise || x.reported) {
+		return x.err
+	}
+	return nil
+}
+
+// Report records that a process cannot decode a sample, which from now on counts as unreadable. It
+// returns the policy. path is where the sample is stored.
+func (u *Samples) Report(id int, path, reason string) Policy {
+	err := &dataset.SampleError{
+		ID: id, Path: path, Kind: dataset.ErrPython, Err: errors.New(reason),
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.remember(id, err, err).reported = true
+	return u.policy
+}
+
+// Own implements coordinator.Faults.
+func (u *Samples) Own(after int) (found []stats.Fault, upTo int, more <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	after = min(after, len(u.own))
+	upTo = min(after+mostFound, len(u.own))
+	found = u.own[after:upTo:upTo]
+	if upTo == len(u.own) {
+		return found, upTo, u.more
+	}
+	now := make(chan struct{})
+	close(now)
+	return found, upTo, now
+}
+
+// Hear implements coordinator.Faults.
+func (u *Samples) Hear(found []stats.Fault) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, x := range found {
+		err := &dataset.SampleError{
+			ID: x.Sample, Path: x.Path, Kind: dataset.ErrElsewhere, Err: errors.New(x.Reason),
+		}
+		u.note(x.Sample, err, err)
+	}
+}
+
+// remember returns the fault of a sample, recorded with err if there is none yet, which other nodes
+// are then told of. u.mu must be held.
+func (u *Samples) remember(id int, sample *dataset.SampleError, err error) *fault {
+	x, isNew := u.note(id, sample, err)
+	if isNew {
+		reason := strings.ToValidUTF8(x.Reason[:min(len(x.Reason), mostReason)], "")
+		u.own = append(u.own, stats.Fault{Sample: id, Path: x.Path, Reason: reason})
+		close(u.more)
+		u.more = make(chan struct{})
+	}
+	return x
+}
+
+// note returns the fault of a sample, recorded with err if there is none yet. u.mu must be held.
+func (u *Samples) note(id int, sample *dataset.SampleError, err error) (x *fault, isNew bool) {
+	x = u.bad[id]
+	if isNew = x == nil; isNew {
+		x = &fault{
+			Fault: stats.Fault{
+				Sample: id,
+				Path:   sample.Path,
+				Reason: sample.Reason(),
+				Policy: string(u.policy),
+			},
+			err: err,
+		}
+		u.bad[id] = x
+		u.some.Store(true)
+	}
+	return x, isNew
+}
+
+// Forgive records a sample that failed with err, and returns nil if the policy leaves it out. It
+// returns err under policy Raise, and if the error is not the sample's own. requested counts it as
+// a request of the stream for the sample.
+func (u *Samples) Forgive(id int, err error, requested bool) error {
+	var sample *dataset.SampleError
+	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if x := u.remember(id, sample, err); requested {
+		x.Count++
+	}
+	if u.policy == Raise {
+		return err
+	}
+	return nil
+}
