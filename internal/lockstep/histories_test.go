@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,11 +47,17 @@ type part struct {
 	at               int
 }
 
+// bad is when a batch cannot be read: from a part of the loop on, once or ever.
+type bad struct {
+	part int
+	ever bool
+}
+
 // looping is the loop of a rank, and what is staged for it.
 type looping struct {
 	rank, node int
-	bad        map[int]bool // batches that cannot be read; true: ever, false: once
-	ahead      int          // most batches that are staged and not taken
+	bad        map[int]bad // batches that cannot be read
+	ahead      int         // most batches that are staged and not taken
 	run        *Run
 	canceled   bool
 	err        error // with which the run has ended
@@ -67,9 +74,9 @@ func newHistory(seed uint64) *history {
 		h.nodes = append(h.nodes, New(n, fmt.Sprint(n), func(error) {}))
 		h.mail, h.sent = append(h.mail, nil), append(h.sent, 0)
 		for range 1 + h.IntN(2) {
-			l := &looping{rank: len(h.ranks), node: n, bad: map[int]bool{}, ahead: 1 + h.IntN(9)}
+			l := &looping{rank: len(h.ranks), node: n, bad: map[int]bad{}, ahead: 1 + h.IntN(9)}
 			for range h.IntN(4) { // the last batch is no such one: then a loop may be gone
-				l.bad[h.IntN(h.batches-1)] = h.over && h.IntN(2) == 0
+				l.bad[h.IntN(h.batches-1)] = bad{h.IntN(4), h.over && h.IntN(2) == 0}
 			}
 			h.ranks = append(h.ranks, l)
 			h.begin(l)
@@ -174,14 +181,14 @@ func (h *history) stage(l *looping) bool {
 		return false
 	}
 	next := l.run.next
-	ever, bad := l.bad[next]
+	bad, is := l.bad[next]
 	switch {
 	case l.canceled:
 		l.err = l.run.End(context.Canceled, false)
 	case next == h.batches || next-l.at >= l.ahead:
 		return false
-	case bad:
-		if !ever {
+	case is && l.part >= bad.part:
+		if !bad.ever {
 			delete(l.bad, next)
 		}
 		h.unread[next] = true
@@ -208,10 +215,10 @@ func (h *history) train(l *looping, quiet bool) (did bool, wrong string) {
 		h.nodes[l.node].Raised(l.rank)
 		return true, h.goOn(l, true)
 	}
-	for _, o := range h.ranks {
-		if o.part < l.part || o.part == l.part && o.at < l.at || p.ended && p.at < l.at {
-			return false, "" // in its allreduce
-		}
+	if p.ended && p.at < l.at || slices.ContainsFunc(h.ranks, func(o *looping) bool {
+		return h.behind(o, l)
+	}) {
+		return false, "" // in its allreduce
 	}
 	switch {
 	case l.at == p.breaks:
@@ -229,6 +236,18 @@ func (h *history) train(l *looping, quiet bool) (did bool, wrong string) {
 		return true, h.goOn(l, true)
 	}
 	return false, ""
+}
+
+// behind reports whether loop o has yet to take a batch that l has had, so that l is in its
+// allreduce. While o has yet to end the part that l has ended, l may take a first batch, or fail.
+func (h *history) behind(o, l *looping) bool {
+	switch l.part - o.part {
+	case 0:
+		return o.at < l.at
+	case 1:
+		return o.at < h.parts[o.part].at || l.at > h.parts[l.part].from
+	}
+	return o.part < l.part
 }
 
 // goOn ends the part of a loop before its next batch, and begins the next one.

@@ -27,9 +27,13 @@ type Run struct {
 	cancel func()       // ends the run
 	note   func(at int) // publishes stop.At to the process at once; negative: none
 
+	past  *past // of the rank's process; nil: it has not had a run before
 	round int
+	// iteration is how often the loop has begun again in the round, elsewhere than it was.
+	iteration int
+
 	next  int   // the next batch
-	taken int   // the first batch that the process has not taken
+	taken int   // the first batch that the process has not taken, as far as is known
 	stop  *Stop // the run ends before stop.At; nil: no rank has stopped
 	lost  error // error of a batch that could not be sent, because the process is gone
 	ended bool
@@ -85,7 +89,10 @@ func (r *Run) End(err error, interrupted bool) error {
 	s.rounds[r.rank] = r.round
 	canceled := errors.Is(err, errStopped) || errors.Is(err, context.Canceled)
 	if interrupted || r.lost != nil || (err == nil || canceled) && !r.stopped() {
-		delete(s.runs, r.rank)
+		if delete(s.runs, r.rank); !interrupted {
+			r.taken = r.next // they will be, unless the loop breaks off
+		}
+		s.past(r)
 		if err == nil && !interrupted && r.lost == nil {
 			s.ends[r.rank] = stretch{r.since, r.next}
 		}
@@ -94,12 +101,13 @@ func (r *Run) End(err error, interrupted bool) error {
 	r.ended = true
 	if err != nil && !canceled {
 		p := Stop{
-			Rank:  r.rank,
-			Node:  s.node,
-			Host:  s.host,
-			Round: r.round,
-			At:    r.next,
-			Error: *failure.Of(err),
+			Rank:      r.rank,
+			Node:      s.node,
+			Host:      s.host,
+			Round:     r.round,
+			Iteration: r.iteration,
+			At:        r.next,
+			Error:     *failure.Of(err),
 		}
 		s.learn(p)
 		s.signal()

@@ -99,11 +99,11 @@ func TestBatchThatWasLostDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestLateListsChangeNothing: a node's list that arrives after one of two rounds later is ignored.
+// TestLateListsChangeNothing: a node's list that arrives after one of many rounds later is ignored.
 func TestLateListsChangeNothing(t *testing.T) {
 	told := 0
 	s := New(0, "a", func(error) { told++ })
-	s.Hear(stop(2, 9, false))
+	s.Hear(stop(kept, 9, false))
 	s.Hear(stop(0, 2, false))
 	if b := begin(s, 0); told != 1 || !slices.Equal(b.noted, []int{-1, 9}) {
 		t.Errorf("told of %d stops, noted %v", told, b.noted)
@@ -117,11 +117,13 @@ func TestLateListsChangeNothing(t *testing.T) {
 }
 
 // TestRunThatHasFailedIsToldOfEarlierBatches: a run that has ended with an error of its own is told
-// of an earlier batch of its round. A stop of the next round is for the next run: the rank that
+// of an earlier batch of its round. A stop of a later round is for a later run: the rank that
 // stopped has gone back from an error of which this one will hear. If it will not, because there
-// was yet another round, the stop applies.
+// were too many rounds since, the stop applies.
 func TestRunThatHasFailedIsToldOfEarlierBatches(t *testing.T) {
-	for round, want := range [][]int{{-1, 3}, {-1}, {-1, 3}} {
+	for round, want := range map[int][]int{
+		0: {-1, 3}, 1: {-1}, kept - 1: {-1}, kept: {-1, 3},
+	} {
 		s := New(0, "a", func(error) {})
 		b := begin(s, 0)
 		deliver(t, b, 6)
@@ -185,5 +187,69 @@ func TestRankAfterAnErrorJoinsItsRound(t *testing.T) {
 	}
 	if s.Raised(0); other.round != 1 {
 		t.Errorf("round %d after the error was raised", other.round)
+	}
+}
+
+// TestWhatAProcessHasHad: a process that has gone on from the batch of a stop, and begun again
+// elsewhere, counts an error; one that has yet to come to it does not. Where it was before the last
+// error does not count.
+func TestWhatAProcessHasHad(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	goOn := func(b *begun, to int) *begun {
+		deliver(t, b, 12)
+		s.Took(0, b.from+7)
+		_ = b.End(context.Canceled, true)
+		return begin(s, to)
+	}
+	hear := func(round, at, iteration int) {
+		list := stop(round, at, false)
+		list[0].Raised, list[0].Iteration = true, iteration
+		s.Hear(list)
+	}
+	b := goOn(begin(s, 0), 20)
+	if hear(0, 6, 1); b.round != 0 {
+		t.Error("it counts an error of an iteration to come")
+	}
+	for _, c := range []struct{ round, at, want int }{
+		{0, 8, 0}, {0, 19, 0}, {0, 7, 1}, {1, 7, 1}, {1, 8, 1},
+	} {
+		if hear(c.round, c.at, 0); b.round != c.want {
+			t.Errorf("after the stop of round %d at %d it is in round %d", c.round, c.at, b.round)
+		}
+	}
+	b = goOn(b, 40)
+	if hear(1, 19, 0); b.round != 1 {
+		t.Error("it counts an error at a batch that it had in the round before")
+	}
+	if hear(1, 20, 0); b.round != 2 {
+		t.Error("it does not count an error at a batch that it had")
+	}
+}
+
+// TestStopThatTheLoopStepsOver: a rank that has broken off before its error, and begun again, has
+// not had it; and still has not if another one is raised.
+func TestStopThatTheLoopStepsOver(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	fail := func(b *begun, batches int) (own []Stop) {
+		deliver(t, b, batches)
+		_ = b.End(errors.New("a fault"), false)
+		own, _, _ = s.Own()
+		return own
+	}
+	fail(begin(s, 0), 9)
+	for _, to := range []int{2, 20} {
+		begun := begin(s, to)
+		if own, _, _ := s.Own(); len(own) != 1 || own[0].Raised || own[0].Over {
+			t.Errorf("after it has begun at %d, others are told %+v", to, own)
+		}
+		if to == 2 {
+			_ = begun.End(context.Canceled, true)
+			continue
+		}
+		fail(begun, 2)
+	}
+	s.Raised(0)
+	if own, _, _ := s.Own(); len(own) != 1 || own[0].At != 22 || !own[0].Raised {
+		t.Errorf("after the second error others are told %+v", own)
 	}
 }

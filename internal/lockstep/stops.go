@@ -36,8 +36,11 @@ import (
 //     nodes learn of it.
 //   - A rank that was told and begins again is not told again, whether or not the one that stopped
 //     has begun again.
-//   - A rank that begins after the one that stopped has begun again joins its round, and is told
-//     nothing.
+//   - A rank that has yet to come to the batch of a stop, perhaps iterations behind, ends there,
+//     whether or not the one that stopped has begun again. Only a process that has just taken its
+//     place joins the round of one that has begun again, and is told nothing.
+//   - A rank that went on with that batch, and began again after it before it knew of the stop, has
+//     had no error, but counts one (past).
 //   - A run that a stop applies to ends with it even if the rank that stopped begins again
 //     meanwhile: that rank may have gone back to where the others must go back to as well.
 //   - If several ranks stop in a round, all end before the first of their batches, though each may
@@ -52,10 +55,11 @@ type Stops struct {
 	host string // this node's host name; empty if the job has one node
 
 	mu      sync.Mutex       // guards the following
-	known   map[int][]Stop   // by rank, over all nodes: those of the last two rounds
+	known   map[int][]Stop   // by rank, over all nodes: those of the last rounds
 	rounds  map[int]int      // by rank, of this node, how many errors its processes have had
 	runs    map[int]*Run     // the latest run of each rank of this node, which may have ended
 	ends    map[int]stretch  // by rank of this node, where its last run came to its end
+	pasts   map[int]*past    // by rank of this node, what it has had since its last error
 	version int              // counts changes of this node's own stops
 	changed chan struct{}    // closed and replaced with each version
 	say     func(told error) // called once per stop, for the log
@@ -67,6 +71,8 @@ type Stop struct {
 	Node  int    `json:"node"`
 	Host  string `json:"host"`
 	Round int    `json:"round"`
+	// Iteration counts how often its loop has begun again in the round, elsewhere than it was.
+	Iteration int `json:"iteration"`
 	// At is the batch that could not be delivered, in steps counted over all epochs.
 	At     int           `json:"at"`
 	Raised bool          `json:"raised"` // the rank's process has had an error at or before it
@@ -98,7 +104,7 @@ func New(node int, host string, say func(told error)) *Stops {
 	return &Stops{
 		node: node, host: host, say: say,
 		known: make(map[int][]Stop), rounds: make(map[int]int), runs: make(map[int]*Run),
-		ends: make(map[int]stretch), changed: make(chan struct{}),
+		ends: make(map[int]stretch), pasts: make(map[int]*past), changed: make(chan struct{}),
 	}
 }
 
@@ -119,10 +125,15 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 		r.since = before.since
 	}
 	delete(s.ends, rank)
+	if was != nil {
+		s.past(was)
+	}
+	r.past = s.pasts[rank]
+	r.iteration = r.past.next(at)
 	note(-1)
 	s.runs[rank] = r
 	for p := range s.all() {
-		if p.Over {
+		if p.Over && r.past == nil {
 			r.round = max(r.round, p.Round+1)
 		}
 	}
@@ -152,19 +163,19 @@ func (s *Stops) all() iter.Seq[Stop] {
 // join makes run r count the error of stop p's round if it has begun after what happened there.
 // s.mu must be held.
 func (s *Stops) join(r *Run, p Stop) {
-	if p.Raised && p.At < r.since && !r.ended {
-		r.round = max(r.round, p.Round+1)
+	if p.Raised && p.At < r.since && !r.ended && p.Round >= r.round && r.past.had(p) {
+		r.round, r.iteration = p.Round+1, 0
 	}
 }
 
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
 // own ends with p if p's batch is earlier. s.mu must be held.
 //
-// A stop of the next round does not apply: its rank has had an error of r's round, of which r is
-// told sooner or later, and may have gone back from there. A stop of a later round does, if nothing
-// is known of r's: this node was cut off for so long that it will not hear of r's round.
+// A stop of a later round does not apply: its rank has had an error of r's round, of which r is
+// told sooner or later, and may have gone back from there. It does if r's round is forgotten, and
+// nothing is known of it: this node was cut off for long.
 func (s *Stops) apply(r *Run, p Stop) {
-	missed := p.Round > r.round+1 && r.stop == nil
+	missed := p.Round >= r.round+kept && r.stop == nil
 	switch {
 	case p.At < r.since || p.Round != r.round && !missed || r.ended && p.At >= r.next:
 	case r.stop == nil || p.At < r.stop.At:
@@ -200,6 +211,7 @@ func (s *Stops) Raised(rank int) {
 func (s *Stops) had(r *Run) {
 	delete(s.runs, r.rank)
 	s.rounds[r.rank] = r.after()
+	s.pasts[r.rank] = &past{round: r.after()}
 	// Those that the loop has stepped over are no errors that it had, and a run of another rank
 	// that has begun after them still ends with others of the round.
 	own := slices.DeleteFunc(slices.Clone(s.known[r.rank]), func(p Stop) bool {
@@ -223,6 +235,7 @@ func (s *Stops) Leave(rank int) {
 	}
 	delete(s.runs, rank)
 	delete(s.ends, rank)
+	delete(s.pasts, rank)
 }
 
 // Own returns the last stops of each rank of this node that ever stopped, ordered by rank. version
@@ -249,24 +262,27 @@ func (s *Stops) Hear(list []Stop) {
 	}
 }
 
-// learn adds a stop to those of its rank, of which the last two rounds are kept: a rank may have
-// begun again, and be staged ahead to the next error, before others have had the one before.
-// s.mu must be held.
+// kept is of how many rounds a rank's stops are known: it may have begun again, and be staged ahead
+// to the next error, or have had that at once, before others have had the one before.
+const kept = 4
+
+// learn adds a stop to those of its rank. s.mu must be held.
 func (s *Stops) learn(p Stop) {
 	known, isNews := s.known[p.Rank], true
 	for i := range known {
 		k := &known[i]
 		if k.Round == p.Round && k.At == p.At {
 			k.Raised, k.Over = k.Raised || p.Raised, k.Over || p.Over
+			k.Iteration = max(k.Iteration, p.Iteration)
 			isNews = false
 		}
-		if k.Round > p.Round+1 {
+		if k.Round >= p.Round+kept {
 			return
 		}
 	}
 	if isNews {
 		s.known[p.Rank] = append(slices.DeleteFunc(known, func(k Stop) bool {
-			return k.Round < p.Round-1
+			return k.Round <= p.Round-kept
 		}), p)
 		s.say(p.told())
 	}
