@@ -48,7 +48,9 @@ dataset/tree: dataset
 dataset/retry: dataset
 dataset/files: probe dataset
 dataset/folder/indexfile: size printable probe wholefile dataset dataset/tree
-dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
+dataset/folder/excerpt: dataset dataset/tree
+dataset/folder: printable probe dataset dataset/tree dataset/folder/excerpt
+    dataset/folder/indexfile
 patience:
 storageclass: patience printable size
 config: placement/policies size suggest inputfile quantity storageclass

@@ -2,6 +2,7 @@
 long as others can be read."""
 
 import json
+import os
 import random
 import subprocess
 import time
@@ -28,7 +29,7 @@ def mount(tmp_path):
     for i, data in enumerate(content):
         (tmp_path / "data" / "a" / f"{i:03d}.jpg").write_bytes(data)
     try:
-        with Throttled(str(tmp_path / "data"), 0) as shown:
+        with Throttled(str(tmp_path / "data"), 0, 0.0, "--attr-timeout=0s") as shown:
             shown.content = content
             yield shown
     except Unavailable as error:
@@ -141,26 +142,36 @@ def test_a_failing_source_raises_after_source_timeout(mount):
     other.close()
 
 
+def version(root, index):
+    """The dataset's version, or what is said if it has none."""
+    seen = subprocess.run(
+        [_daemon.find_binary(), "dataset", "--json", "--index-dir", str(index), str(root)],
+        capture_output=True,
+        text=True,
+    )
+    return seen.stderr if seen.returncode else json.loads(seen.stdout)["fingerprint"]
+
+
 def test_read_errors_do_not_change_the_datasets_version(mount, tmp_path):
     """The version depends on the contents of 64 files, of which some reads fail."""
-
-    def version(root, index):
-        seen = subprocess.run(
-            [
-                _daemon.find_binary(),
-                "dataset",
-                "--json",
-                "--index-dir",
-                str(tmp_path / index),
-                root,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(seen.stdout)["fingerprint"]
-
-    want = version(str(tmp_path / "data"), "files")
+    want = version(tmp_path / "data", tmp_path / "files")
     for seed in range(5):
         mount.set(**{"fail-rate": 0.2, "fail-seed": seed})
-        assert version(mount.path, f"index{seed}") == want
+        assert version(mount.path, tmp_path / f"index{seed}") == want
+
+
+@pytest.mark.parametrize("rate", [0.7, 1.0])
+def test_a_failing_source_has_no_version(mount, tmp_path, rate):
+    """Unless an index knows the files, which are as they were."""
+    files = sorted((tmp_path / "data" / "a").iterdir())
+    first = version(mount.path, tmp_path / "index")
+    mount.set(**{"fail-rate": rate, "fail-seed": 1})
+    assert version(mount.path, tmp_path / "index") == first
+    assert "did not answer" in version(mount.path, tmp_path / "none")
+    for file in files:
+        times = file.stat()
+        file.write_bytes(bytes(times.st_size))
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "did not answer" in version(mount.path, tmp_path / "index")
+    mount.set(**{"fail-rate": 0})
+    assert version(mount.path, tmp_path / "index") == version(tmp_path / "data", tmp_path / "files")

@@ -20,8 +20,6 @@ type readBuffer struct {
 	st   unix.Statx_t
 }
 
-const openFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-
 // Read fills dst with sample id. It stats the file after its bytes have been read, so that a change
 // during the read is detected as well. It does not block on a path that is not a regular file. A
 // system call that hangs, as on a network file system whose server is down, cannot be cancelled:
@@ -112,7 +110,7 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 	if b.st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0, f.sampleError(id, dataset.ErrUnreadable, errors.New("it is not a regular file"))
 	}
-	stamp := stampOf(&b.st)
+	stamp := tree.StampOf(&b.st)
 	switch {
 	case has == 0 && size == 0:
 		return 0, f.sampleError(id, dataset.ErrEmpty, nil)
@@ -149,7 +147,7 @@ func (f *Folder) changed(id int, kind, err error) error {
 
 // open opens b.path relative to the root.
 func (f *Folder) open(ctx context.Context, r *tree.Root, b *readBuffer) (int, error) {
-	flags := openFlags
+	flags := tree.FileFlags
 	if f.noAtime.Load() {
 		flags |= unix.O_NOATIME
 	}
@@ -173,25 +171,9 @@ func (f *Folder) sampleError(id int, kind, err error) error {
 
 // systemError returns the SampleError for an error of a system call.
 func (f *Folder) systemError(id int, err error) error {
-	kind := kindOf(err)
+	kind := tree.Kind(err)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		err = probe.TooManyFiles(err)
 	}
 	return f.sampleError(id, kind, err)
-}
-
-// kindOf distinguishes permanent from temporary errors. Unknown errors count as temporary: they are
-// retried until the timeout.
-func kindOf(err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return dataset.ErrMissing
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EISDIR),
-		errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL),
-		errors.Is(err, unix.ESPIPE), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EXDEV),
-		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EBADF), errors.Is(err, unix.EFBIG),
-		errors.Is(err, unix.EOVERFLOW):
-		return dataset.ErrUnreadable
-	}
-	return dataset.ErrUnavailable
 }

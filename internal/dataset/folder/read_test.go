@@ -150,29 +150,6 @@ func TestErrorWithoutDescriptorsNamesTheLimit(t *testing.T) {
 	}
 }
 
-func TestKindOfErrno(t *testing.T) {
-	for kind, errnos := range map[error][]unix.Errno{
-		dataset.ErrMissing: {unix.ENOENT, unix.ENOTDIR},
-		dataset.ErrUnreadable: {
-			unix.EACCES, unix.EPERM, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG,
-			unix.ESPIPE, unix.EINVAL,
-		},
-		dataset.ErrUnavailable: {
-			unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.EINTR, unix.EAGAIN, unix.ENETDOWN,
-			unix.ENETUNREACH,
-			unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENOTCONN, unix.ECONNREFUSED, unix.ECONNRESET,
-			unix.EREMOTEIO,
-			unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EBUSY,
-		},
-	} {
-		for _, errno := range errnos {
-			if got := kindOf(errno); got != kind {
-				t.Errorf("%v is %q, not %q", errno, got, kind)
-			}
-		}
-	}
-}
-
 // TestIndexOfChangedFilesIsRemoved checks that the next Open lists all files again after a read has
 // found one that is not as listed.
 func TestIndexOfChangedFilesIsRemoved(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/excerpt"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
@@ -62,8 +63,8 @@ func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, err
 	if err != nil {
 		return nil, err
 	}
-	digests, _, err := contents(ctx, r, f.index, func() *caller { return new(caller) })
-	if why := dataset.Recognise(digests, f.index.Contents()); err == nil && why != nil {
+	found, err := excerpt.Read(ctx, r, f.index, func() excerpt.Calls { return new(caller) })
+	if why := dataset.Recognise(found.Digests, f.index.Contents()); err == nil && why != nil {
 		err = fmt.Errorf("%w at %s now", why, printable.Name(f.path))
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/excerpt"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
@@ -138,26 +139,35 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 // withContents adds the contents that the dataset's version covers to a new index, and compares a
 // known index with them.
 func (s *scanner) withContents(ctx context.Context, res result) (result, error) {
-	digests, stamps, err := contents(ctx, s.root, res.index, s.calls.caller)
+	found, err := excerpt.Read(ctx, s.root, res.index, func() excerpt.Calls {
+		return s.calls.caller()
+	})
 	if err != nil {
 		return result{}, err
 	}
+	digests := found.Digests
 	whole := res.index == s.known // nothing was listed again
 	same := true
 	if s.known != nil && s.known.Listing() == res.index.Listing() {
 		was := s.known.Contents()
 		_, same = dataset.SameContents(digests, was)
-		for i := range digests { // a file that can no longer be read does not change the version
-			if digests[i] == dataset.Unreadable {
+		// A file that can no longer be read does not change the version, unless it is another one.
+		for i, e := range res.index.Excerpts() {
+			stamp := found.Stamps[i]
+			if digests[i] == dataset.Unreadable && (stamp == s.known.Stamp(e.ID) ||
+				stamp == 0 && found.Doubt == nil) {
 				digests[i] = was[i]
 			}
 		}
 	}
-	if outdated(res.index, stamps, s.known != nil) || !same {
+	if outdated(res.index, found.Stamps, s.known != nil) || !same {
 		return result{}, fmt.Errorf("%w: %w", errOutdated, &dataset.Error{
 			Path: s.root.Path(), Kind: dataset.ErrUnsettled,
 			Hint: "try again when nothing writes to them any more",
 		})
+	}
+	if found.Doubt != nil && slices.Contains(digests, dataset.Unreadable) {
+		return result{}, found.Doubt
 	}
 	if whole && slices.Equal(digests, s.known.Contents()) {
 		return res, nil
@@ -167,6 +177,18 @@ func (s *scanner) withContents(ctx context.Context, res result) (result, error) 
 		res.index = s.known
 	}
 	return res, err
+}
+
+// outdated reports whether a file of the excerpts was written to after it was listed or, if strict,
+// replaced.
+func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
+	for i, p := range x.Excerpts() {
+		listed := x.Stamp(p.ID)
+		if stamps[i].Written(listed) || strict && stamps[i] != 0 && stamps[i] != listed {
+			return true
+		}
+	}
+	return false
 }
 
 // learn records the tree of the known index.

@@ -112,6 +112,9 @@ func (r *Root) Close() {
 	}
 }
 
+// FileFlags open a file for reading; opening what is no regular file does not block.
+const FileFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+
 // Open opens the NUL-terminated path relative to the root. It does not allocate unless the root is
 // foreign.
 func (r *Root) Open(path []byte, flags int) (int, error) {
@@ -347,8 +350,7 @@ func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
 // Nanos returns a time in nanoseconds since 1970.
 func Nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
-// Gone reports whether an error means that the file system is no longer accessible.
-func Gone(err error) bool {
-	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) ||
-		errors.Is(err, unix.ENODEV)
+// StampOf returns the stamp of a file with this status.
+func StampOf(st *unix.Statx_t) dataset.Stamp {
+	return dataset.NewStamp(int64(st.Size), Nanos(st.Mtime), Nanos(st.Ctime), st.Ino)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
 // TestLinksBelowForeignRootResolveInItsView: the "/" of the other process's view is a directory
@@ -106,6 +108,29 @@ func TestGone(t *testing.T) {
 	} {
 		if Gone(err) != want {
 			t.Errorf("%v: %v, want %v", err, !want, want)
+		}
+	}
+}
+
+func TestKindOfErrno(t *testing.T) {
+	for kind, errnos := range map[error][]unix.Errno{
+		dataset.ErrMissing: {unix.ENOENT, unix.ENOTDIR},
+		dataset.ErrUnreadable: {
+			unix.EACCES, unix.EPERM, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG,
+			unix.ESPIPE, unix.EINVAL,
+		},
+		dataset.ErrUnavailable: {
+			unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.EINTR, unix.EAGAIN, unix.ENETDOWN,
+			unix.ENETUNREACH,
+			unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENOTCONN, unix.ECONNREFUSED, unix.ECONNRESET,
+			unix.EREMOTEIO,
+			unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EBUSY,
+		},
+	} {
+		for _, errno := range errnos {
+			if got := Kind(errno); got != kind {
+				t.Errorf("%v is %q, not %q", errno, got, kind)
+			}
 		}
 	}
 }
