@@ -167,6 +167,47 @@ def test_an_error_that_no_loop_has_raised_is_raised_later(real, folder):
             loader.close()
 
 
+def test_a_rank_that_is_an_iteration_behind_is_told(real, folder):
+    """Both ranks go back from the second epoch to a batch of the first one, which the second rank
+    cannot get. It raises, and begins again, before the first one has gone back."""
+    arguments = dict(batch_size=2, epochs=2, seed=7, world_size=2, name="stops", memory="64B")
+    ranks = [
+        data.DataLoader(folder, rank=rank, prefetch_batches=1, **arguments) for rank in range(2)
+    ]
+    try:
+        for loader in ranks:  # what follows goes back to where both have been
+            for _, _ in zip(range(STEP), loader):
+                pass
+        states = [loader.state_dict() for loader in ranks]
+        for loader in ranks:
+            loader.set_epoch(1)
+        iterators = [iter(loader) for loader in ranks]
+        for iterator in iterators:
+            next(iterator)
+        name, mend = shorten(ranks[1], 1)
+        del iterator, iterators[1]
+        ranks[1].load_state_dict(states[1])
+        with pytest.raises(errors.SampleError) as stopped:
+            next(iter(ranks[1]))
+        mend()
+        ranks[1].load_state_dict(states[1])
+        kept = iter(ranks[1])
+        next(kept)
+        del iterators[0]
+        ranks[0].load_state_dict(states[0])
+        with pytest.raises(errors.SampleError) as other:
+            next(iter(ranks[0]))
+        check(stopped.value, other.value, name)
+        del kept
+        for loader, state in zip(ranks, states):
+            loader.load_state_dict(state)
+        left = [len(loader) - STEP for loader in ranks]
+        assert [len(list(loader)) for loader in ranks] == left
+    finally:
+        for loader in ranks:
+            loader.close()
+
+
 def test_a_jobs_get_raises_the_same(real, folder, monkeypatch):
     """job.get() raises the same."""
     monkeypatch.setattr(_launcher, "next_ordinal", lambda: "stops")
