@@ -108,7 +108,7 @@ func (w *world) launch(number int, s script.Launch, from process.Position) (
 		if s.Restart {
 			w.end(n)
 		}
-		if s.Crash || stops[n] != nil && l.nodes[n].Err() != nil && w.died(n, number, s) {
+		if s.Crash || stops[n] != nil && l.nodes[n].Err() != nil && w.script.Dies(number, n) {
 			w.crash(n)
 		}
 	}
@@ -119,16 +119,6 @@ func (w *world) launch(number int, s script.Launch, from process.Position) (
 		return from, false, nil
 	}
 	return next, !slices.Contains(complete, false), nil
-}
-
-// died reports whether a node died in a launch.
-func (w *world) died(n, launch int, s script.Launch) bool {
-	for _, e := range w.script.Events {
-		if e.Kind == script.Die && e.Launch == launch && e.Node%s.Nodes == n {
-			return true
-		}
-	}
-	return false
 }
 
 // add adds an event to the history.

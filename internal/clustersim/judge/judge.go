@@ -297,7 +297,7 @@ func (c *court) finished(number int, l script.Launch, latest map[int]*stream, fa
 	for rank := range l.WorldSize() {
 		s := latest[rank]
 		switch {
-		case died && s != nil && c.dies(number, rank/l.Ranks, l.Nodes):
+		case died && s != nil && c.script.Dies(number, rank/l.Ranks):
 		case died && s == nil: // it may have died before the job was open everywhere
 		case s == nil:
 			c.wrong(Event{Launch: number, Rank: rank}, "the rank never began")
@@ -310,11 +310,4 @@ func (c *court) finished(number int, l script.Launch, latest map[int]*stream, fa
 			c.wrong(s.end, "the rank did not come to the end")
 		}
 	}
-}
-
-// dies reports whether a node dies in a launch.
-func (c *court) dies(number, node, nodes int) bool {
-	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
-		return e.Kind == script.Die && e.Launch == number && e.Node%nodes == node
-	})
 }

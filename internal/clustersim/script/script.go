@@ -320,6 +320,13 @@ func (s *Script) Loses() bool {
 		!slices.ContainsFunc(s.Events, func(e Event) bool { return e.Kind != Die })
 }
 
+// Dies reports whether a node dies in a launch.
+func (s *Script) Dies(launch, node int) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool {
+		return e.Kind == Die && e.Launch == launch && e.Node%s.Launches[launch].Nodes == node
+	})
+}
+
 // Has reports whether the script has a fault of one of these kinds.
 func (s *Script) Has(kinds ...Kind) bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Kind) })
