@@ -94,10 +94,14 @@ func (w *world) apply(f *fault) {
 				}
 			}
 		})
-	case script.SampleFail:
+	case script.SampleFail, script.Vanish:
+		set := w.origin.Break
+		if f.Kind == script.Vanish {
+			set = w.origin.Vanish
+		}
 		id := f.To % w.script.Samples
-		w.origin.Break(id, slices.ContainsFunc(w.active, func(a *fault) bool {
-			return a.Kind == script.SampleFail && a.To%w.script.Samples == id
+		set(id, slices.ContainsFunc(w.active, func(a *fault) bool {
+			return a.Kind == f.Kind && a.To%w.script.Samples == id
 		}))
 	case script.DiskFail, script.DiskFull, script.DiskHang:
 		n := f.node()

@@ -150,7 +150,7 @@ func (t *trainer) testify(ctx context.Context) {
 	if t.script.Loses() {
 		t.add(judge.Event{Kind: judge.Accounted, Rank: t.rank, Account: t.Account()})
 	}
-	if len(t.script.Events) > 0 { // ranks that were cut off from others count as they can
+	if !t.script.Sound() { // ranks that were cut off from others count as they can
 		return
 	}
 	for _, e := range s.Epochs {
@@ -171,7 +171,7 @@ func (t *trainer) testify(ctx context.Context) {
 // for ranks that were refused, or have failed.
 func (t *trainer) audited() bool {
 	s := t.script
-	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
+	return s.Sound() && len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
 		(t.number > 0 || s.Differs == "" || s.Differs == script.TheEnd) && s.Plans != script.Failing
 }
 

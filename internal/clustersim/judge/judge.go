@@ -83,6 +83,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 	latest := map[int]*stream{}
 	count := map[int]int{}
 	failed := false
+	said := newDecisions(c, number)
 	for i, e := range events {
 		at := latest[e.Rank]
 		position := e.Epoch*steps + e.Step
@@ -120,6 +121,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Began:
 			at = &stream{rank: e.Rank, began: e.At, next: position}
 			latest[e.Rank] = at
+			said.began(e)
 			rounds[count[e.Rank]] = append(rounds[count[e.Rank]], at)
 			count[e.Rank]++
 		case Got:
@@ -128,10 +130,13 @@ func (c *court) launch(number int, events []Event) (over bool) {
 				c.wrong(e, "batch %d instead of %d", position, at.next)
 			}
 			c.prompt(e)
-			want, readable := epochs[e.Epoch].batch(e.Rank, e.Step)
-			if !readable {
+			switch want, readable := epochs[e.Epoch].batch(e.Rank, e.Step); {
+			case !readable:
 				c.wrong(e, "a batch with a sample that is missing")
-			} else if !odd && !slices.Equal(want, e.IDs) {
+			case odd:
+			case c.script.Has(script.Vanish):
+				said.got(e, epochs[e.Epoch])
+			case !slices.Equal(want, e.IDs):
 				c.wrong(e, "the wrong samples; it should be %v", want)
 			}
 			at.next, at.got = position+1, append(at.got, e)

@@ -55,7 +55,8 @@ func (c *court) prompt(e Event) {
 		return
 	}
 	if slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
-		return f.Launch == e.Launch && !slices.Contains(apart, f.Kind) && f.At.D() < e.At &&
+		return f.Launch == e.Launch && f.Kind != script.Vanish && !slices.Contains(apart, f.Kind) &&
+			f.At.D() < e.At &&
 			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
 	}) {
 		return
@@ -193,6 +194,9 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 				due += len(ids)
 			}
 		}
+	}
+	if c.script.Has(script.Vanish) {
+		due = delivered(e, last.steps()-e.Batches, events)
 	}
 	if e.Samples != due {
 		c.wrong(e, "the audit has other numbers than the %d samples of %d batches", due, e.Batches)

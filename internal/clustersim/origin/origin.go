@@ -38,6 +38,7 @@ type Origin struct {
 	random  *rand.Rand
 	nodes   map[int]*Faults
 	missing map[int]bool
+	gone    map[int]bool // missing for a while
 	broken  map[int]bool
 	changed map[int]bool
 	reads   map[int][]int // by node and sample; those that returned its bytes
@@ -57,8 +58,8 @@ func New(samples int, contents Contents, missing []int, seed uint64,
 ) (*Origin, error) {
 	o := &Origin{
 		contents: contents, inode: seed, takes: takes, random: rand.New(rand.NewPCG(seed, 1)),
-		nodes: map[int]*Faults{}, missing: map[int]bool{}, broken: map[int]bool{},
-		changed: map[int]bool{}, reads: map[int][]int{},
+		nodes: map[int]*Faults{}, missing: map[int]bool{}, gone: map[int]bool{},
+		broken: map[int]bool{}, changed: map[int]bool{}, reads: map[int][]int{},
 	}
 	for _, id := range missing {
 		o.missing[id] = true
@@ -126,6 +127,13 @@ func (o *Origin) Break(id int, broken bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.broken[id] = broken
+}
+
+// Vanish sets whether a sample's file is missing for a while.
+func (o *Origin) Vanish(id int, gone bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.gone[id] = gone
 }
 
 // Change has a sample's file count as written to after it was listed.
@@ -219,7 +227,7 @@ func (v *view) access(ctx context.Context, id int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.missing[id]:
+	case o.missing[id] || o.gone[id]:
 		return failed(dataset.ErrMissing, nil)
 	case o.changed[id]:
 		return failed(dataset.ErrChanged, nil)

@@ -242,6 +242,15 @@ func (s *Script) checkTogether() error {
 				`apart and shuffle "given"`,
 		},
 		{
+			s.Has(Vanish) && (s.OnError == "raise" || len(s.Members) > 0),
+			`events: "vanish"; allowed only with on_error "skip" or "substitute", and without members`,
+		},
+		{
+			s.Has(Vanish) && s.unusable() >= s.Positions(),
+			fmt.Sprintf(`events: "vanish"; of the %d samples that are read one at least must stay that `+
+				"is not missing and can be decoded", s.Positions()),
+		},
+		{
 			len(s.Members) > 0 && (!s.Transforms || len(s.Launches) > 1 || s.Differs != ""),
 			"members: they need transforms, 1 launch, and nothing that differs",
 		},

@@ -57,6 +57,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 3))}).disturb(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 4))}).garble(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 5))}).add(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 6))}).vanish(&s)
 	return s
 }
 
@@ -330,7 +331,7 @@ func (r *chance) events(s *Script) (list []Event) {
 	long := time.Duration(s.Epochs*s.Samples/s.Batch+1) * (s.Step.D() + 20*time.Millisecond)
 	for range r.between(1, 6) {
 		e := Event{
-			Kind: pick(r, Kinds()...), Launch: r.IntN(len(s.Launches)),
+			Kind: pick(r, general()...), Launch: r.IntN(len(s.Launches)),
 			At:   Duration(r.Int64N(int64(long) + 1)).round(),
 			For:  r.about(10*time.Millisecond, 30*time.Second),
 			Node: r.IntN(16), To: r.IntN(60),

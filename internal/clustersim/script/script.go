@@ -222,6 +222,7 @@ const (
 	SourceFail Kind = "source-fail" // Amount per cent of the reads by a node fail
 	SourceHang Kind = "source-hang" // reads by a node do not return
 	SampleFail Kind = "sample-fail" // every node's reads of one sample fail
+	Vanish     Kind = "vanish"      // a sample's file is missing
 	Cut        Kind = "cut"         // a node is cut off from all others
 	CutWay     Kind = "cut-way"     // what a node sends to another does not arrive
 	Partition  Kind = "partition"   // the nodes below Node and the others are cut off from each other
@@ -248,7 +249,10 @@ const (
 )
 
 // Kinds returns all kinds of faults.
-func Kinds() []Kind {
+func Kinds() []Kind { return append(general(), Vanish) }
+
+// general returns the kinds of faults that may befall any job.
+func general() []Kind {
 	return []Kind{
 		SourceSlow, SourceFail, SourceHang, SampleFail, Cut, CutWay, Partition, Delay, Rate, Loss,
 		Flip, Reset, DiskFail, DiskFull, DiskHang, Rot, Pause, Pressure, Die, Change,

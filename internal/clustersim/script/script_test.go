@@ -90,12 +90,19 @@ func TestWrongScripts(t *testing.T) {
 		"stale: [1]; none is allowed without verify": func(s *Script) {
 			s.Stale, s.Verify = []int{1}, false
 		},
-		`events[0].kind: "odd"; allowed are "source-slow"`: event(Event{Kind: "odd"}),
-		"events[0].at: -1ns; allowed are 0s":               event(Event{Kind: Cut, At: -1}),
-		"events[0].launch: 1; allowed are 0 to 0":          event(Event{Kind: Cut, Launch: 1}),
-		"events[0].for: 4ms; allowed are 2m0s":             event(Event{Kind: Die, For: 4e6}),
-		"events[0].for: 1s; allowed are 2s":                event(Event{Kind: Pressure, For: 1e9}),
-		"events[0].amount: 101; allowed are 0 to 100":      event(Event{Kind: Loss, Amount: 101}),
+		`events[0].kind: "odd"; allowed are "source-slow"`:    event(Event{Kind: "odd"}),
+		"events[0].at: -1ns; allowed are 0s":                  event(Event{Kind: Cut, At: -1}),
+		"events[0].launch: 1; allowed are 0 to 0":             event(Event{Kind: Cut, Launch: 1}),
+		"events[0].for: 4ms; allowed are 2m0s":                event(Event{Kind: Die, For: 4e6}),
+		"events[0].for: 1s; allowed are 2s":                   event(Event{Kind: Pressure, For: 1e9}),
+		`events: "vanish"; allowed only with on_error "skip"`: event(Event{Kind: Vanish}),
+		`events: "vanish"; of the 40 samples that are read one`: func(s *Script) {
+			s.OnError, s.Events = "skip", []Event{{Kind: Vanish}}
+			for id := 1; id < s.Samples; id++ {
+				s.Missing = append(s.Missing, id)
+			}
+		},
+		"events[0].amount: 101; allowed are 0 to 100": event(Event{Kind: Loss, Amount: 101}),
 		`step: 0s; allowed are 20ms and more with plans "failing"`: func(s *Script) {
 			s.Plans, s.Step = Failing, 0
 		},
