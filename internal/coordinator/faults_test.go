@@ -92,6 +92,12 @@ func TestUnusableSamplesAreTold(t *testing.T) {
 		network.Join("10.0.0.3")
 		know(2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 		know(1, 9, 10, 11)
+		network.Cut("10.0.0.3")
+		<-time.After(time.Minute) // the nodes take each other for dead
+		records[1].find(12)
+		<-time.After(time.Minute)
+		network.Join("10.0.0.3")
+		know(2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 	})
 }
 
