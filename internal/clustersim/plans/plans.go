@@ -63,11 +63,15 @@ func (p poor) Plan(in placement.Input) (*placement.Plan, error) {
 		plan.Owner[k] = -1
 	}
 	for n := range plan.Nodes {
-		class := plan.Nodes[n].Classes[0]
-		for i := range class {
-			class[i] = int32(i)
-			plan.Owner[i] = int32(i % len(plan.Nodes))
+		class, room := plan.Nodes[n].Classes[0], in.Nodes[n].Capacity[0]
+		fit := 0
+		for fit < len(class) && in.Size(fit) <= room {
+			room -= in.Size(fit)
+			class[fit] = int32(fit)
+			plan.Owner[fit] = int32(fit % len(plan.Nodes))
+			fit++
 		}
+		plan.Nodes[n].Classes[0] = class[:fit]
 	}
 	return plan, nil
 }
