@@ -32,6 +32,9 @@ FURTHER = 3
 
 #: Launches of a round at most; more than there are faults.
 LAUNCHES = 16
+#: After so many, the next ones wait until the faults have ended: while the source is away, each is
+#: refused within a second.
+HASTY = 8
 
 
 @dataclasses.dataclass
@@ -317,7 +320,7 @@ class Player:
                     return result
                 crew.end(the.hard)
                 crew = None
-                if the.wait:
+                if the.wait or number >= HASTY:
                     nemesis.wait()
                 nemesis.mend()
             result.findings.append(f"the ranks did not come to the end in {LAUNCHES} launches")
