@@ -35,8 +35,9 @@ KEPT = "## Power failures"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.
-`make faults` repeats them, as root on Linux, and writes this page from its results;
+`make faults` repeats them, as root on Linux, and writes their tables on this page;
 `make faults ONLY=word` runs a part of them.
+What follows them is written by hand: power failures, simulation, scale, soak, planted defects.
 The harness, bench/faults, judges by an oracle that is independent of HDMLP:
 its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`,
 and digests of the bytes that `open()` reads.

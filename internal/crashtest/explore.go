@@ -30,6 +30,9 @@ const patience = 2 * time.Minute
 // crash lost, reduced to what it must have lost.
 func (r *Recorder) Explore(random int, seed uint64, check func(path string) error,
 ) (states int, err error) {
+	if *given < 0 {
+		return 0, fmt.Errorf("-crash.states: %d; allowed are numbers of at least 0", *given)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Memory is faster, and files in it may have holes.

@@ -172,3 +172,19 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	}
 	s.laidOut, s.taken = 0, 0
 }
+
+// TestBarriersPassAtTheEndOfARun: batches that were begun and discarded hold up nobody.
+func TestBarriersPassAtTheEndOfARun(t *testing.T) {
+	var s Stager
+	passed := 0
+	for range 2 {
+		s.barriers.begin()
+	}
+	s.Barrier(func() { passed++ })
+	if s.barriers.end(); passed != 0 {
+		t.Error("it passes with a batch in progress")
+	}
+	if s.barriers.endAll(); passed != 1 {
+		t.Errorf("it has passed %d times when no batch is in progress", passed)
+	}
+}

@@ -345,8 +345,11 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf(`%q is no time; allowed are such as "5s" and "20ms"`, text)
+	}
 	*d = Duration(v)
-	return err
+	return nil
 }
 
 // D returns the time.Duration.
@@ -366,7 +369,7 @@ func Parse(text string) (s Script, err error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return s, fmt.Errorf("read a script: %w", err)
+		return s, fmt.Errorf("read a script, which is JSON, near byte %d: %w", d.InputOffset(), err)
 	}
 	if rest := strings.TrimSpace(text[d.InputOffset():]); rest != "" {
 		return s, fmt.Errorf("read a script: %q follows it", rest)

@@ -134,7 +134,8 @@ func TestWrongScripts(t *testing.T) {
 		`{"odd": 1}`:                `unknown field "odd"`,
 		good.String() + "}":         `"}" follows it`,
 		`{"samples": "x"}`:          "cannot unmarshal string",
-		`{"step": "fast"}`:          "invalid duration",
+		`{"step": "1 s"}`:           `"1 s" is no time; allowed are such as "5s"`,
+		`script.json`:               "which is JSON, near byte 0",
 		`{"seed": -1}`:              "cannot unmarshal number -1",
 		`{"events":[{"odd": "x"}]}`: `unknown field "odd"`,
 	} {
