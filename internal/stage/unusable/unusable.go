@@ -37,9 +37,10 @@ type Samples struct {
 	more chan struct{} // closed and replaced when own grows
 }
 
-// A list of what a node has found, as it is told to others, is bounded.
+// A list of what a node has found is told to others as one message (cluster.MaxPayload, 4 MiB): a
+// path has at most 4096 bytes, and JSON makes up to 6 bytes of each.
 const (
-	mostFound  = 1000 // samples
+	mostFound  = 100  // samples
 	mostReason = 1000 // bytes of one reason
 )
 

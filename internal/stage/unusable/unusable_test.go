@@ -1,6 +1,7 @@
 package unusable
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -57,5 +58,19 @@ func TestManyFaultsAreToldInParts(t *testing.T) {
 			<-more
 		}
 		told = upTo
+	}
+}
+
+// TestListsFitIntoAMessage: a list with the longest paths and reasons, of bytes that JSON has to
+// escape, is smaller than what nodes may send each other at once.
+func TestListsFitIntoAMessage(t *testing.T) {
+	u := New(Skip)
+	for id := range mostFound {
+		u.Report(id, strings.Repeat("\x01", 4096), strings.Repeat("\x01", mostReason))
+	}
+	found, upTo, _ := u.Own(0)
+	text, err := json.Marshal(found)
+	if err != nil || upTo != mostFound || len(text) > 4<<20 {
+		t.Errorf("%d samples are %d bytes, %v", upTo, len(text), err)
 	}
 }
