@@ -331,4 +331,9 @@ func (a *agent) notify(f func(int, bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listeners = append(a.listeners, f)
+	for n := range a.o.Nodes {
+		if m := a.nodes[n]; m != nil && m.down {
+			a.events.put(event{n, false}) // its event may have been taken before
+		}
+	}
 }

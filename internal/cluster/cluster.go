@@ -254,10 +254,10 @@ func (c *Cluster) Broadcast() []byte { return c.agent.told() }
 // killed is noticed within a second; a host or link that is silent, after about 13 seconds.
 func (c *Cluster) Alive(node int) bool { return c.agent.alive(node) }
 
-// Notify calls f whenever a node is lost or comes back, from one goroutine, in order. When f is
-// called with alive true, Members already has the node's new address. A node that was restarted
-// before its loss was noticed is reported as lost and then as back. f must not block for long, and
-// must not call Close.
+// Notify calls f with the nodes that are lost, and from then on whenever a node is lost or comes
+// back, from one goroutine, in order. A loss may be reported twice. When f is called with alive
+// true, Members already has the node's new address. A node that was restarted before its loss was
+// noticed is reported as lost and then as back. f must not block for long, and must not call Close.
 func (c *Cluster) Notify(f func(node int, alive bool)) { c.agent.notify(f) }
 
 // Gather is collective: every node calls it with the same name and its own bytes, and gets the

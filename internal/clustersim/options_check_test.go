@@ -39,7 +39,7 @@ func TestWrongOptions(t *testing.T) {
 		"no number":        {func(o *options) { *o.only = "5,,6" }, `-only: ""`},
 		"negative seed":    {func(o *options) { *o.only = "-5" }, `-only: "-5"`},
 		"two of them":      {func(o *options) { *o.only, *o.given = "5", "{}" }, "-script and -only"},
-		"no script":        {func(o *options) { *o.given = "{" }, "read a script: unexpected EOF"},
+		"no script":        {func(o *options) { *o.given = "{" }, "near byte 0: unexpected EOF"},
 		"an empty script":  {func(o *options) { *o.given = "{}" }, "samples: 0; allowed"},
 	} {
 		o := defaults()

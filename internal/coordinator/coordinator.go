@@ -142,11 +142,6 @@ func (c *Coordinator) connect() {
 		},
 	})
 	c.cluster.Notify(c.note)
-	for n := range c.nodes() {
-		if !c.cluster.Alive(n) { // it left before Notify
-			c.note(n, false)
-		}
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancelBroadcast = cancel
 	for _, b := range c.news {

@@ -177,14 +177,20 @@ func TestUnavailableIsRaised(t *testing.T) {
 func TestLeftOutSampleStaysOut(t *testing.T) {
 	o := plain(4, 2)
 	o.policy, o.memory = unusable.Skip, 400
+	var there atomic.Bool // other samples are read while it changes
+	o.hook = func(_ context.Context, id int) error {
+		if id == 2 && !there.Load() {
+			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
+		}
+		return nil
+	}
 	g := newRig(t, o)
 	defer g.close()
-	g.source.Bad[2] = true
 	first, err := g.run(g.ranks[0], step{0, 0}, 2, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(g.source.Bad, 2)
+	there.Store(true)
 	if err := g.serve(2); err != nil {
 		t.Fatal(err)
 	}

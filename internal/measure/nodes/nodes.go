@@ -99,7 +99,8 @@ func Join(ctx context.Context, o Options) (_ *Group, err error) {
 	return g, nil
 }
 
-// Watch calls f with each node that is lost, from one goroutine; f must not call Close.
+// Watch calls f with each node that is lost, or was before, from one goroutine, and maybe more than
+// once; f must not call Close.
 func (g *Group) Watch(f func(node int)) {
 	g.cluster.Notify(func(node int, alive bool) {
 		if !alive {

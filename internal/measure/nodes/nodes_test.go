@@ -137,6 +137,32 @@ func TestNodeThatLeavesEndsTheOthersWait(t *testing.T) {
 	}
 }
 
+// TestNodeThatLeftBeforeIsReported: a command that watches the others only after one of them has
+// ended would wait for that one for ever.
+func TestNodeThatLeftBeforeIsReported(t *testing.T) {
+	errs := joined(t, 3, same, func(_ context.Context, g *Group) error {
+		if g.Node == 2 {
+			return nil
+		}
+		time.Sleep(5 * time.Second)
+		lost := make(chan int, 10)
+		g.Watch(func(node int) { lost <- node })
+		select {
+		case node := <-lost:
+			if node != 2 {
+				return fmt.Errorf("node %d is reported", node)
+			}
+			time.Sleep(5 * time.Second) // the other one watches as well
+			return nil
+		case <-time.After(20 * time.Second):
+			return errors.New("nothing is reported")
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtherDatasetIsRefused(t *testing.T) {
 	errs := joined(t, 2, func(node int) []Fact {
 		return []Fact{{Key: "dataset", Value: fmt.Sprint(node)}}
