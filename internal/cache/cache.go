@@ -9,10 +9,10 @@
 //     for another node.
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
-// (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is brought), use, migrate (what a new
-// plan does not want goes) and serve. The cache's contents affect only time, never what is
-// delivered.
+// (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads), keep
+// (what is brought into memory), route (which tier a sample is read from), fetch (how it is
+// brought), use, migrate (what a new plan does not want goes) and serve. The cache's contents
+// affect only time, never what is delivered.
 //
 // # Goroutines
 //
@@ -86,6 +86,9 @@ type Cache struct {
 	sourceSamples atomic.Int64
 	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
 	exploring     meter.Exploration
+	reading       meter.Meter  // of reads from the source, without what they wait for the gate
+	later         atomic.Int64 // the last Request.Later
+	passes        atomic.Int64 // until when keeping samples does not repay, in Unix ns (keeps)
 }
 
 // Options are the options of a Cache.
@@ -133,7 +136,11 @@ func New(o Options) *Cache {
 	c.directory, _ = dataset.As[dataset.Placed](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
-		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace})
+		kept := class{Class: cl, inPlace: inPlace}
+		if inPlace != nil {
+			kept.keeping = &keeping{}
+		}
+		c.classes = append(c.classes, kept)
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {

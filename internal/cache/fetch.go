@@ -66,6 +66,7 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
 	noClass := false    // its class turned out to have no capacity for it now
+	var passed *class   // the class that it is not brought into, because that would not repay
 	var followed *found // by the flight that was followed last
 	for {
 		var to *class // the class to bring it into; nil: into
@@ -76,7 +77,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				}
 				return s, nil
 			}
-			to = c.destination(id)
+			if to = c.destination(id); to != nil && !c.keeps(r, id, to) {
+				passed, to = to, nil
+			}
 		}
 		var into []byte
 		if to == nil {
@@ -101,6 +104,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		})
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
+			if passed != nil && err == nil {
+				passed.keeping.pass(size)
+			}
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
 			}
@@ -194,11 +200,16 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 		origin storageclass.Origin
 		begun  bool
 	}
+	supply := to.keeping.begin(c.index.Size(id))
 	err := to.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
 		got.begun = true
+		to.keeping.end(supply, nil)
 		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
 		return got.origin, err
 	})
+	if !got.begun {
+		to.keeping.end(supply, errNotSupplied)
+	}
 	switch {
 	case err == nil:
 		c.confirmKept(to, id, got.origin)
@@ -360,7 +371,9 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
+		inside := c.reading.Begin(time.Now(), len(dst))
 		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
+		c.reading.End(time.Now(), inside, err)
 	}
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err

@@ -79,7 +79,10 @@ func (c *Cache) route(r *Request, id int) route {
 	now := time.Now()
 	source, arrival, peer := c.meters[Source].Arrival(now, size), 0.0, false
 	if r.Peers != nil {
-		if arrival, peer = r.Peers.Arrival(id, size, source); peer {
+		if arrival, peer = r.Peers.Arrival(id, size, source); peer && c.relaysInVain(r, id) {
+			peer = false
+		}
+		if peer {
 			tiers[n] = Peer
 			n++
 		}

@@ -59,8 +59,9 @@ type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
 	// nil if inPlace is not:
-	writer *writeback.Writer
-	reader *storageclass.Reader
+	writer  *writeback.Writer
+	reader  *storageclass.Reader
+	keeping *keeping // what it takes to keep samples; nil if inPlace is
 }
 
 // Reader returns what reads class j (from 0); nil: it is in memory.
@@ -126,9 +127,6 @@ func (c *Cache) destination(id int) *class {
 	}
 	return nil
 }
-
-// Destined reports whether a sample is to be held by a class from which it can be delivered.
-func (c *Cache) Destined(id int) bool { return c.destination(id) != nil }
 
 // Has reports whether any class holds the sample.
 func (c *Cache) Has(id int) bool {

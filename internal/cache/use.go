@@ -93,9 +93,9 @@ func (c *Cache) combine() {
 // Copies of what another node owns come over links, by few reads at a time: over slow links they
 // would keep all workers waiting, and with them the batches that wait for other samples.
 //
-// After Release, samples are brought one at a time, and only while nothing is read for batches:
-// batches need links and the source now, and bring what they read anyway, while the plan repays
-// over the epochs to come.
+// After Release, and while memory for late samples does not repay (keeps), samples are brought one
+// at a time, and only while nothing is read for batches: batches need links, the source or the
+// processors now, and bring what they read anyway, while the plan repays over the epochs to come.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -120,7 +120,10 @@ func (u *Use) stopFills() {
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j]...)
-	how := pool.Filling{Slow: u.elsewhere, Spare: u.migrates.Load()}
+	how := pool.Filling{Slow: u.elsewhere, Spare: c.passing}
+	if u.migrates.Load() {
+		how.Slow, how.Spare = nil, func() bool { return true }
+	}
 	writers := c.writers(j)
 	if len(writers) > 0 {
 		how.Ready = func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }

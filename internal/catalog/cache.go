@@ -164,6 +164,7 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		report := stats.Class{Name: c.Name, Path: c.Path, Capacity: capacity, Used: used}
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
+			report.Passed = passed(e.cache.Passed(j))
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
 			if _, writes := e.cache.Meters(); writes[c.Name] != nil {
 				report.Written = written(writes[c.Name].Speed(time.Now()))
@@ -188,6 +189,14 @@ func written(s stats.Speed) *stats.Written {
 	return &stats.Written{
 		Amount: stats.Amount{Samples: s.Samples, Bytes: s.Bytes}, Busy: s.Busy,
 	}
+}
+
+// passed describes what was not kept; nil: nothing.
+func passed(a stats.Amount) *stats.Amount {
+	if a.Samples == 0 {
+		return nil
+	}
+	return &a
 }
 
 // hangs describes how often a class has not responded; nil: it always has.

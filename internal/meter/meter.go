@@ -228,6 +228,13 @@ func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 	return max(m.predict(bytes), m.age(now))
 }
 
+// Predict is Arrival by the estimates alone, whatever the reads in progress have taken.
+func (m *Meter) Predict(bytes int64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.predict(bytes)
+}
+
 // Answer is Arrival for a tier that may have to wait for another one, on average for so many
 // seconds, which neither count nor are in the result. Of how long reads have been in progress, no
 // more counts than for how long none succeeded: what the tier has, it delivers, and those that are

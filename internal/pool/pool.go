@@ -77,8 +77,9 @@ type Filling struct {
 	// which never has more than a few workers, and begins with the last of them: batches begin with
 	// the first, and would wait for a read that takes long because nothing needed it so soon.
 	Slow func(id int) bool
-	// Spare is set if samples are brought one at a time, and only while no worker does anything else.
-	Spare bool
+	// Spare reports whether samples are to be brought one at a time now, and only while no worker
+	// does anything else; nil: never. It is called with the pool's lock held.
+	Spare func() bool
 }
 
 // slowly is how many workers bring slow samples.
@@ -88,7 +89,7 @@ const slowly = 4
 // must.
 func (f *Fill) may(others bool) bool {
 	switch {
-	case f.slow && f.busy >= slowly, f.how.Spare && others:
+	case f.slow && f.busy >= slowly, others && f.how.Spare != nil && f.how.Spare():
 		return false
 	}
 	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
@@ -217,7 +218,7 @@ func (p *Pool) Submit(tasks []Task) {
 // progress.
 func (p *Pool) AddFills(ids []int32, how Filling) (fills []*Fill) {
 	usual, slow := ids, []int32(nil)
-	if how.Slow != nil && !how.Spare {
+	if how.Slow != nil {
 		usual = nil
 		for _, id := range ids {
 			if how.Slow(int(id)) {

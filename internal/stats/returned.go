@@ -14,6 +14,13 @@ func (c *Class) add(o Class) {
 	c.Used += o.Used
 	c.Held.Add(o.Held)
 	c.Stopped = cmp.Or(c.Stopped, o.Stopped)
+	if o.Passed != nil {
+		sum := *o.Passed
+		if c.Passed != nil {
+			sum.Add(*c.Passed)
+		}
+		c.Passed = &sum
+	}
 	if c.Path == "" || o.Silent > c.Silent {
 		c.Path, c.Silent = o.Path, o.Silent
 	}
@@ -80,6 +87,11 @@ func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
+		}
+		if c.Passed != nil {
+			text += fmt.Sprintf(" %s (%d samples) were read for storage class %s and not kept: memory "+
+				"for them would have taken longer than the source takes to deliver them again.",
+				size.Format(c.Passed.Bytes), c.Passed.Samples, c.Name)
 		}
 		if c.Stopped != "" {
 			text += fmt.Sprintf(" Storage class %s keeps no more samples: %s.", c.Name, c.Stopped)

@@ -72,6 +72,9 @@ var (
 		"memory of samples that a storage class dropped for a new plan", "class")
 	viewed = desc("hdmlp_storage_class_viewed_bytes",
 		"given back or dropped memory that is not free yet, because processes use it", "class")
+	passed = desc("hdmlp_storage_class_not_kept_bytes_total",
+		"bytes that were read for a storage class in memory and not kept, as that would not repay",
+		"class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -130,9 +133,14 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 		send(capacity, prometheus.GaugeValue, float64(class.Capacity), class.Name)
 		send(used, prometheus.GaugeValue, float64(class.Used), class.Name)
 		var r stats.Returned
+		var left stats.Amount
+		if class.Passed != nil {
+			left = *class.Passed
+		}
 		if class.Returned != nil {
 			r = *class.Returned
 		}
+		send(passed, prometheus.CounterValue, float64(left.Bytes), class.Name)
 		send(gaveBack, prometheus.CounterValue, float64(r.Bytes), class.Name)
 		send(short, prometheus.GaugeValue, float64(r.Now), class.Name)
 		send(released, prometheus.CounterValue, float64(r.Released), class.Name)

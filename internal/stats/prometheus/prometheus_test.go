@@ -66,9 +66,11 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			{Rank: 1, Epochs: []stats.EpochTally{epoch(4)}},
 		},
 		Classes: []stats.Class{
-			{Name: "memory", Capacity: 500, Used: 300, Returned: &stats.Returned{
-				Bytes: 70, Now: 30, Released: 20, Viewed: 10,
-			}},
+			{
+				Name: "memory", Capacity: 500, Used: 300,
+				Passed:   &stats.Amount{Samples: 2, Bytes: 40},
+				Returned: &stats.Returned{Bytes: 70, Now: 30, Released: 20, Viewed: 10},
+			},
 			{Name: "file", Capacity: 5},
 		},
 		Faults: make([]stats.Fault, 2),
@@ -107,6 +109,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 		"given_back_now_bytes":   {30, 0},
 		"released_bytes_total":   {20, 0},
 		"viewed_bytes":           {10, 0},
+		"not_kept_bytes_total":   {40, 0},
 	} {
 		want["hdmlp_storage_class_"+name+`{class="memory",`+label+"}"] = v[0]
 		want["hdmlp_storage_class_"+name+`{class="file",`+label+"}"] = v[1]

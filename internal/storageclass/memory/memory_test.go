@@ -1,9 +1,11 @@
 package memory_test
 
 import (
+	"runtime"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -36,6 +38,47 @@ func TestClass(t *testing.T) { storageclasstest.Run(t, factory) }
 func TestClassOfSmallSegments(t *testing.T) { storageclasstest.Run(t, pieces) }
 
 func BenchmarkClass(b *testing.B) { storageclasstest.Benchmark(b, factory) }
+
+// TestMemoryIsSuppliedBeforeItIsFilled: what fills a sample finds its pages mapped, so that its
+// time is that of the read alone.
+func TestMemoryIsSuppliedBeforeItIsFilled(t *testing.T) {
+	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page) //nolint:errcheck // nothing was written
+	if err := unix.Madvise(page, unix.MADV_POPULATE_WRITE); err != nil {
+		t.Skip("Linux 5.14 or later is needed: ", err)
+	}
+	runtime.LockOSThread() // of which faults are counted
+	defer runtime.UnlockOSThread()
+	const samples, size = 20, 100_001
+	ds := storageclasstest.Uniform(1, samples, size)
+	s := storageclasstest.Open(t, factory(t, 1<<30), ds, samples*size)
+	defer storageclasstest.Close(t, s)
+	faults := func() int64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+			t.Fatal(err)
+		}
+		return u.Minflt
+	}
+	for id := range samples {
+		err := s.(storageclass.InPlace).Fill(id, func(dst []byte) (storageclass.Origin, error) {
+			before := faults()
+			for i := range dst {
+				dst[i] = byte(id)
+			}
+			if n := faults() - before; n > size/4096/4 {
+				t.Errorf("sample %d: %d faults", id, n)
+			}
+			return storageclass.Origin{}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // TestEmptyStoreAlwaysFits: a store of no bytes can be opened even if memory has run out, and idle
 // stores are evicted for what others need.

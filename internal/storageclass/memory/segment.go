@@ -257,5 +257,15 @@ func (g *segment) back(end int64) bool {
 	}
 }
 
+// populate maps the pages of n bytes for writing, which the kernel clears for that, so that what
+// fills them does not fault at each of them. It does nothing before Linux 5.14: then they do.
+func (g *segment) populate(offset, n int64) {
+	page := int64(os.Getpagesize())
+	from, to := offset/page*page, min((offset+n+page-1)/page*page, g.size)
+	if n > 0 {
+		_ = unix.Madvise(g.mapped[from:to], unix.MADV_POPULATE_WRITE)
+	}
+}
+
 // Memory is allocated in chunks of a size between these, in bytes.
 const minChunk, maxChunk = 64 << 10, 4 << 20

@@ -1,0 +1,102 @@
+package cache
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// keeping is what it takes to keep samples in a class of memory: the system must supply pages,
+// which may take longer than the source takes to deliver the sample.
+type keeping struct {
+	supply meter.Meter // of memory for samples
+	// passed is what was not kept because that would not have repaid.
+	samples, bytes atomic.Int64
+}
+
+// worthwhile is for how many seconds, summed over its samples, a class must have been supplied with
+// memory before it is asked whether that repays.
+const worthwhile = 1.0
+
+var errNotSupplied = errors.New("no memory was supplied")
+
+func (k *keeping) begin(size int64) meter.Read { return k.supply.Begin(time.Now(), int(size)) }
+func (k *keeping) end(r meter.Read, err error) { k.supply.End(time.Now(), r, err) }
+
+// pass counts a sample that was not kept.
+func (k *keeping) pass(size int64) {
+	k.samples.Add(1)
+	k.bytes.Add(size)
+}
+
+// Passed returns what was read for class j (from 0) and not kept, because memory for it would have
+// taken longer than it saves.
+func (c *Cache) Passed(j int) stats.Amount {
+	k := c.classes[j].keeping
+	if k == nil {
+		return stats.Amount{}
+	}
+	return stats.Amount{Samples: k.samples.Load(), Bytes: k.bytes.Load()}
+}
+
+// keeps reports whether a sample that is fetched for a request is to be brought into its class of
+// memory: not if it is late then, and memory for it takes longer than it saves in the epochs to
+// come (perfmodel.Keeps). Then it is only read. While all processors are busy, every sample is
+// late, as supplying memory is work of theirs.
+//
+// What is brought ahead of time is kept all the same, as its read would be in vain, and for that
+// waits for spare time instead (Use.Fill). Of the job's later reads, those of this node count:
+// other nodes may read the source as well, and do if that is faster.
+func (c *Cache) keeps(r *Request, id int, to *class) bool {
+	now, k := time.Now(), to.keeping
+	if r.Consumer != nil {
+		c.later.Store(int64(r.Later))
+	}
+	if k.supply.Speed(now).Seconds < worthwhile {
+		return true
+	}
+	due := math.Inf(1)
+	switch {
+	case c.busy != nil && c.busy():
+		due = 0
+	case r.Due != nil:
+		due = r.Due(now)
+	}
+	size, nodes := c.index.Size(id), 1
+	if r.Peers != nil {
+		nodes = r.Peers.Nodes()
+	}
+	supply := k.supply.Predict(size)
+	spares := 1 + float64(c.later.Load())/float64(nodes)
+	if perfmodel.Keeps(due, supply, c.meters[Source].Arrival(now, size),
+		c.reading.Predict(size), spares) {
+		c.passes.Store(0)
+		return true
+	}
+	c.passes.Store(now.Add(remembered).UnixNano())
+	return r.Consumer == nil && !r.remote || k.supply.Explore(now, supply)
+}
+
+// Destined reports whether a sample that is fetched now is to be held by a class from which it can
+// be delivered.
+func (c *Cache) Destined(r *Request, id int) bool {
+	to := c.destination(id)
+	return to != nil && c.keeps(r, id, to)
+}
+
+// remembered is for how long it counts that memory for a late sample did not repay.
+const remembered = time.Second
+
+// passing reports whether memory for a late sample did not repay lately.
+func (c *Cache) passing() bool { return time.Now().UnixNano() < c.passes.Load() }
+
+// relaysInVain reports whether the owner of a sample would probably read it from the source now,
+// and not keep it.
+func (c *Cache) relaysInVain(r *Request, id int) bool {
+	return r.Due != nil && c.passing() && r.Peers.Relays(id)
+}
