@@ -161,6 +161,8 @@ class Cell(Scenario):
             "seed": 42,
             "step": self.batch_size * SIZE / self._demand if self._demand else 0.0,
             "world_size": self._nodes,
+            # As in training: a node that is an epoch ahead would leave the others its processors.
+            "synchronous": self._nodes > 1,
             "memory": f"{memory}B",
         }
         if "before" in contender:
@@ -189,7 +191,7 @@ class Cell(Scenario):
             delivered = sum(rank["epochs"][e]["samples"] for rank in ranks)
             if not self._samples <= delivered < self._samples + self._nodes:  # padded
                 raise rounds.RoundFailed(f"epoch {e} had {delivered} samples, not {self._samples}")
-        # Nothing keeps the ranks in step: an epoch ends when the last of them has ended it.
+        # An epoch ends when the last rank has ended it.
         ends = [max(rank["epochs"][e]["end"] for rank in ranks) for e in range(self.epochs)]
         begin = min(rank["epochs"][0]["begin"] for rank in ranks)
         walls = [end - last for last, end in zip([begin, *ends], ends)]
