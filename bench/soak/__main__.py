@@ -45,7 +45,10 @@ from soak.verdict import GOT
 
 def minutes(text: str) -> float:
     """A time that ends."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not (0 < value < math.inf):
         raise argparse.ArgumentTypeError(f"{text}; allowed are numbers above 0")
     return value
@@ -55,7 +58,10 @@ def at_least(least: int) -> Callable[[str], int]:
     """What reads a number that may not be smaller."""
 
     def number(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
         if value < least:
             raise argparse.ArgumentTypeError(f"{text}; allowed are numbers of at least {least}")
         return value
