@@ -62,7 +62,7 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 	}
 	due := math.Inf(1)
 	switch {
-	case c.busy != nil && c.busy():
+	case c.isBusy():
 		due = 0
 	case r.Due != nil:
 		due = r.Due(now)
@@ -91,6 +91,9 @@ func (c *Cache) Destined(r *Request, id int) bool {
 
 // remembered is for how long it counts that memory for a late sample did not repay.
 const remembered = time.Second
+
+// isBusy reports whether all processors are busy.
+func (c *Cache) isBusy() bool { return c.busy != nil && c.busy() }
 
 // passing reports whether memory for a late sample did not repay lately.
 func (c *Cache) passing() bool { return time.Now().UnixNano() < c.passes.Load() }

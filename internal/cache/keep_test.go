@@ -104,37 +104,49 @@ func TestOwnersAreNotAskedInVain(t *testing.T) {
 }
 
 // TestFillsWaitForSpareTime: while memory does not repay, what is read ahead of time waits until
-// nothing is read for batches.
+// nothing is read for batches, and until not all processors are busy.
 func TestFillsWaitForSpareTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		o := plain(8)
-		o.memory = 800
-		o.hook = func(_ context.Context, id int) error {
-			if id == 0 {
-				<-gate
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := make(chan struct{})
+			o := plain(8)
+			o.memory, o.busy = 800, busy
+			o.hook = func(_ context.Context, id int) error {
+				if id == 0 {
+					<-gate
+				}
+				return nil
 			}
-			return nil
-		}
-		g := newRig(t, o)
-		defer g.close()
-		batch := make(chan error)
-		g.cache.Submit([]Task{{Consumer: one{g, batch}}})
-		g.cache.passes.Store(time.Now().Add(time.Hour).UnixNano())
-		g.use.Fill(g.opened.Plan, func(int64) {})
-		synctest.Wait()
-		if held := g.stores[0].Held(); len(held) > 0 {
-			t.Errorf("%v were brought while a batch waits for a sample", held)
-		}
-		close(gate)
-		if err := <-batch; err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		if held := g.stores[0].Held(); len(held) != 8 {
-			t.Errorf("%v were brought, want all", held)
-		}
-	})
+			g := newRig(t, o)
+			defer g.close()
+			batch := make(chan error)
+			fetch := func() { g.cache.Submit([]Task{{Consumer: one{g, batch}}}) }
+			fetch()
+			g.cache.passes.Store(time.Now().Add(time.Hour).UnixNano())
+			g.use.Fill(g.opened.Plan, func(int64) {})
+			synctest.Wait()
+			if held := g.stores[0].Held(); len(held) > 0 {
+				t.Errorf("%v were brought while a batch waits for a sample", held)
+			}
+			held := func(want int) {
+				t.Helper()
+				if err := <-batch; err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if held := g.stores[0].Held(); len(held) != want {
+					t.Errorf("busy %v: %v are held, want %d", busy, held, want)
+				}
+			}
+			close(gate)
+			if busy {
+				held(1)                   // the batch's own
+				time.Sleep(2 * time.Hour) // whether memory repays is not known any more
+				fetch()
+			}
+			held(8)
+		})
+	}
 }
 
 // one is a batch of sample 0.

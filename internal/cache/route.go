@@ -96,7 +96,7 @@ func (c *Cache) route(r *Request, id int) route {
 	tiers[n] = Source
 	n++
 	var candidates [most]perfmodel.Candidate
-	busy := c.busy != nil && c.busy()
+	busy := c.isBusy()
 	for i, tier := range tiers[:n] {
 		if candidates[i].Arrival = arrival; tier != Peer {
 			candidates[i].Arrival = c.meters[tier].Arrival(now, size)

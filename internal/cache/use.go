@@ -125,8 +125,8 @@ func (u *Use) fill(j int) {
 		how.Slow, how.Spare = nil, func() bool { return true }
 	}
 	writers := c.writers(j)
-	if len(writers) > 0 {
-		how.Ready = func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
+	how.Ready = func(id int) bool {
+		return !(c.passing() && c.isBusy()) && writers.Reserve(id, c.index.Size(id))
 	}
 	how.Run = func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
