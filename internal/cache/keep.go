@@ -19,8 +19,8 @@ type keeping struct {
 	samples, bytes atomic.Int64
 }
 
-// worthwhile is for how many seconds, summed over its samples, a class must have been supplied with
-// memory before it is asked whether that repays.
+// worthwhile is for how many seconds memory must have been supplied before it is asked whether that
+// repays: when a job begins, it is late whatever it keeps.
 const worthwhile = 1.0
 
 var errNotSupplied = errors.New("no memory was supplied")
@@ -57,7 +57,7 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 	if r.Consumer != nil {
 		c.later.Store(int64(r.Later))
 	}
-	if k.supply.Speed(now).Seconds < worthwhile {
+	if k.supply.Speed(now).Busy < worthwhile {
 		return true
 	}
 	due := math.Inf(1)

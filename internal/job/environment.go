@@ -1,13 +1,12 @@
 package job
 
+import "github.com/hdmlp/hdmlp/internal/meter"
+
 const mega = 1e6
 
 // fastest is the largest rate that is reported as measured, in MB/s: a training loop that does
 // nothing has no rate.
 const fastest = 1e6
-
-// leastShare is the least share of a rank's batches that its pace is computed from.
-const leastShare = 1.0 / 16
 
 // meanSize returns the mean size of a sample, in MB.
 func (j *Job) meanSize() float64 {
@@ -27,8 +26,7 @@ func (j *Job) Consumes() float64 {
 // pace updates consumed. j.mu must be held.
 func (j *Job) pace() {
 	rate, size, stream := 0.0, j.meanSize(), j.p.Order.Stream()
-	// If ranks wait for each other in each step, each of them is the last one in its share of them.
-	share := max(1/float64(j.config.Request.WorldSize), leastShare)
+	share := meter.LastShare(j.config.Request.WorldSize)
 	for number, r := range j.ranks {
 		seconds, ok := r.stager.Pace(share)
 		if !ok {

@@ -18,6 +18,13 @@ import (
 //
 // The zero value knows nothing. A Pace is not safe for concurrent use.
 type Pace struct {
+	// Ranks is how many ranks wait for each other in each step; 0: the process is alone. A rank that
+	// waits for another one, whose data are late, seems to work. If that counted, all ranks would
+	// take their data for needed no sooner than the slowest one has them: so what is due is counted
+	// by the steps in which the rank was the last one (Least).
+	Ranks int
+
+	least    float64   // seconds; see Ranks
 	perBatch float64   // seconds; moving average
 	settled  float64   // perBatch without the last measurement
 	last     time.Time // when a batch was last taken; zero: not yet
@@ -111,7 +118,17 @@ func (p *Pace) measure(m work, together, paused bool) {
 	for range min(m.batches, wholeMoment) {
 		p.perBatch += newest * (counts - p.perBatch)
 	}
+	if p.Ranks > 1 {
+		p.least, _ = p.Least(LastShare(p.Ranks))
+	}
 }
+
+// leastShare is the least share of batches that a time is computed from.
+const leastShare = 1.0 / 16
+
+// LastShare returns in which share of the steps each of so many ranks, which wait for each other in
+// each, is the last one.
+func LastShare(ranks int) float64 { return max(1/float64(ranks), leastShare) }
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
 // taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed
@@ -130,6 +147,9 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 		if perBatch = worked; p.blocked.IsZero() {
 			perBatch = max(worked, assumed) // how long it will take is not known yet
 		}
+	}
+	if p.Ranks > 1 && p.count > 0 {
+		perBatch = min(perBatch, p.least)
 	}
 	if p.blocked.IsZero() { // the process still works on the batch that it took last
 		return max(float64(ahead+1)*perBatch-worked, 0)

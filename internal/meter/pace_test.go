@@ -231,3 +231,32 @@ func TestPaceOfAProcessThatTakesPairs(t *testing.T) {
 		t.Errorf("%v s per batch, want about 0.5", got)
 	}
 }
+
+// TestWaitingForOtherRanksIsNoWork: of ranks that wait for each other in each step, each seems to
+// work until the last one has come. What is due is counted by the steps in which it was that one.
+func TestWaitingForOtherRanksIsNoWork(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time {
+		return start.Add(time.Duration(seconds * float64(time.Second)))
+	}
+	for ranks, want := range map[int]float64{0: 3.5, 1: 3.5, 4: 1, 1000: 1} {
+		p, now := Pace{Ranks: ranks}, 0.0
+		p.Took(at(now), 1, false)
+		for step := range 400 {
+			worked := 1.0
+			if step%4 != 3 {
+				worked = 5 // of which 4 for another rank
+			}
+			now += worked
+			p.Took(at(now), 1, false)
+		}
+		if due := p.Due(at(now), 9) / 10; math.Abs(due/want-1) > 0.2 {
+			t.Errorf("%d ranks: a batch is due after %v s each, want about %v", ranks, due, want)
+		}
+	}
+	p := Pace{Ranks: 4}
+	p.Took(at(0), 1, false)
+	if due := p.Due(at(0.5), 0); due != 0.5 {
+		t.Errorf("in the first step, a batch is due in %v s", due)
+	}
+}

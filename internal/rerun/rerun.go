@@ -230,6 +230,9 @@ func newCluster(job *Job) *cluster {
 			n.ranks, c.ranks = append(n.ranks, r), append(c.ranks, r)
 		}
 	}
+	for _, r := range c.ranks {
+		r.pace.Ranks = len(c.ranks)
+	}
 	for _, n := range c.nodes {
 		c.events.at(n.spec.Start, func() { n.enter(0) })
 		for _, s := range n.spec.Streams[1:] {

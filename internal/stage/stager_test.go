@@ -46,6 +46,22 @@ func TestStagingStartsSlowly(t *testing.T) {
 	})
 }
 
+// TestPaceIsThatOfARankAmongOthers: what is due is counted as for ranks that wait for each other.
+func TestPaceIsThatOfARankAmongOthers(t *testing.T) {
+	o := plain(8, 1)
+	o.spec.WorldSize = 2
+	g := newRig(t, o)
+	defer g.close()
+	for _, r := range g.ranks {
+		if _, err := g.run(r, step{0, 0}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.stager.pace.Ranks; n != 2 {
+			t.Errorf("rank %d is one of %d, as far as it knows", r.rank, n)
+		}
+	}
+}
+
 // TestStuckWhileTheProcessTakesNothing checks that a stager which has memory, but has staged as
 // much as the process may have in advance, counts as stuck once all of that is sent.
 func TestStuckWhileTheProcessTakesNothing(t *testing.T) {
