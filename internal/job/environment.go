@@ -1,7 +1,5 @@
 package job
 
-import "github.com/hdmlp/hdmlp/internal/meter"
-
 const mega = 1e6
 
 // fastest is the largest rate that is reported as measured, in MB/s: a training loop that does
@@ -26,9 +24,8 @@ func (j *Job) Consumes() float64 {
 // pace updates consumed. j.mu must be held.
 func (j *Job) pace() {
 	rate, size, stream := 0.0, j.meanSize(), j.p.Order.Stream()
-	share := meter.LastShare(j.config.Request.WorldSize)
 	for number, r := range j.ranks {
-		seconds, ok := r.stager.Pace(share)
+		seconds, ok := r.stager.Work()
 		if !ok {
 			return
 		}

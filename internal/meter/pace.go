@@ -128,7 +128,7 @@ const leastShare = 1.0 / 16
 
 // LastShare returns in which share of the steps each of so many ranks, which wait for each other in
 // each, is the last one.
-func LastShare(ranks int) float64 { return max(1/float64(ranks), leastShare) }
+func LastShare(ranks int) float64 { return max(1/float64(max(ranks, 1)), leastShare) }
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
 // taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed

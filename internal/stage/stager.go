@@ -202,6 +202,14 @@ func (s *Stager) due(now time.Time, step int) float64 {
 	return s.pace.Due(now, step-s.begin-s.taken)
 }
 
+// Work returns how long the process works on a batch, without what it waits for batches and for
+// other ranks, in seconds (meter.Pace.Ranks). ok is false if nothing is known yet.
+func (s *Stager) Work() (seconds float64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.Least(meter.LastShare(s.pace.Ranks))
+}
+
 // Ahead returns how many batches may be staged and not yet taken.
 func (s *Stager) Ahead() int {
 	s.mu.Lock()
