@@ -45,6 +45,7 @@ def main():
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     for epoch in range(100):
+        print("epoch", epoch, flush=True)
         for batch in loader:
             loss = model(batch).sum()
             optimizer.zero_grad()
@@ -52,7 +53,6 @@ def main():
             optimizer.step()
             batch.zero_()  # a script may change what it was given
             time.sleep(0.02)
-        print("epoch", epoch, flush=True)
 
 
 if __name__ == "__main__":
