@@ -15,7 +15,7 @@ import (
 // which may take longer than the source takes to deliver the sample.
 type keeping struct {
 	supply meter.Meter // of memory for samples
-	// passed is what was not kept because that would not have repaid.
+	// What was not kept, because that would not have repaid:
 	samples, bytes atomic.Int64
 }
 

@@ -51,7 +51,7 @@ func TestMemoryThatTakesLongerThanItSaves(t *testing.T) {
 		takes(&memory.supply, c.supply)
 		takes(&g.cache.reading, c.read)
 		if r := &c.request; r.Due != nil {
-			r.Consumer = nobody{}
+			r.Consumer = unheard{}
 		}
 		if got := g.cache.Destined(&c.request, 1); got != c.keeps {
 			t.Errorf("%s: destined for memory: %v", name, got)
@@ -73,11 +73,11 @@ func TestMemoryThatTakesLongerThanItSaves(t *testing.T) {
 	}
 }
 
-// nobody is a consumer that is told of nothing.
-type nobody struct{}
+// unheard is a consumer that ignores what it is told.
+type unheard struct{}
 
-func (nobody) Bring(*Worker, int) bool { return false }
-func (nobody) GivenUp(error)           {}
+func (unheard) Bring(*Worker, int) bool { return false }
+func (unheard) GivenUp(error)           {}
 
 // coldPeer is a farPeer that has to read what it is asked for.
 type coldPeer struct{ farPeer }

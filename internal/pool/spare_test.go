@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,22 +17,20 @@ func TestFillsYieldWhileTheyAreSpare(t *testing.T) {
 		slow := &slowTask{free: make(chan struct{})}
 		p.Submit([]Task{{Consumer: slow}})
 		synctest.Wait()
-		var filled []int
+		var filled atomic.Int64
+		asked := 0 // guarded by the pool's lock
 		p.AddFills([]int32{1, 2, 3, 4}, Filling{
-			Spare: func() bool { return len(filled) >= 2 },
-			Run: func(_ *Worker, id int) bool {
-				filled = append(filled, id)
-				return false
-			},
+			Spare: func() bool { asked++; return asked > 2 },
+			Run:   func(*Worker, int) bool { filled.Add(1); return false },
 		})
 		synctest.Wait()
-		if len(filled) != 2 {
-			t.Errorf("%v are brought while a batch waits for a sample, want 2", filled)
+		if n := filled.Load(); n != 2 {
+			t.Errorf("%d are brought while a batch waits for a sample, want 2", n)
 		}
 		close(slow.free)
 		synctest.Wait()
-		if len(filled) != 4 {
-			t.Errorf("brought %v, want all", filled)
+		if n := filled.Load(); n != 4 {
+			t.Errorf("%d are brought, want all", n)
 		}
 		p.Close(time.Hour)
 	})
