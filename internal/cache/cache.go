@@ -88,6 +88,7 @@ type Cache struct {
 	exploring     meter.Exploration
 	reading       meter.Meter  // of reads from the source, without what they wait for the gate
 	later         atomic.Int64 // the last Request.Later
+	resuming      atomic.Bool  // resume will be called
 	passes        atomic.Int64 // until when keeping samples does not repay, in Unix ns (keeps)
 }
 

@@ -79,6 +79,9 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 		return true
 	}
 	c.passes.Store(now.Add(remembered).UnixNano())
+	if c.resuming.CompareAndSwap(false, true) {
+		time.AfterFunc(remembered, c.resume)
+	}
 	return r.Consumer == nil && !r.remote || k.supply.Explore(now, supply)
 }
 
@@ -91,6 +94,16 @@ func (c *Cache) Destined(r *Request, id int) bool {
 
 // remembered is for how long it counts that memory for a late sample did not repay.
 const remembered = time.Second
+
+// resume continues fills that have waited because memory did not repay, once that is forgotten.
+func (c *Cache) resume() {
+	if c.passing() {
+		time.AfterFunc(remembered, c.resume)
+		return
+	}
+	c.resuming.Store(false)
+	c.pool.Continue()
+}
 
 // isBusy reports whether all processors are busy.
 func (c *Cache) isBusy() bool { return c.busy != nil && c.busy() }

@@ -149,6 +149,32 @@ func TestFillsWaitForSpareTime(t *testing.T) {
 	}
 }
 
+// TestFillsGoOnWithoutBatches: fills that wait because memory does not repay are tried again while
+// no batch is read, as when a process pauses for long.
+func TestFillsGoOnWithoutBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.memory, o.busy = 800, true
+		g := newRig(t, o)
+		defer g.close()
+		takes(&g.cache.classes[0].keeping.supply, 10e-3)
+		takes(&g.cache.reading, 1e-3)
+		if g.cache.Destined(&Request{Consumer: unheard{}, Due: soon(0)}, 0) {
+			t.Fatal("memory repays")
+		}
+		g.use.Fill(g.opened.Plan, func(int64) {})
+		synctest.Wait()
+		if held := g.stores[0].Held(); len(held) > 0 {
+			t.Errorf("%v were brought while all processors are busy", held)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if held := g.stores[0].Held(); len(held) != 8 {
+			t.Errorf("%v were brought in a minute, want all", held)
+		}
+	})
+}
+
 // one is a batch of sample 0.
 type one struct {
 	rig  *rig
