@@ -137,11 +137,7 @@ func New(o Options) *Cache {
 	c.directory, _ = dataset.As[dataset.Placed](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
-		kept := class{Class: cl, inPlace: inPlace}
-		if inPlace != nil {
-			kept.keeping = &keeping{}
-		}
-		c.classes = append(c.classes, kept)
+		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace, keeping: &keeping{}})
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {

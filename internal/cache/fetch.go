@@ -105,7 +105,8 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
 			if passed != nil && err == nil {
-				passed.keeping.pass(size)
+				passed.keeping.samples.Add(1)
+				passed.keeping.bytes.Add(size)
 			}
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
@@ -200,15 +201,15 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 		origin storageclass.Origin
 		begun  bool
 	}
-	supply := to.keeping.begin(c.index.Size(id))
+	supply := to.keeping.supply.Begin(time.Now(), int(c.index.Size(id)))
 	err := to.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
 		got.begun = true
-		to.keeping.end(supply, nil)
+		to.keeping.supply.End(time.Now(), supply, nil)
 		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
 		return got.origin, err
 	})
 	if !got.begun {
-		to.keeping.end(supply, errNotSupplied)
+		to.keeping.supply.End(time.Now(), supply, errNotSupplied)
 	}
 	switch {
 	case err == nil:

@@ -25,22 +25,10 @@ const worthwhile = 1.0
 
 var errNotSupplied = errors.New("no memory was supplied")
 
-func (k *keeping) begin(size int64) meter.Read { return k.supply.Begin(time.Now(), int(size)) }
-func (k *keeping) end(r meter.Read, err error) { k.supply.End(time.Now(), r, err) }
-
-// pass counts a sample that was not kept.
-func (k *keeping) pass(size int64) {
-	k.samples.Add(1)
-	k.bytes.Add(size)
-}
-
 // Passed returns what was read for class j (from 0) and not kept, because memory for it would have
 // taken longer than it saves.
 func (c *Cache) Passed(j int) stats.Amount {
 	k := c.classes[j].keeping
-	if k == nil {
-		return stats.Amount{}
-	}
 	return stats.Amount{Samples: k.samples.Load(), Bytes: k.bytes.Load()}
 }
 
@@ -110,9 +98,3 @@ func (c *Cache) isBusy() bool { return c.busy != nil && c.busy() }
 
 // passing reports whether memory for a late sample did not repay lately.
 func (c *Cache) passing() bool { return time.Now().UnixNano() < c.passes.Load() }
-
-// relaysInVain reports whether the owner of a sample would probably read it from the source now,
-// and not keep it.
-func (c *Cache) relaysInVain(r *Request, id int) bool {
-	return r.Due != nil && c.passing() && r.Peers.Relays(id)
-}

@@ -79,10 +79,9 @@ func (c *Cache) route(r *Request, id int) route {
 	now := time.Now()
 	source, arrival, peer := c.meters[Source].Arrival(now, size), 0.0, false
 	if r.Peers != nil {
-		if arrival, peer = r.Peers.Arrival(id, size, source); peer && c.relaysInVain(r, id) {
-			peer = false
-		}
-		if peer {
+		arrival, peer = r.Peers.Arrival(id, size, source)
+		// An owner that would have to read it is not asked if it would not keep it (keeps).
+		if peer = peer && !(r.Due != nil && c.passing() && r.Peers.Relays(id)); peer {
 			tiers[n] = Peer
 			n++
 		}

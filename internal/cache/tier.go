@@ -61,7 +61,7 @@ type class struct {
 	// nil if inPlace is not:
 	writer  *writeback.Writer
 	reader  *storageclass.Reader
-	keeping *keeping // what it takes to keep samples; nil if inPlace is
+	keeping *keeping // what it takes to keep samples, if they are in memory
 }
 
 // Reader returns what reads class j (from 0); nil: it is in memory.
