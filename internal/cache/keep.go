@@ -59,10 +59,10 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 	if r.Peers != nil {
 		nodes = r.Peers.Nodes()
 	}
-	supply := k.supply.Predict(size)
+	supply := k.supply.Takes(size)
 	spares := 1 + float64(c.later.Load())/float64(nodes)
 	if perfmodel.Keeps(due, supply, c.meters[Source].Arrival(now, size),
-		c.reading.Predict(size), spares) {
+		c.reading.Takes(size), spares) {
 		c.passes.Store(0)
 		return true
 	}

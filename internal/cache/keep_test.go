@@ -33,14 +33,14 @@ func TestMemoryThatTakesLongerThanItSaves(t *testing.T) {
 		keeps        bool
 	}{
 		"it does not repay":       {Request{Due: soon(0), Later: 1}, false, 10e-3, 2e-3, false},
-		"it repays":               {Request{Due: soon(0), Later: 2}, false, 10e-3, 2e-3, true},
-		"it repays in the end":    {Request{Due: soon(0), Later: 89}, false, 0.3, 2e-3, true},
+		"it repays":               {Request{Due: soon(0), Later: 5}, false, 10e-3, 2e-3, true},
+		"it repays in the end":    {Request{Due: soon(0), Later: 150}, false, 0.3, 2e-3, true},
 		"it comes in time":        {Request{Due: soon(1), Later: 1}, false, 10e-3, 2e-3, true},
 		"in time, but busy":       {Request{Due: soon(1), Later: 1}, true, 10e-3, 2e-3, false},
 		"for a node, that waits":  {Request{remote: true}, false, 10e-3, 2e-3, true},
 		"for a node, while busy":  {Request{remote: true}, true, 10e-3, 2e-3, false},
 		"two nodes read as much":  {two, false, 10e-3, 2e-3, false},
-		"the source is slow":      {Request{Due: soon(0)}, true, 10e-3, 6e-3, true},
+		"the source is slow":      {Request{Due: soon(0)}, true, 10e-3, 11e-3, true},
 		"ahead of time":           {Request{}, true, 10e-3, 1e-3, true},
 		"hardly any was supplied": {Request{Due: soon(0)}, true, 0.1e-3, 0.01e-3, true},
 	} {

@@ -122,6 +122,26 @@ func TestBusySourceIsLeftToOwners(t *testing.T) {
 	})
 }
 
+// TestCrowdedProcessorsMakeNodesLookLate: while processors are busy, a request to another node must
+// take a tenth of a second longer than the source before that is read.
+func TestCrowdedProcessorsMakeNodesLookLate(t *testing.T) {
+	for _, c := range []struct {
+		busy bool
+		peer float64 // seconds
+		want Tier
+	}{{false, 0.1, Source}, {true, 0.1, Peer}, {true, 0.2, Source}} {
+		o := plain(1)
+		o.known = map[string]perfmodel.Known{"source": given(0.01, 0)}
+		g := newRig(t, o)
+		g.cache.busy = func() bool { return c.busy }
+		r := &Request{Peers: farPeer(c.peer), Due: soon(0)}
+		if got := g.cache.route(r, 0).tier; got != c.want {
+			t.Errorf("busy: %v, the owner takes %v s: tier %v, want %v", c.busy, c.peer, got, c.want)
+		}
+		g.close()
+	}
+}
+
 // TestSourceIsNotReadBesidesWithoutProcessors: once the processors are busy, reads go to the tier
 // that was seen to give more, and both are used again when they are not.
 func TestSourceIsNotReadBesidesWithoutProcessors(t *testing.T) {

@@ -31,6 +31,7 @@ type Meter struct {
 	besides  int64         // bytes that the tier is busy with otherwise (Occupy)
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
 
+	queue   queue
 	seen    float64 // MB/s: the highest throughput of a window; 0: none has ended
 	current window
 
@@ -103,6 +104,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 		return
 	}
 	m.peak(r, took)
+	m.queue.observe(r, took-r.Waited)
 	m.window(now, r)
 	m.total.Samples++
 	m.total.Bytes += r.size
@@ -266,10 +268,28 @@ func (m *Meter) age(now time.Time) float64 {
 // Delay predicts by how much a read of this many bytes delays other reads from the tier, in
 // seconds. It is the sum over as many reads as are in progress now, at least one: while the tier
 // is busy, as many are delayed, and on a tier that is not busy hardly any.
+//
+// Reads that are always as many do not tell the fit whether it is their number that makes them
+// slow. So they delay each other at least by what they take longer than the fastest ones.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.fit.Coefficients().Queued * mb(bytes) * float64(max(m.underWay, 1))
+	perMB := m.fit.Coefficients().Queued
+	if m.origin != perfmodel.Given {
+		perMB = max(perMB, m.queue.perMB())
+	}
+	return perMB * mb(bytes) * float64(max(m.underWay, 1))
+}
+
+// Takes returns how long the tier is busy with so many bytes, in seconds: by its throughput while
+// it is busy for longer (Sustained), or as predicted of one read while that is not known.
+func (m *Meter) Takes(bytes int64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sustained == 0 {
+		return m.predict(bytes)
+	}
+	return mb(bytes) / m.sustained
 }
 
 // Know makes the meter predict by what is known of the tier: if that was given, for good, otherwise

@@ -59,14 +59,9 @@ func (c *Candidate) adds(to *Candidate) bool {
 	return c.Rate == 0 || to.Rate == 0 || c.Rate >= to.Rate
 }
 
-// doubt is how many times as long as it saves it must take to supply memory for a sample that is
-// not kept for that. It covers the error of both estimates: a sample that is wrongly kept costs
-// time once, and one that is wrongly left out burdens the source again.
-const doubt = 2
-
 // Keeps reports whether a sample that is read is to be kept in memory, which takes supply seconds
 // besides the read: if it comes in time all the same, arrival being when it would without that, or
 // if that is repaid by later reads from the source that it spares, so many of read seconds each.
 func Keeps(due, supply, arrival, read, spares float64) bool {
-	return arrival+supply <= due || supply <= doubt*spares*read
+	return arrival+supply <= due || supply <= spares*read
 }

@@ -228,8 +228,8 @@ func TestKeeps(t *testing.T) {
 	}{
 		"in time":              {10, 8, 2, 0, 0, true},
 		"late by the supply":   {9.9, 8, 2, 1, 1, false},
-		"late, but it repays":  {0, 8, 2, 1, 4, true},
-		"it nearly repays":     {0, 8.1, 2, 1, 4, false},
+		"late, but it repays":  {0, 8, 2, 1, 8, true},
+		"it nearly repays":     {0, 8.1, 2, 1, 8, false},
 		"nothing reads again":  {0, 8, 2, 1, 0, false},
 		"supply takes no time": {0, 0, 2, 1, 0, true},
 	} {
