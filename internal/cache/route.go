@@ -52,10 +52,10 @@ func (c *Cache) Meters() (read, written map[string]*meter.Meter) {
 // node and the source.
 const most = 8
 
-// crowded is what a read of the source must save besides, in seconds, while all processors are
-// busy: requests to other nodes then take long because threads wait for a processor, and more reads
-// have all of them wait longer.
-const crowded = 0.1
+// crowded is how many times the delay of a read to others counts while all processors are busy.
+// Threads wait for these, so that requests to other nodes seem late, and more so the fuller the
+// source is: each read of it that another node would have spared has all wait longer.
+const crowded = 3
 
 // route chooses the tier from which a sample is read that is not in shared memory: a class that
 // holds it, the node that owns it, or the source (perfmodel.Choose).
@@ -113,7 +113,7 @@ func (c *Cache) route(r *Request, id int) route {
 		// All nodes are alike: each has as many reads in progress there.
 		candidates[n-1].Charge = c.meters[Source].Delay(size) * float64(r.Peers.Nodes())
 		if busy {
-			candidates[n-1].Charge += crowded
+			candidates[n-1].Charge *= crowded
 		}
 	}
 	due := math.Inf(1)

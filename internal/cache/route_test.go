@@ -122,21 +122,29 @@ func TestBusySourceIsLeftToOwners(t *testing.T) {
 	})
 }
 
-// TestCrowdedProcessorsMakeNodesLookLate: while processors are busy, a request to another node must
-// take a tenth of a second longer than the source before that is read.
+// TestCrowdedProcessorsMakeNodesLookLate: while processors are busy, a full source is spared more,
+// because requests to other nodes then take long.
 func TestCrowdedProcessorsMakeNodesLookLate(t *testing.T) {
 	for _, c := range []struct {
-		busy bool
-		peer float64 // seconds
-		want Tier
-	}{{false, 0.1, Source}, {true, 0.1, Peer}, {true, 0.2, Source}} {
+		busy   bool
+		queued float64 // by which reads of the source delay each other, seconds per MB
+		peer   float64 // seconds
+		want   Tier
+	}{
+		{false, 1e3, 0.7, Source}, // the source: 0.2 s, and 0.2 s for others
+		{true, 1e3, 0.7, Peer},
+		{true, 1e3, 1.2, Source},
+		{true, 0, 0.7, Source}, // one that is not full delays nothing
+	} {
 		o := plain(1)
-		o.known = map[string]perfmodel.Known{"source": given(0.01, 0)}
+		o.known = map[string]perfmodel.Known{"source": given(0.1, c.queued)}
 		g := newRig(t, o)
 		g.cache.busy = func() bool { return c.busy }
+		g.cache.meters[Source].Begin(time.Now(), 100)
 		r := &Request{Peers: farPeer(c.peer), Due: soon(0)}
 		if got := g.cache.route(r, 0).tier; got != c.want {
-			t.Errorf("busy: %v, the owner takes %v s: tier %v, want %v", c.busy, c.peer, got, c.want)
+			t.Errorf("busy: %v, %v s per MB, the owner takes %v s: tier %v, want %v", c.busy,
+				c.queued, c.peer, got, c.want)
 		}
 		g.close()
 	}

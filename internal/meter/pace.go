@@ -124,11 +124,17 @@ func (p *Pace) measure(m work, together, paused bool) {
 }
 
 // leastShare is the least share of batches that a time is computed from.
-const leastShare = 1.0 / 16
+const leastShare = 1.0 / 32
 
-// LastShare returns in which share of the steps each of so many ranks, which wait for each other in
-// each, is the last one.
-func LastShare(ranks int) float64 { return max(1/float64(max(ranks, 1)), leastShare) }
+// LastShare returns over which share of the batches each of so many ranks, which wait for each
+// other in each step, computes how long it works: half of those in which it is the last one if all
+// are alike, because by chance it may be so in fewer, and what it waits in others would count.
+func LastShare(ranks int) float64 {
+	if ranks <= 1 {
+		return 1
+	}
+	return max(0.5/float64(ranks), leastShare)
+}
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
 // taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed

@@ -260,3 +260,11 @@ func TestWaitingForOtherRanksIsNoWork(t *testing.T) {
 		t.Errorf("in the first step, a batch is due in %v s", due)
 	}
 }
+
+func TestLastShare(t *testing.T) {
+	for ranks, want := range map[int]float64{0: 1, 1: 1, 2: 0.25, 4: 0.125, 64: 1.0 / 32} {
+		if got := LastShare(ranks); got != want {
+			t.Errorf("%d ranks: %v, want %v", ranks, got, want)
+		}
+	}
+}
