@@ -238,8 +238,10 @@ func (j *Job) Has(rank int) (open, ever bool) {
 // goesOn records that a process is in an epoch, which it began at a step.
 func (j *Job) goesOn(epoch, from int) {
 	j.first.CompareAndSwap(none, int64(epoch))
-	if j.epochNow.Swap(int64(epoch)) != int64(epoch) {
+	// No rank reads before one of them has noted the state. Those that note it later change nothing.
+	if j.epochNow.Load() != int64(epoch) {
 		j.begins(epoch)
+		j.epochNow.Store(int64(epoch))
 	}
 	j.p.Order.GoesOn(epoch, from)
 }

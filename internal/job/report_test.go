@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -44,6 +45,48 @@ func (d *lacking) Reports() []stats.Class {
 		Name: "memory", Capacity: 100, Used: 100 - lacks,
 		Returned: &stats.Returned{Paused: lacks > 0},
 	}}
+}
+
+// TestNoRankReadsBeforeTheStateIsNoted: while the rank that begins an epoch first notes what the
+// node has read before, the other one must not read, or its reads would count for no epoch.
+func TestNoRankReadsBeforeTheStateIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := make(waited)
+		w := start(t, func(_ *Config, p *Parts) { p.Dataset = d })
+		ended := make(chan error, 2)
+		for rank := range 2 {
+			r := w.join(t, rank)
+			defer r.Close()
+			go func() { ended <- r.Run(t.Context(), 3, 0, take(r, samples)) }()
+		}
+		synctest.Wait()
+		if n, _ := w.p.Cache.SourceReads(); n > 0 {
+			t.Errorf("%d samples are read before the state is noted", n)
+		}
+		close(d)
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		read := int64(0)
+		for _, e := range w.Report().Epochs {
+			for _, tier := range e.Tiers {
+				read += tier.Samples
+			}
+		}
+		if n, _ := w.p.Cache.SourceReads(); n == 0 || read != n {
+			t.Errorf("%d of %d samples that were read count for an epoch", read, n)
+		}
+	})
+}
+
+// waited is a dataset without storage classes, of which it says so once it is closed.
+type waited chan struct{}
+
+func (d waited) Reports() []stats.Class {
+	<-d
+	return nil
 }
 
 // TestReportsAreMadeWhileARankEntersItsGroup is for the race detector.
