@@ -311,6 +311,7 @@ class Bare(HDMLP):
 
     def __init__(self, spec: dict[str, Any]) -> None:
         import hdmlp.data
+        import numpy  # noqa: F401  # as a training script has, when the first batch needs it
 
         self._data = hdmlp.data
         self._spec = spec
