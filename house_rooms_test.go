@@ -87,8 +87,9 @@ identity: inputfile
 identity/identitytest:
 exchange/wire: digest
 exchange/exchangetest: digest exchange/wire
+exchange/pacing:
 exchange/link: invariants digest identity exchange/wire
-exchange: invariants digest admission identity exchange/wire exchange/link
+exchange: invariants digest admission identity exchange/wire exchange/link exchange/pacing
 breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
@@ -156,6 +157,7 @@ placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
 devcluster: crashtest proctest leaktest
+exchange/pacing: devcluster
 wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest

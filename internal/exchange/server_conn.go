@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/pacing"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 	"github.com/hdmlp/hdmlp/internal/invariants"
@@ -45,7 +44,8 @@ const (
 type serverConn struct {
 	s          *Server
 	conn       net.Conn
-	records    *bufio.Writer // buffers whole TLS records; nil without TLS
+	records    *bufio.Writer  // buffers whole TLS records; nil without TLS
+	pace       *pacing.Socket // the writer's
 	node       int
 	wake       chan struct{}
 	writerDone chan struct{} // closed when the writer has ended and nothing is being sent
@@ -89,15 +89,7 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 		}
 		c.records = bufio.NewWriterSize(session, recordBytes)
 	}
-	if tcp, ok := socket.(*net.TCPConn); ok {
-		if raw, err := tcp.SyscallConn(); err == nil {
-			raw.Control(func(fd uintptr) {
-				// An optimization; failure is harmless.
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT,
-					unsentBytes)
-			})
-		}
-	}
+	c.pace = pacing.Of(socket, unsentBytes)
 	return c
 }
 
@@ -273,7 +265,9 @@ type outlet struct {
 	heads   []byte
 	bytes   int // of samples
 	vecs    net.Buffers
-	rest    net.Buffers // unsent part of vecs; a field, to avoid an allocation
+	// To send vecs a part at a time, without an allocation: what has not been sent, the part that is
+	// being sent, and what is left of that.
+	rest, part, sending net.Buffers
 }
 
 // gather takes ready answers and frees their tags. It returns false if there are none.
@@ -281,8 +275,8 @@ func (o *outlet) gather() bool {
 	c := o.c
 	o.entries = o.entries[:0]
 	c.mu.Lock()
-	n := 0
-	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < writeBytes; n++ {
+	n, most := 0, c.pace.Burst(writeBytes)
+	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < most; n++ {
 		e := &c.mu.table[c.mu.ready[n]]
 		if e.cancelled && e.data != nil {
 			// The client no longer wants the sample.
@@ -335,6 +329,22 @@ func (o *outlet) gather() bool {
 	return true
 }
 
+// take moves up to so many bytes from what has not been sent to what is being sent.
+func (o *outlet) take(most int) {
+	o.part = o.part[:0]
+	for len(o.rest) > 0 && most > 0 {
+		next := o.rest[0]
+		if len(next) > most {
+			next, o.rest[0] = next[:most], next[most:]
+		} else {
+			o.rest = o.rest[1:]
+		}
+		o.part = append(o.part, next)
+		most -= len(next)
+	}
+	o.sending = o.part
+}
+
 // send writes what gather collected, and notifies the lenders.
 func (o *outlet) send() error {
 	c := o.c
@@ -343,12 +353,16 @@ func (o *outlet) send() error {
 		return err
 	}
 	var err error
-	if o.rest = o.vecs; c.records == nil {
-		_, err = o.rest.WriteTo(c.conn)
-	} else if _, err = o.rest.WriteTo(c.records); err == nil {
-		err = c.records.Flush()
+	for o.rest = o.vecs; len(o.rest) > 0 && err == nil; {
+		c.pace.Adjust(time.Now())
+		if o.take(c.pace.Burst(writeBytes)); c.records == nil {
+			_, err = o.sending.WriteTo(c.conn)
+		} else if _, err = o.sending.WriteTo(c.records); err == nil {
+			err = c.records.Flush()
+		}
 	}
 	clear(o.vecs)
+	clear(o.part)
 	if err != nil {
 		for i := range o.entries {
 			o.entries[i].unsent()
