@@ -35,7 +35,8 @@ const (
 // spare the source as long as they keep up; if they do not, tiers work in parallel, each with as
 // many reads as make all of them equally late. But where tiers share what limits them, they take it
 // from each other: n reads of one and m of another take the sum of what each takes alone. So every
-// read of the slower one makes the epoch longer.
+// read of the slower one makes the epoch longer, and of one that is not several times as fast, too
+// few are saved to be sure.
 func Choose(due float64, candidates []Candidate) int {
 	best := 0
 	for i := range candidates {
@@ -54,9 +55,15 @@ func Choose(due float64, candidates []Candidate) int {
 	return best
 }
 
+// several is how many times the rate of another tier one must have that shares with it what limits
+// both. The rate of a tier that few reads are sent to is that of what others leave: with a factor
+// of 1, nodes on busy processors that had read much from the source went on with that, as other
+// nodes seemed slow for it, and epochs took up to four times as long.
+const several = 4
+
 // adds reports whether the tier makes reads faster beside the other one.
 func (c *Candidate) adds(to *Candidate) bool {
-	return c.Rate == 0 || to.Rate == 0 || c.Rate >= to.Rate
+	return c.Rate == 0 || to.Rate == 0 || c.Rate >= several*to.Rate
 }
 
 // Keeps reports whether a sample that is read is to be kept in memory, which takes supply seconds

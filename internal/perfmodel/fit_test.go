@@ -197,8 +197,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestChooseWhereTiersShareWhatLimitsThem: a tier that gives less for longer is not read besides
-// another one, however soon it would have the sample; one that gives as much is.
+// TestChooseWhereTiersShareWhatLimitsThem: a tier that does not give several times as much for
+// longer is not read besides another one, however soon it would have the sample.
 func TestChooseWhereTiersShareWhatLimitsThem(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -208,9 +208,9 @@ func TestChooseWhereTiersShareWhatLimitsThem(t *testing.T) {
 	}{
 		{"nothing shared, both late", 0, 0, 0, 1},
 		{"nothing shared, the source in time", 0.5, 0, 0, 1},
-		{"the source gives less, both late", 0, 100, 99, 0},
-		{"the source gives less, and has it in time", 0.5, 100, 99, 0},
-		{"the source gives as much", 0, 100, 100, 1},
+		{"the source gives little more, both late", 0, 100, 399, 0},
+		{"the source gives little more, and has it in time", 0.5, 100, 399, 0},
+		{"the source gives several times as much", 0, 100, 400, 1},
 		{"the source is not known", 0, 100, 0, 1},
 		{"the other node is not known", 0, 0, 1, 1},
 	} {
