@@ -51,8 +51,13 @@ type Run struct {
 	// of it in which Python code made batches that ranks waited for; 0: not known.
 	Measured float64 `json:"measured_epoch_seconds,omitempty"`
 	Python   float64 `json:"python_seconds,omitempty"`
+	// Stall is what the ranks waited for data in these epochs: the mean of an epoch, and the sum over
+	// ranks. While one of them waits, the others may wait for it in their steps.
+	Stall float64 `json:"stall_seconds,omitempty"`
 	// Did is what resources did in epochs that are over; at most one entry for each.
 	Did []Did `json:"did,omitempty"`
+
+	told int // how many nodes said this; 0: one
 }
 
 // Did is what a resource did in whole epochs. Its rate is at least that; and if ranks mostly waited
@@ -90,7 +95,7 @@ func (r *Run) Validate() error {
 		errs = append(errs, fmt.Errorf("data_bytes is %d and epoch_bytes is %d; they must be above 0",
 			r.Data, r.Epoch))
 	}
-	for _, v := range []float64{r.Sample, r.SourceWork, r.Measured, r.Python} {
+	for _, v := range []float64{r.Sample, r.SourceWork, r.Measured, r.Python, r.Stall} {
 		if !(v >= 0) || math.IsInf(v, 1) {
 			errs = append(errs, fmt.Errorf("a size or time is %v; it must be 0 or more", v))
 		}
@@ -135,6 +140,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 		return math.Round(sum / float64(len(runs)))
 	}
 	all = *runs[0]
+	all.told, all.Stall = len(runs), 0
 	all.Capacity = make([]int64, len(runs[0].Capacity))
 	for j := range all.Capacity {
 		all.Capacity[j] = int64(mean(func(r *Run) float64 { return float64(r.Capacity[j]) }))
@@ -148,6 +154,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 		all.Caches = all.Caches && r.Caches
 		all.Processors = min(all.Processors, r.Processors)
 		all.Measured, all.Python = max(all.Measured, r.Measured), max(all.Python, r.Python)
+		all.Stall += r.Stall
 	}
 	all.Known = perfmodel.Merge(known, all.Sample/mega)
 	return all, true
@@ -212,6 +219,11 @@ type TierBytes struct {
 type Now struct {
 	Prediction
 	Measured float64 `json:"measured_epoch_seconds,omitempty"` // mean of the later epochs
+	// Other is the least part of Measured in which ranks neither waited for data nor did their usual
+	// steps: some steps were longer, or they did other things. 0: it explains no large difference.
+	Other float64 `json:"other_seconds,omitempty"`
+
+	silent bool // what the ranks of some nodes waited for is not known, and may be in Other
 }
 
 // Remedy is a change of one thing that makes epochs shorter: the smallest amount after which more

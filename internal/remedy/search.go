@@ -21,7 +21,7 @@ const (
 // valid.
 func Diagnose(r *Run) (Now, []Remedy) {
 	m := newModel(r)
-	now := Now{m.predict(), r.Measured}
+	now := r.now(&m)
 	if r.Python > r.Measured/20 && r.Python > now.Stall/2 {
 		// The model knows nothing of code in Python; the run has measured it.
 		model := now.Busy
@@ -59,6 +59,23 @@ func Diagnose(r *Run) (Now, []Remedy) {
 		remedies = append(remedies, remedy)
 	}
 	return now, remedies
+}
+
+// large is the least share of a measured epoch that counts as a large difference.
+const large = 0.25
+
+// now returns the prediction for the run as it is, beside what was measured. What ranks did besides
+// their usual steps is not measured: it is what is left of the epoch. What any rank waited for data
+// is taken off, because the others may have waited for that rank meanwhile. Nothing is said if the
+// rate of the computation was given: then it may be that all steps take longer.
+func (r *Run) now(m *model) Now {
+	now := Now{Prediction: m.predict(), Measured: r.Measured, silent: max(r.told, 1) < r.Nodes}
+	other := r.Measured - r.Stall - (now.Epoch - now.Prediction.Stall)
+	if least := large * r.Measured; r.Known.Compute.Origin == perfmodel.Measured &&
+		other > least && r.Measured-now.Epoch > least {
+		now.Other = other
+	}
+	return now
 }
 
 // least returns the smallest whole amount from low to high for which reached is true, which must be
@@ -184,7 +201,7 @@ type Answer struct {
 // Ask answers what changes, all of them together, would bring. The run must be valid.
 func Ask(r *Run, changes []Change) Answer {
 	m := newModel(r)
-	a := Answer{Changes: changes, Now: Now{m.predict(), r.Measured}}
+	a := Answer{Changes: changes, Now: r.now(&m)}
 	m = m.after(changes)
 	a.Then = m.predict()
 	return a

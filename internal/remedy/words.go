@@ -128,7 +128,7 @@ func (n *Now) Sentence(remedies []Remedy) string {
 	}
 	fmt.Fprintf(&b, ": by the model they take %s", seconds(n.Epoch))
 	if n.Measured > 0 {
-		fmt.Fprintf(&b, " (measured: %s)", seconds(n.Measured))
+		fmt.Fprintf(&b, " (measured: %s%s)", seconds(n.Measured), n.besides())
 	}
 	switch {
 	case n.Resource == Compute:
@@ -144,6 +144,19 @@ func (n *Now) Sentence(remedies []Remedy) string {
 		fmt.Fprintf(&b, " Not measured yet: %s.", strings.Join(n.Guessed, ", "))
 	}
 	return b.String()
+}
+
+// besides says how much of a measured epoch the prediction leaves out; "" if that is little.
+func (n *Now) besides() string {
+	if n.Other == 0 {
+		return ""
+	}
+	waits := ""
+	if n.silent {
+		waits = ", or to waiting for other nodes"
+	}
+	return fmt.Sprintf(", of which at least %s went to steps longer than usual, or to other things "+
+		"than steps%s", seconds(n.Other), waits)
 }
 
 // Line says what limits, in few words.

@@ -77,6 +77,7 @@ func (r *Report) measured(run *remedy.Run) {
 			later++
 			run.Measured += (e.Seconds - run.Measured) / later
 			run.Python += (e.Stall[Python]/float64(ranks) - run.Python) / later
+			run.Stall += (e.StallSeconds - run.Stall) / later
 		}
 		for _, d := range did(e, ranks) {
 			at := slices.IndexFunc(run.Did, func(o remedy.Did) bool {

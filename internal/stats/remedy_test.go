@@ -260,3 +260,59 @@ func TestGivenThreadsMayBeRaised(t *testing.T) {
 		t.Errorf("%+v", r.Remedies)
 	}
 }
+
+// TestTimeOutsideUsualStepsIsNamed: training consumes 1000 MB in 40 s, and a later epoch took 100.
+// The sentence says what the rest went to, if it is much and nothing that was measured.
+func TestTimeOutsideUsualStepsIsNamed(t *testing.T) {
+	const other = " s went to steps longer than usual, or to other things than steps"
+	for name, c := range map[string]struct {
+		stall   float64 // of all ranks
+		seconds float64
+		nodes   int
+		origin  perfmodel.Origin
+		want    float64
+		says    string
+	}{
+		"a pause":                 {3, 100, 1, perfmodel.Measured, 57, "at least 57.0" + other + "), "},
+		"stalls explain it":       {59, 100, 1, perfmodel.Measured, 0, "(measured: 100 s), "},
+		"a small difference":      {0, 50, 1, perfmodel.Measured, 0, "(measured: 50.0 s), "},
+		"the rate was given":      {3, 100, 1, perfmodel.Given, 0, "(measured: 100 s), "},
+		"other nodes are unknown": {3, 100, 2, perfmodel.Measured, 77, other + ", or to waiting for o"},
+	} {
+		r := limitedRun(0, c.nodes)
+		r.Known.Compute.Origin, r.Known.Source = c.origin, perfmodel.GivenRate(1000, 0)
+		later := &r.Epochs[1]
+		later.Seconds, later.StallSeconds = c.seconds, c.stall
+		later.Stall = map[string]float64{"handover": c.stall}
+		r.Epochs[0].Seconds = 500
+		r.Diagnose(true)
+		if l := r.Limit; l.Resource != remedy.Compute || math.Abs(l.Other-c.want) > 1e-6 ||
+			!strings.Contains(r.Sentence, c.says) {
+			t.Errorf("%s: %+v, %q", name, l, r.Sentence)
+		}
+	}
+}
+
+// TestStallsOfOtherNodesExplainLongSteps: of all nodes it is known what ranks waited for, and while
+// one of them waits for data, the steps of the others are long.
+func TestStallsOfOtherNodesExplainLongSteps(t *testing.T) {
+	for stall, want := range map[float64]float64{10: 70, 70: 0} {
+		var all *ClusterReport
+		var nodes []NodeReport
+		for n := range 2 {
+			r := limitedRun(n, 2)
+			later := &r.Epochs[1]
+			later.Seconds, later.Stall, later.StallSeconds = 100, nil, float64(n)*stall
+			if r.Diagnose(true); r.Limit.Other == 0 && n == 0 {
+				t.Errorf("node 0 alone: %+v", r.Limit)
+			}
+			all = r.Summary()
+			nodes = append(nodes, all.Nodes[0])
+		}
+		all = all.Over(nodes)
+		if l := all.Limit; math.Abs(l.Other-want) > 1e-6 ||
+			strings.Contains(all.Sentence, "waiting for other nodes") {
+			t.Errorf("%v s of stalls: %+v, %q", stall, l, all.Sentence)
+		}
+	}
+}
