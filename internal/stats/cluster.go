@@ -45,7 +45,9 @@ type NodeReport struct {
 	Planning   bool   `json:"planning,omitempty"` // as in Report
 	Tally
 	Utilisation float64     `json:"utilisation"`
-	Bound       int64       `json:"bound_bytes"` // this node's share
+	Bound       int64       `json:"bound_bytes"`                  // this node's share
+	TimeBound   float64     `json:"time_bound_seconds,omitempty"` // of the job, as in Report
+	TimeShare   float64     `json:"share_of_time_bound,omitempty"`
 	Classes     []Class     `json:"classes"`
 	Staging     Staging     `json:"staging"` // of all its ranks
 	Ranks       []RankTally `json:"ranks"`
@@ -93,11 +95,12 @@ type ClusterReport struct {
 	Utilisation float64 `json:"utilisation"`
 	Bound       int64   `json:"bound_bytes"` // of all nodes, as in Report
 	BoundShare  float64 `json:"bound_share"`
-	TimeBound   float64 `json:"time_bound_seconds,omitempty"` // as in Report
-	TimeShare   float64 `json:"share_of_time_bound,omitempty"`
-	Classes     []Class `json:"classes"` // by name
-	Staging     Staging `json:"staging"`
-	Unreadable  int     `json:"unreadable"` // summed over nodes
+	// TimeBound is the largest of the nodes' bounds, and TimeShare that node's.
+	TimeBound  float64 `json:"time_bound_seconds,omitempty"`
+	TimeShare  float64 `json:"share_of_time_bound,omitempty"`
+	Classes    []Class `json:"classes"` // by name
+	Staging    Staging `json:"staging"`
+	Unreadable int     `json:"unreadable"` // summed over nodes
 	// Known is what is known of the nodes, merged (perfmodel.Merge); Agreed as in Report.
 	Known  *perfmodel.Node `json:"environment,omitempty"`
 	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
@@ -118,7 +121,6 @@ func (r *Report) Summary() *ClusterReport {
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
 		Subset: r.Subset, Node: r.Node,
-		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies, Replanning: r.Replanning,
 		Known: r.Known, Agreed: r.Agreed,
 	}
@@ -132,6 +134,7 @@ func (r *Report) node() NodeReport {
 	n := NodeReport{
 		Node: r.Node, Responding: true, Assembling: r.Assembling, Planning: r.Planning,
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
+		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting, Run: r.run,
 		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
@@ -170,6 +173,7 @@ func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
 	all := *c
 	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0,
 		Staging{}, 0, nil, nodes
+	all.TimeBound, all.TimeShare = 0, 0
 	all.sum()
 	all.diagnose()
 	all.Sentence = all.sentence()
@@ -195,6 +199,9 @@ func (c *ClusterReport) sum() {
 		c.Bound += n.Bound
 		c.Staging.add(n.Staging)
 		c.Unreadable += n.Unreadable
+		if n.TimeBound > c.TimeBound {
+			c.TimeBound, c.TimeShare = n.TimeBound, n.TimeShare
+		}
 		for _, class := range n.Classes {
 			at := slices.IndexFunc(c.Classes, func(o Class) bool { return o.Name == class.Name })
 			if at < 0 {
@@ -209,10 +216,10 @@ func (c *ClusterReport) sum() {
 	c.Utilisation = c.Total.Utilisation()
 }
 
-// known returns what a node knows, the first that says; nil: none does.
+// known returns what the first of the nodes knows whose bound is TimeBound; nil: it does not say.
 func (c *ClusterReport) known() *perfmodel.Node {
 	for i := range c.Nodes {
-		if run := c.Nodes[i].Run; run != nil {
+		if run := c.Nodes[i].Run; run != nil && c.Nodes[i].TimeBound == c.TimeBound {
 			return &run.Known
 		}
 	}
@@ -242,12 +249,17 @@ func (c *ClusterReport) sentence() string {
 	if c.Total.Batches == 0 {
 		b.WriteString("No batch has been read yet.")
 	} else {
+		where := here
+		if len(c.Nodes) > 1 {
+			where = "these nodes"
+		}
 		fmt.Fprintf(&b, "%s on %s took %s and waited %.3f s each for data", plural(ranks, "rank"),
 			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." + c.fromSource(at) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known()) + limited(c.Limit, c.Remedies) +
+			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known(), where) +
+			limited(c.Limit, c.Remedies) +
 			replanned(c.Replanning))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +

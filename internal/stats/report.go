@@ -368,7 +368,7 @@ func (r *Report) sentence() string {
 	}
 	b.WriteString(blame(all.Stall) + "." + r.fromSource() +
 		directly(all.Direct.Bytes, r.Source.Bytes) +
-		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known) +
+		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known, here) +
 		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
 	b.WriteString(shared(r.Ranks))
 	if r.Planning {

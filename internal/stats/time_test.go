@@ -158,6 +158,36 @@ func TestTimeBoundIsReported(t *testing.T) {
 	}
 }
 
+// TestClusterHasTheLargestBound, whichever node asks. The second node paused for 5 s before
+// the last epoch, so that its bound is larger.
+func TestClusterHasTheLargestBound(t *testing.T) {
+	var reports []*ClusterReport
+	var nodes []NodeReport
+	for n := range 2 {
+		r := timed()
+		r.Node = n
+		r.Complete(nil, 200e6)
+		r.Epochs[2].Pause = 5 * float64(n)
+		r.CompareTime(machine())
+		c := r.Summary()
+		reports, nodes = append(reports, c), append(nodes, c.Nodes[0])
+	}
+	least := reports[1].TimeBound
+	if least <= reports[0].TimeBound {
+		t.Fatalf("the bounds are %v and %v s", reports[0].TimeBound, least)
+	}
+	for n, c := range reports {
+		all := c.Over(nodes)
+		if all.TimeBound != least || math.Abs(all.TimeShare-23/least) > 1e-6 {
+			t.Errorf("node %d: %v s, %v of that; want %v", n, all.TimeBound, all.TimeShare, least)
+		}
+		want := " times the least possible on these nodes, "
+		if !strings.Contains(all.Sentence, want) {
+			t.Errorf("node %d: %q", n, all.Sentence)
+		}
+	}
+}
+
 // TestGivenNumbersThatAreNotTrue: a run that is faster than they allow contradicts them, unless its
 // caches held samples at first.
 func TestGivenNumbersThatAreNotTrue(t *testing.T) {

@@ -77,10 +77,13 @@ func directly(direct, all int64) string {
 // contradicts is the share of the least runtime that no error of measurements explains.
 const contradicts = 0.8
 
+// here is where a node's own report says that a runtime is possible.
+const here = "this machine"
+
 // ofTime says how the runtime compares with its lower bound, of a job whose classes hold this and
 // whose node knows this (nil: not known); "" if there is none. A run that begins with empty caches
 // cannot be faster than that. If it is, what the user has given of the machine is not true.
-func ofTime(bound, share float64, classes []Class, known *perfmodel.Node) string {
+func ofTime(bound, share float64, classes []Class, known *perfmodel.Node, where string) string {
 	if bound <= 0 {
 		return ""
 	}
@@ -94,11 +97,11 @@ func ofTime(bound, share float64, classes []Class, known *perfmodel.Node) string
 			bound)
 	}
 	if share < 1 && empty == "" {
-		return fmt.Sprintf(" The runtime, %.3f s, was about the least possible on this machine: "+
-			"%.3f s by what was measured.", share*bound, bound)
+		return fmt.Sprintf(" The runtime, %.3f s, was about the least possible on %s: "+
+			"%.3f s by what was measured.", share*bound, where, bound)
 	}
-	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine%s, %.3f s.",
-		share, empty, bound)
+	return fmt.Sprintf(" The runtime was %.2f times the least possible on %s%s, %.3f s.",
+		share, where, empty, bound)
 }
 
 // givenOf lists the keys of the numbers that the user has given.
