@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/failure"
@@ -23,13 +24,26 @@ func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	if err := j.book.Check(epoch); err != nil {
 		return nil, failure.Input("audit of epoch %d: %v", epoch, err)
 	}
+	asked := time.Now()
 	result, err := j.book.Once(ctx, epoch, func(ctx context.Context) (*audit.Result, error) {
 		return j.audit(ctx, epoch)
 	})
+	j.auditTook(epoch, asked)
 	if err != nil {
 		return nil, fmt.Errorf("audit of epoch %d: %w", epoch, err)
 	}
 	return result, nil
+}
+
+// auditTook records that a rank has waited for an epoch's audit from when it asked until now. While
+// other ranks of this node were still taking batches, it was in the epoch, as they were.
+func (j *Job) auditTook(epoch int, asked time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, ended, ok := j.times(epoch); ok && ended.After(asked) {
+		asked = ended
+	}
+	j.audited[epoch] = max(j.audited[epoch], time.Since(asked))
 }
 
 // audit performs an epoch's audit, once for all ranks of this node.

@@ -139,6 +139,7 @@ func (j *Job) describe(r *stats.Report) {
 	last := j.since
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
+		e.Audit = j.audited[e.Epoch].Seconds()
 		if began, ended, ok := j.times(e.Epoch); ok {
 			if !last.IsZero() {
 				e.Pause = max(began.Sub(last).Seconds(), 0)

@@ -116,10 +116,11 @@ type Job struct {
 	// the first of all; none: there is none.
 	epochNow, first atomic.Int64
 
-	mu       sync.Mutex     // guards the following
-	since    time.Time      // when reads for the job began; zero: they have not
-	starts   map[int]*state // by epoch, when a rank began it
-	lacked   map[int]int64  // stats.Report.Lacked
+	mu       sync.Mutex            // guards the following
+	since    time.Time             // when reads for the job began; zero: they have not
+	starts   map[int]*state        // by epoch, when a rank began it
+	lacked   map[int]int64         // stats.Report.Lacked
+	audited  map[int]time.Duration // by epoch: stats.Epoch.Audit
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	left     map[int]int64         // by rank, how large its staging buffer was when it left
@@ -138,6 +139,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 		starts: make(map[int]*state), lacked: make(map[int]int64), left: make(map[int]int64),
+		audited: make(map[int]time.Duration),
 	}
 	j.epochNow.Store(none)
 	j.first.Store(none)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -145,6 +146,44 @@ func TestReportWaitsForRanksInTheSameEpoch(t *testing.T) {
 }
 
 func at(epoch, step int) stats.Position { return stats.Position{Epoch: epoch, Step: step} }
+
+// TestAuditsAreAPartOfThePauseAfterTheEpoch: other nodes' ranks need 3 s more for it, for which the
+// rank that asks is blocked. What it waits for a rank of its own node is within the epoch.
+func TestAuditsAreAPartOfThePauseAfterTheEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(_ *Config, p *Parts) { p.Nodes = slow{new(nodes)} })
+		ranks := []*Rank{w.join(t, 0), w.join(t, 1)}
+		defer ranks[0].Close()
+		defer ranks[1].Close()
+		audited := make(chan error)
+		epoch(t, ranks[0], 0)
+		go func() {
+			_, err := ranks[0].Audit(t.Context(), 0)
+			audited <- err
+		}()
+		time.Sleep(20 * time.Second)
+		epoch(t, ranks[1], 0)
+		if err := <-audited; err != nil {
+			t.Error(err)
+		}
+		epoch(t, ranks[0], 1)
+		r := w.Report()
+		if first, next := r.Epochs[0], r.Epochs[1]; first.Audit != 3 || first.StallSeconds != 0 ||
+			next.Audit != 0 || next.Pause != 3 {
+			t.Errorf("epochs %+v, %+v", first, next)
+		}
+	})
+}
+
+// slow are nodes whose ranks end an epoch 3 s after those of this node.
+type slow struct{ *nodes }
+
+func (s slow) Audit(ctx context.Context, epoch int,
+	mine []audit.Part,
+) ([]audit.Part, string, error) {
+	time.Sleep(3 * time.Second)
+	return s.nodes.Audit(ctx, epoch, mine)
+}
 
 // twice is a preprocessor that delivers each sample twice.
 type twice struct {

@@ -105,6 +105,8 @@ type Epoch struct {
 	// Pause is how long the ranks did other things than this epoch before it: from the end of the
 	// one before, or from when reads for the job began, to the request for its first batch.
 	Pause float64 `json:"pause_seconds,omitempty"`
+	// Audit is how long a rank waited for its audit, at most, after the last one had its last batch.
+	Audit float64 `json:"audit_seconds,omitempty"`
 	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
 	// each other in each step seem to work while another one waits for data.
 	Step float64 `json:"step_seconds,omitempty"`
