@@ -42,6 +42,8 @@ import json, os, signal, sys, zlib
 from hdmlp.data import DataLoader, Folder
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if world == 1 and os.path.exists("state"):
+    signal.pause()  # torchrun has begun again, and the other node came too late for that
 loader = DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4)
 with loader, open(f"given-{world}-{rank}", "w") as given:
     if os.path.exists("state"):
