@@ -47,6 +47,7 @@ type Pace struct {
 	path  Path
 	most  float64 // bytes/s: the highest throughput, lately
 	limit float64 // bytes/s; 0: none
+	full  bool    // round trips took too long when path was measured
 }
 
 // Due reports whether the limit may change now.
@@ -62,9 +63,11 @@ func (p *Pace) Observe(now time.Time, path Path) float64 {
 		return p.limit
 	}
 	p.most = max(rate, p.most*(1-forget))
-	switch waits := path.RTT - path.Shortest; {
-	case waits > target && path.RTT < before.RTT: // less already
-	case waits > target:
+	waits, again := path.RTT-path.Shortest, p.full
+	switch p.full = waits > target; {
+	case p.full && p.limit == 0 && !again: // processors that were busy for a moment may be why
+	case p.full && path.RTT < before.RTT: // less already
+	case p.full:
 		if p.limit == 0 || rate < p.limit {
 			p.limit = rate
 		}

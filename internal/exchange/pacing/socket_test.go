@@ -40,6 +40,7 @@ func TestKernelHasTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	fillsBuffers(t, conn.(*net.TCPConn))
 	other, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +66,19 @@ func TestKernelHasTheLimit(t *testing.T) {
 	conn.Close()
 	if n := <-received; n != int64(sent) {
 		t.Errorf("%d of %d bytes were received", n, sent)
+	}
+}
+
+// fillsBuffers gives a connection a congestion control that looks for loss.
+func fillsBuffers(t *testing.T, conn *net.TCPConn) {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
