@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -73,9 +74,11 @@ func TestKernelHasTheLimit(t *testing.T) {
 func fillsBuffers(t *testing.T, conn *net.TCPConn) {
 	raw, err := conn.SyscallConn()
 	if err == nil {
+		var failed error
 		err = raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+			failed = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
 		})
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +89,13 @@ func fillsBuffers(t *testing.T, conn *net.TCPConn) {
 func limit(t *testing.T, conn *net.TCPConn) (rate uint64) {
 	raw, err := conn.SyscallConn()
 	if err == nil {
+		var failed error
 		err = raw.Control(func(fd uintptr) {
 			var v int
-			v, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE)
+			v, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE)
 			rate = uint64(uint32(v))
 		})
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
 		t.Fatal(err)
