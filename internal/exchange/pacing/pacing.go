@@ -38,6 +38,7 @@ const (
 type Path struct {
 	RTT, Shortest time.Duration // smoothed round-trip time, and the shortest one
 	Acked         int64         // bytes that have arrived
+	Unacked       int           // segments that have not
 }
 
 // Pace finds how fast a connection may send. The zero value has no limit yet. It is not safe for
@@ -59,7 +60,9 @@ func (p *Pace) Observe(now time.Time, path Path) float64 {
 	before, began := p.path, p.at
 	p.at, p.path = now, path
 	rate := float64(path.Acked-before.Acked) / now.Sub(began).Seconds()
-	if began.IsZero() || rate <= 0 || path.Shortest <= 0 {
+	// If all has arrived, nothing was sent for a while, and round trips are those of before.
+	if began.IsZero() || rate <= 0 || path.Shortest <= 0 || path.Unacked == 0 {
+		p.full = false
 		return p.limit
 	}
 	p.most = max(rate, p.most*(1-forget))

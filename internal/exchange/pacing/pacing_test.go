@@ -77,6 +77,7 @@ func (l *link) step() {
 		s.srtt += (shortest.Seconds() + l.queue/l.rate + l.rest - s.srtt) / 8
 		s.path = Path{
 			RTT: time.Duration(s.srtt * 1e9), Shortest: shortest, Acked: int64(s.acked),
+			Unacked: 1,
 		}
 	}
 }
@@ -147,21 +148,37 @@ func TestFastLinksHaveNoLimit(t *testing.T) {
 	}
 }
 
+// TestRestsDoNotLower has a connection send nothing for a minute, after which the kernel still
+// tells the long round trips of before: that is no throughput of a full path.
+func TestRestsDoNotLower(t *testing.T) {
+	l := newLink(2.5e6, 1)
+	l.run(2 * time.Second)
+	s := l.senders[0]
+	before := s.Pace.limit
+	s.path.RTT, s.path.Unacked = 2*target, 0
+	s.path.Acked += 1000
+	if got := s.Observe(l.now.Add(time.Minute), s.path); before == 0 || got < before {
+		t.Errorf("after a rest the limit is %.3g bytes/s, and was %.3g", got, before)
+	}
+}
+
 // TestUnknownPathsHaveNoLimit observes what tells nothing: nothing was sent, or the kernel does not
 // know round trips.
 func TestUnknownPathsHaveNoLimit(t *testing.T) {
 	now := time.Unix(1, 0)
 	for _, path := range []Path{
 		{},
-		{RTT: time.Second, Shortest: time.Millisecond},
-		{RTT: time.Second, Acked: 1e6},
+		{RTT: time.Second, Shortest: time.Millisecond, Unacked: 1},
+		{RTT: time.Second, Acked: 1e6, Unacked: 1},
+		{RTT: time.Second, Shortest: time.Millisecond, Acked: 1e6},
 	} {
 		var p Pace
 		p.Observe(now, Path{})
-		if got := p.Observe(now.Add(time.Minute), path); got != 0 || p.Burst(7) != 7 {
+		p.full = true
+		if got := p.Observe(now.Add(every), path); got != 0 || p.Burst(7) != 7 {
 			t.Errorf("%+v: the limit is %v", path, got)
 		}
-		if p.Due(now.Add(time.Minute + every - 1)) {
+		if p.Due(now.Add(2*every - 1)) {
 			t.Error("the limit may change at once")
 		}
 	}

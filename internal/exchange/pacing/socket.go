@@ -53,6 +53,7 @@ func (s *Socket) adjust(fd int, now time.Time) {
 		RTT:      time.Duration(info.Rtt) * time.Microsecond,
 		Shortest: time.Duration(info.Min_rtt) * time.Microsecond,
 		Acked:    int64(info.Bytes_acked),
+		Unacked:  int(info.Unacked),
 	}); rate > 0 {
 		limit = uint64(rate)
 	}
