@@ -65,9 +65,7 @@ type Exit struct {
 // graceful is how long the script has to end by itself after everything is measured: longer than
 // its processes have (GRACE in ending.py). abrupt is how long processes have to end when they are
 // told to, before they are killed.
-// patience is how long nothing is said of a command of which no Python process has reported.
 const (
-	patience = 20 * time.Second
 	graceful = 10 * time.Second
 	abrupt   = 3 * time.Second
 )
@@ -157,6 +155,9 @@ type run struct {
 	failed      error // the first message that was wrong
 	connections map[net.Conn]bool
 	leader      *Rank          // the first that began to measure
+	doing       string         // what it measures
+	heard       time.Time      // when it sent something last
+	missed      bool           // that it sends nothing was said
 	over        bool           // ended is closed
 	serving     sync.WaitGroup // of connections
 }
@@ -194,8 +195,9 @@ func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 // await waits until the command has ended, ctx has, or the script had its time to end after all was
 // measured. It reports whether everything was measured.
 func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
-	silent := time.NewTimer(patience)
+	silent, late := time.NewTimer(patience), time.NewTicker(quiet/4)
 	defer silent.Stop()
+	defer late.Stop()
 	for waits := true; waits; {
 		select {
 		case <-done:
@@ -210,6 +212,10 @@ func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
 				r.options.Progress("no Python process has reported yet; those that were started with " +
 					"-I, -E or -S, or without PYTHONPATH, are not measured")
 			}
+		case now := <-late.C:
+			if what := r.silence(now); what != "" {
+				r.options.Progress(what)
+			}
 		case <-r.ended:
 			waits = false
 		}
@@ -220,12 +226,12 @@ func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
 	if refused { // the script goes on
 		return true
 	}
-	late := time.NewTimer(graceful)
-	defer late.Stop()
+	grace := time.NewTimer(graceful)
+	defer grace.Stop()
 	select {
 	case <-done:
 	case <-ctx.Done():
-	case <-late.C:
+	case <-grace.C:
 	}
 	return true
 }
@@ -299,6 +305,9 @@ func (r *run) read(conn net.Conn) {
 			r.leader = rank
 		}
 		leads := rank != nil && rank == r.leader
+		if leads {
+			r.heard, r.missed = time.Now(), false
+		}
 		if leads && m.Event == "as_is" && r.options.Measuring != nil {
 			then = append(then, r.options.Measuring)
 		}
@@ -307,6 +316,7 @@ func (r *run) read(conn net.Conn) {
 			then = append(then, func() { r.options.Nodes(job) })
 		}
 		if what := progress(m, rank); leads && what != "" {
+			r.doing = what
 			then = append(then, func() { r.options.Progress(what) })
 		}
 		if r.record.ended() && !r.over {
@@ -327,26 +337,6 @@ func (r *run) read(conn net.Conn) {
 		r.failed == nil {
 		r.failed = err
 	}
-}
-
-// progress returns what a rank's message says of the progress; "": nothing.
-func progress(m message, rank *Rank) string {
-	switch {
-	case m.Event == "loader":
-		return "the job as it is: " + rank.Loader.Text
-	case m.Event == "phase" && m.Name == "training":
-		return "training with batches that are ready"
-	case m.Event == "phase" && m.Workers != nil && *m.Workers == 0:
-		return "preparation, by the process itself"
-	case m.Event == "phase" && m.Workers != nil:
-		if *m.Workers == 1 {
-			return "preparation, by 1 worker"
-		}
-		return fmt.Sprintf("preparation, by %d workers", *m.Workers)
-	case m.Event == "phase":
-		return "reading samples into memory"
-	}
-	return ""
 }
 
 // flush returns after all connections that were made before are accepted: they are in the order in

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -116,6 +118,42 @@ if os.fork() == 0:
 	if left := descendants(); len(left) > 0 {
 		t.Errorf("running: %v", left)
 	}
+}
+
+// TestARankThatSendsNothingIsNamedOnce, and again only after it has sent something.
+func TestARankThatSendsNothingIsNamedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		var said []string
+		r := &run{ended: make(chan struct{}), options: Options{
+			Progress: func(what string) { said = append(said, what) },
+		}}
+		var ends sync.WaitGroup
+		ends.Go(func() { r.read(here) })
+		ends.Go(func() { r.await(t.Context(), nil) })
+		after := func(d time.Duration, line string, want ...string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if !slices.Equal(said, want) {
+				t.Errorf("said %q, want %q", said, want)
+			}
+			said = nil
+			if _, err := io.WriteString(there, line+"\n"); err != nil {
+				t.Error(err)
+			}
+		}
+		const silent = `rank 0, process 7, has sent nothing for a minute: "the job as it is: it" ` +
+			`takes long, or the script hangs there; py-spy dump --pid 7 shows where`
+		after(0, `{"event": "python"}`)
+		after(10*quiet, `{"event": "loader", "pid": 7, "ranks": 1, "text": "it"}`)
+		after(quiet-time.Second, `{"event": "as_is", "iterations": []}`, "the job as it is: it")
+		after(quiet-time.Second, `{"event": "as_is", "iterations": []}`)
+		after(quiet+quiet/4, `{"event": "as_is", "iterations": []}`, silent)
+		after(10*quiet, `{"event": "end"}`, silent)
+		there.Close()
+		ends.Wait()
+	})
 }
 
 func TestACommandThatCannotBeRunIsAnError(t *testing.T) {

@@ -11,6 +11,7 @@ from fakedaemon import FakeDaemon
 from hdmlp import _daemon, errors
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
+    pytest_runtest_makereport,
     pytest_runtest_setup,
     pytest_runtest_teardown,
 )

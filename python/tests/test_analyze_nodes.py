@@ -136,7 +136,6 @@ def test_nodes_in_namespaces_are_measured_and_validated(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

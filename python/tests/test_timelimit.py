@@ -1,6 +1,7 @@
 """The time limit of tests, tried on a run of its own."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,15 +14,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
-    """Its stacks and those of forked processes are shown, and processes that it started are killed:
-    a child, and an orphan in another session."""
+    """Its stacks and those of processes that it started are shown, and these are killed: a child,
+    and an orphan in another session."""
     (tmp_path / "conftest.py").write_text(
-        "from timelimit import pytest_runtest_call, pytest_runtest_setup, "
-        "pytest_runtest_teardown  # noqa: F401\n"
+        "from timelimit import pytest_runtest_call, pytest_runtest_makereport, "
+        "pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401\n"
     )
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent(f"""
-        import os, subprocess, sys, threading
+        import os, subprocess, sys, textwrap, threading
 
         pids = []
         ORPHAN = '''
@@ -44,6 +45,25 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
             pids.append(int(subprocess.check_output([sys.executable, "-c", ORPHAN])))
             hang_here()
 
+        SCRIPT = '''
+        def script_hangs_here():
+            import time
+            time.sleep(1000)
+        script_hangs_here()
+        '''
+
+        def test_waits_for_a_script():
+            script = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
+            done = subprocess.run(script, stderr=subprocess.PIPE, text=True)
+            assert not done.returncode, done.stderr
+
+        def test_waits_in_vain_and_does_not_notice():
+            subprocess.run(["sleep", "1000"])
+
+        def test_has_a_time_limit_of_its_own():
+            script = "echo was here >&2; exec sleep 1000"
+            subprocess.run(["sh", "-c", script], stderr=subprocess.PIPE, timeout=2)
+
         def test_runs():
             with open({str(tmp_path / "pids")!r}, "w") as file:
                 file.write(" ".join(map(str, pids)))
@@ -51,15 +71,17 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
     )
     environment = {
         **os.environ,
-        "TEST_LIMIT": "10",
+        "TEST_LIMIT": "6",
         "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "in hang_here" in done.stdout
     assert "in child_hangs_here" in done.stdout
-    assert "took longer than 10 s" in done.stdout
+    assert "in script_hangs_here" in done.stdout
+    assert len(re.findall(r"(?m)^E +Failed: took longer than 6 s", done.stdout)) == 2
+    assert "was here" in done.stdout
     for pid in (tmp_path / "pids").read_text().split():
         assert not running(pid)
 
@@ -73,7 +95,7 @@ def test_a_test_that_ends_when_its_limit_does_passes():
 
         def started(_):
             expires.set()
-            while not limit._over:
+            while not limit._over.is_set():
                 pass
             return []
 
