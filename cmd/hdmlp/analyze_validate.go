@@ -43,7 +43,7 @@ func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Meas
 	o.tell("running the script again, with hdmlp's loader")
 	record, exit, err := instrument.Run(ctx, instrument.Options{
 		Command: o.command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr,
-		AsIs: o.time / 2, Package: pythonPackage(), Validate: true, Progress: func(string) {},
+		AsIs: o.time / 2, Package: pythonPackage(), Validate: true, Progress: o.tell,
 	})
 	if err != nil {
 		return err

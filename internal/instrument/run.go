@@ -89,15 +89,15 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	if err := o.install(dir); err != nil {
 		return nil, Exit{}, fmt.Errorf("prepare %s: %w", dir, err)
 	}
-	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	listener, err := listen(dir)
 	if err != nil {
-		return nil, Exit{}, fmt.Errorf("%w; set TMPDIR to a directory with a shorter path", err)
+		return nil, Exit{}, err
 	}
 	r := &run{options: o, ended: make(chan struct{})}
 	var accepting sync.WaitGroup
 	accepting.Go(func() { r.serve(listener) })
 	exit, err := r.script(ctx, dir)
-	flush(listener.Addr())
+	flush(socket(dir))
 	listener.Close()
 	accepting.Wait()
 	r.drain()
@@ -111,15 +111,31 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 
 // sweep removes the directories of runs that were killed: nothing listens on their sockets.
 func sweep() {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", "socket"))
-	for _, socket := range left {
-		conn, err := net.Dial("unix", socket)
+	left, _ := filepath.Glob(socket(filepath.Join(os.TempDir(), prefix+"*")))
+	for _, path := range left {
+		conn, err := net.Dial("unix", path)
 		if err == nil {
 			conn.Close()
 		} else if errors.Is(err, syscall.ECONNREFUSED) {
-			_ = os.RemoveAll(filepath.Dir(socket))
+			_ = os.RemoveAll(filepath.Dir(path))
 		}
 	}
+}
+
+// socket returns the path of a run's socket.
+func socket(dir string) string { return filepath.Join(dir, "socket") }
+
+// listen returns the listener of a run's socket. Between bind and listen a socket refuses
+// connections, like one whose process was killed: it has another name until then, so that no sweep
+// of another command finds it.
+func listen(dir string) (*net.UnixListener, error) {
+	hidden := filepath.Join(dir, "new")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("%w; set TMPDIR to a directory with a shorter path", err)
+	}
+	l.SetUnlinkOnClose(false) // the directory is removed
+	return l, os.Rename(hidden, socket(dir))
 }
 
 // install writes the hook, and what it is to know.
@@ -341,8 +357,8 @@ func (r *run) read(conn net.Conn) {
 
 // flush returns after all connections that were made before are accepted: they are in the order in
 // which they were made.
-func flush(addr net.Addr) {
-	conn, err := net.Dial(addr.Network(), addr.String())
+func flush(path string) {
+	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return
 	}

@@ -170,15 +170,14 @@ func TestDirectoriesOfKilledRunsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	for _, name := range []string{"killed", "running"} {
-		socket := filepath.Join(dir, prefix+name, "socket")
-		if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+		own := filepath.Join(dir, prefix+name)
+		if err := os.Mkdir(own, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+		l, err := listen(own)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.SetUnlinkOnClose(false) // as a killed process does
 		defer l.Close()
 		if name == "killed" {
 			l.Close()
@@ -188,5 +187,39 @@ func TestDirectoriesOfKilledRunsAreRemoved(t *testing.T) {
 	left, _ := filepath.Glob(filepath.Join(dir, "*"))
 	if want := filepath.Join(dir, prefix+"running"); !slices.Equal(left, []string{want}) {
 		t.Errorf("left: %q, want %q", left, want)
+	}
+}
+
+// TestADirectoryOfARunThatBeginsStays: other commands sweep while its socket is made.
+func TestADirectoryOfARunThatBeginsStays(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	done := make(chan struct{})
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for !closed(done) {
+				sweep()
+			}
+		})
+	}
+	defer others.Wait()
+	defer close(done)
+	for number := range 2000 {
+		dir, err := os.MkdirTemp("", prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := listen(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sweep()
+		if _, err := os.Stat(socket(dir)); err != nil {
+			t.Fatalf("run %d: %v", number, err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
 }
