@@ -76,7 +76,7 @@ type Cache struct {
 	flights *flights.Table[*Request, found]
 	timeout time.Duration // for one read from the source; 0: none
 	busy    func() bool   // whether all processors are; nil: never
-	watcher watcher
+	dog     *flights.Watchdog
 
 	remoteRequest Request       // shared by all reads for other nodes
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
@@ -158,7 +158,7 @@ func New(o Options) *Cache {
 			c.watchers.Join(c, j, p)
 		}
 	}
-	c.watcher.start(c.timeout, c.giveUp)
+	c.dog = flights.Watch(c.timeout, c.giveUp)
 	return c
 }
 
@@ -202,7 +202,7 @@ type (
 // life.
 func (c *Cache) Close() Hung {
 	c.watchers.Leave()
-	c.watcher.end()
+	c.dog.End()
 	hung := Hung{Source: !c.pool.Close(time.Second)}
 	hung.Moves = !c.migrating.end(writing)
 	for j, cl := range c.classes {

@@ -276,3 +276,41 @@ func TestDueIsUnlimitedAheadOfTime(t *testing.T) {
 		t.Errorf("%+v, want another node", got)
 	}
 }
+
+// patientPeer is another node that notes how long it may take.
+type patientPeer struct {
+	fakePeer
+	wait time.Duration
+}
+
+func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte,
+	source func() time.Duration, wait time.Duration,
+) (int, uint32, time.Duration, error) {
+	p.wait = wait
+	return p.fakePeer.Fetch(ctx, id, dst, source, wait)
+}
+
+// TestNodesHaveTimeWhileProcessorsAreBusy: a node may take until its sample is needed, and longer
+// while threads of all nodes wait for processors.
+func TestNodesHaveTimeWhileProcessorsAreBusy(t *testing.T) {
+	for _, c := range []struct {
+		busy bool
+		due  float64 // seconds
+		want time.Duration
+	}{
+		{false, 0, 0},
+		{false, 0.25, 250 * time.Millisecond},
+		{true, 0.25, calm},
+		{true, 4, 4 * time.Second},
+	} {
+		o := plain(4)
+		o.busy = c.busy
+		g := newRig(t, o)
+		p := &patientPeer{fakePeer: fakePeer{data: func(id int) []byte { return content(id, 100) }}}
+		if _, from, err := g.fetched(t, &Request{Peers: p, Due: soon(c.due)}, 1); err != nil ||
+			from != Peer || p.wait != c.want {
+			t.Errorf("%+v: it may take %v; from %v, %v", c, p.wait, from, err)
+		}
+		g.close()
+	}
+}

@@ -2,17 +2,17 @@ package cache
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// watcher is a Cache's watchdog. A system call that hangs, for example on a network file system
-// whose server is gone, cannot be interrupted. To let its batch fail in time anyway, the watchdog
-// gives the read up: it ends the flight with an error, for the leader's consumer and for all
-// followers, and starts another worker in place of the one that hangs. The read itself continues,
-// so:
+// # Reads that hang
+//
+// A system call that hangs, for example on a network file system whose server is gone, cannot be
+// interrupted. To let its batch fail in time anyway, the watchdog (package flights) gives the read
+// up: it ends the flight with an error, for the leader's consumer and for all followers, and starts
+// another worker in place of the one that hangs. The read itself continues, so:
 //
 //   - its batch is done, but the batch's memory in the staging buffer is neither reused nor
 //     unmapped before the read has ended (Consumer.GivenUp);
@@ -32,55 +32,9 @@ import (
 //
 // Rejected: a goroutine per read, which its caller waits for with a timer. It costs every read a
 // goroutine switch for the sake of a rare event.
-type watcher struct {
-	stop chan struct{} // nil: there is no watchdog
-	done sync.WaitGroup
-}
 
 // minHung is the least number of hung reads after which a source counts as gone.
 const minHung = 4
-
-// start starts the watchdog, which calls giveUp regularly with the time before which a read must
-// have begun to be late.
-func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
-	if timeout <= 0 {
-		return
-	}
-	w.stop = make(chan struct{})
-	w.done.Go(func() {
-		period := max(timeout/20, time.Millisecond)
-		ticker := time.NewTicker(period)
-		defer ticker.Stop()
-		last, resumed := time.Now(), time.Time{}
-		for {
-			select {
-			case <-w.stop:
-				return
-			case now := <-ticker.C:
-				// If the process itself was stopped, as by SIGSTOP, a control group's freezer or a
-				// virtual machine that is paused, the source is not at fault: reads that were in
-				// progress then have the whole time from its end.
-				if now.Sub(last) > 4*period {
-					resumed = now
-				}
-				last = now
-				// A tenth more than the timeout: the retrying source makes its last attempt when
-				// the timeout ends.
-				if before := now.Add(-timeout - timeout/10); before.After(resumed) {
-					giveUp(before)
-				}
-			}
-		}
-	})
-}
-
-// end ends the watchdog.
-func (w *watcher) end() {
-	if w.stop != nil {
-		close(w.stop)
-		w.done.Wait()
-	}
-}
 
 // giveUp gives up the reads that began before the given time. It ends each flight last: a leader
 // that returns waits for that, so its consumer has been told by then.
