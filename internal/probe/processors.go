@@ -28,22 +28,27 @@ type Processors struct {
 const (
 	// processorsTime is how long a measurement counts.
 	processorsTime = 200 * time.Millisecond
-	// idleShare is the share of their time up to which processors may be idle, or from which on a
-	// control group may be throttled, to count as busy.
+	// idleShare is the share of their time up to which processors may be idle, or from which on they
+	// are withheld, to count as busy. Of a few, half a processor may be idle: what runs there also
+	// waits for each other, and was seen to leave up to a fifth of two.
 	idleShare = 0.1
+	idleLeast = 0.5               // processors
 	tick      = time.Second / 100 // of /proc/stat: USER_HZ
 )
 
 // processorTime is what processors did until a time.
 type processorTime struct {
-	at        time.Time
-	idle      time.Duration // the sum over processors; and what gives way counts as idle
-	throttled time.Duration // of the control group that was throttled most
-	count     int           // of processors
+	at    time.Time
+	idle  time.Duration // the sum over processors; and what gives way counts as idle
+	count int           // of processors
+	// How long they were not there for what wanted to run: the control group that was throttled most
+	// had used its part of them, or the host ran another machine (the sum over processors).
+	throttled, stolen time.Duration
 }
 
 // Busy reports whether the processors had hardly any time left lately: those that the process may
-// run on, or its control group's part of them. It is false until that is known.
+// run on, or its control group's part of them; or their host had none left for a virtual machine.
+// It is false until that is known.
 func (p *Processors) Busy() bool {
 	now := time.Now()
 	if now.UnixNano() >= p.next.Load() && p.mu.TryLock() {
@@ -70,8 +75,8 @@ func (p *Processors) measure(now time.Time) {
 	if err != nil {
 		return
 	}
-	is := processorTime{at: now}
-	is.idle, is.count = parseIdle(string(text), mine.IsSet, !nice())
+	is := parseProcessors(string(text), mine.IsSet, !nice())
+	is.at = now
 	for _, g := range p.groups {
 		is.throttled = max(is.throttled, g.throttled())
 	}
@@ -86,8 +91,11 @@ func (t processorTime) busySince(last processorTime) bool {
 	if took <= 0 || took > 10*processorsTime || t.count == 0 || t.count != last.count {
 		return false
 	}
-	most := time.Duration(idleShare * float64(took))
-	return t.idle-last.idle <= most*time.Duration(t.count) || t.throttled-last.throttled >= most
+	share := idleShare * took.Seconds()
+	all := share * float64(t.count)
+	idle := max(all, idleLeast*took.Seconds())
+	return (t.idle-last.idle).Seconds() <= idle || (t.stolen-last.stolen).Seconds() >= all ||
+		(t.throttled-last.throttled).Seconds() >= share
 }
 
 // nice reports whether the process itself has a low priority.
@@ -96,12 +104,10 @@ func nice() bool {
 	return err == nil && raw < 20
 }
 
-// parseIdle returns how long the processors of /proc/stat that are mine were idle, all together,
-// and how many they are. With yields, processes of a low priority (nice) count as idle, because
-// they give way.
-func parseIdle(text string, mine func(cpu int) bool, yields bool) (
-	idle time.Duration, count int,
-) {
+// parseProcessors returns how long the processors of /proc/stat that are mine were idle, and stolen
+// from this virtual machine, and how many they are. With yields, processes of a low priority (nice)
+// count as idle, because they give way.
+func parseProcessors(text string, mine func(cpu int) bool, yields bool) (t processorTime) {
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, " ")
 		number, isCPU := strings.CutPrefix(name, "cpu")
@@ -113,13 +119,20 @@ func parseIdle(text string, mine func(cpu int) bool, yields bool) (
 		if err != nil || !mine(cpu) || len(fields) < 5 {
 			continue // "cpu" is the sum of all
 		}
-		count++
-		idle += tick * time.Duration(parseNumber(fields[3], 0)+parseNumber(fields[4], 0))
-		if yields {
-			idle += tick * time.Duration(parseNumber(fields[1], 0))
+		ticks := func(field int) time.Duration {
+			if field >= len(fields) { // of old kernels
+				return 0
+			}
+			return tick * time.Duration(parseNumber(fields[field], 0))
 		}
+		t.count++
+		t.idle += ticks(3) + ticks(4)
+		if yields {
+			t.idle += ticks(1)
+		}
+		t.stolen += ticks(7)
 	}
-	return idle, count
+	return t
 }
 
 // throttled returns for how long the group was not run, as it had used its part of the processors.

@@ -22,14 +22,16 @@ func TestProcessorsAreBusy(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		idle, othersIdle  int // ticks of a second, of each processor
-		throttled         int
+		stolen, throttled int
 		file, group, root string
 		want              bool
 	}{
 		{name: "idle", idle: 100, othersIdle: 100},
-		{name: "half busy", idle: 50},
+		{name: "partly busy", idle: 60},
 		{name: "busy", idle: 5, othersIdle: 100, want: true},
 		{name: "only others are busy", idle: 100},
+		{name: "a busy host", idle: 60, stolen: 15, othersIdle: 100, want: true},
+		{name: "a host that is hardly busy", idle: 60, stolen: 5, othersIdle: 100},
 		{
 			name: "throttled, v2", idle: 80, othersIdle: 80, root: "v2", throttled: 300_000,
 			group: "sys/fs/cgroup/user.slice/job", file: "throttled_usec", want: true,
@@ -54,7 +56,8 @@ func TestProcessorsAreBusy(t *testing.T) {
 				if mine.IsSet(cpu) {
 					idle = c.idle
 				}
-				fmt.Fprintf(&b, "cpu%d 10 0 20 %d %d 0 0 0 0 0\n", cpu, seconds*idle, 7)
+				fmt.Fprintf(&b, "cpu%d 10 0 20 %d %d 0 0 %d 0 0\n", cpu, seconds*idle, 7,
+					seconds*c.stolen)
 			}
 			b.WriteString("intr 99 1 2\nctxt 1\n")
 			files := map[string]string{"proc/stat": b.String()}
@@ -88,14 +91,39 @@ func TestProcessorsAreBusy(t *testing.T) {
 	}
 }
 
+// TestFewProcessorsMayBeHalfIdle: what waits for each other there leaves more of them idle.
+func TestFewProcessorsMayBeHalfIdle(t *testing.T) {
+	for _, c := range []struct {
+		count int
+		idle  float64 // processors
+		want  bool
+	}{
+		{1, 0.4, true},
+		{1, 0.6, false},
+		{2, 0.4, true},
+		{2, 0.6, false},
+		{64, 6, true},
+		{64, 7, false},
+	} {
+		last := processorTime{at: time.Now(), count: c.count}
+		now := processorTime{
+			at: last.at.Add(time.Second), count: c.count,
+			idle: time.Duration(c.idle * float64(time.Second)),
+		}
+		if got := now.busySince(last); got != c.want {
+			t.Errorf("%.1f of %d processors are idle: busy is %v", c.idle, c.count, got)
+		}
+	}
+}
+
 // TestLowPriorityGivesWay checks that processes of a low priority count as idle, but not for one
 // that has a low priority itself.
 func TestLowPriorityGivesWay(t *testing.T) {
 	text := "cpu  1 2 3 4 5 6 7 0 0 0\ncpu0 10 300 20 50 7 0 0 0 0 0\ncpu1 1 1 1 1 1 0 0 0 0 0\n"
 	first := func(cpu int) bool { return cpu == 0 }
 	for yields, want := range map[bool]time.Duration{true: 357 * tick, false: 57 * tick} {
-		if idle, count := parseIdle(text, first, yields); idle != want || count != 1 {
-			t.Errorf("yields %v: %v of %d processors, want %v", yields, idle, count, want)
+		if got := parseProcessors(text, first, yields); got.idle != want || got.count != 1 {
+			t.Errorf("yields %v: %+v, want %v of 1 processor", yields, got, want)
 		}
 	}
 	runtime.LockOSThread() // for good: the thread ends with the test
