@@ -102,6 +102,7 @@ func (c *Cache) route(r *Request, id int) route {
 	var candidates [most]perfmodel.Candidate
 	busy := c.isBusy()
 	for i, tier := range tiers[:n] {
+		candidates[i].Shared = r.Peers != nil && tier < FirstClass
 		if candidates[i].Arrival = arrival; tier != Peer {
 			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
 		}

@@ -197,6 +197,29 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestChooseWhatOtherNodesReadToo: a shared tier must save at least 20 ms, one of a node alone must
+// only be sooner, or in time.
+func TestChooseWhatOtherNodesReadToo(t *testing.T) {
+	for _, c := range []struct {
+		due, file, source float64
+		shared            bool
+		want              int
+	}{
+		{0.1, 0.11, 0.05, false, 1},
+		{0.1, 0.11, 0.05, true, 0},
+		{0.1, 0.13, 0.05, true, 1},
+		{0, 0.011, 0.001, false, 1},
+		{0, 0.011, 0.001, true, 0},
+		{0, 0.022, 0.001, true, 1},
+		{0, 0.011, 0.01, false, 0},
+	} {
+		source := Candidate{Arrival: c.source, Shared: c.shared}
+		if got := Choose(c.due, []Candidate{{Arrival: c.file}, source}); got != c.want {
+			t.Errorf("%+v: candidate %d", c, got)
+		}
+	}
+}
+
 // TestChooseWhereTiersShareWhatLimitsThem: a tier that does not give several times as much for
 // longer is not read besides another one, however soon it would have the sample.
 func TestChooseWhereTiersShareWhatLimitsThem(t *testing.T) {

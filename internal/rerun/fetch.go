@@ -123,7 +123,8 @@ func (n *node) route(k int32, r request, holds bool) route {
 	inClass := count > 0
 	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size), false
 	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
-		candidates[count].Arrival = n.peers[owner].arrival(now, size, source)
+		arrival := n.peers[owner].arrival(now, size, source)
+		candidates[count] = perfmodel.Candidate{Arrival: arrival, Shared: true}
 		count, peer = count+1, true
 	}
 	if count == 0 {
@@ -132,7 +133,7 @@ func (n *node) route(k int32, r request, holds bool) route {
 	c := &candidates[count]
 	c.Arrival = source
 	if len(n.peers) > 1 {
-		c.Charge = n.source.Delay(size) * float64(len(n.peers))
+		c.Charge, c.Shared = n.source.Delay(size)*float64(len(n.peers)), true
 	}
 	due := math.Inf(1)
 	if r.due != nil {

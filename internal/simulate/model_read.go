@@ -50,7 +50,8 @@ func (m *model) choose(i int, n *rank, at int, own int32, ends, due, queued floa
 		count = 1
 	}
 	if peer >= 0 {
-		candidates[count].Arrival, from[count] = peerEnds-m.now, peer
+		candidates[count] = perfmodel.Candidate{Arrival: peerEnds - m.now, Shared: true}
+		from[count] = peer
 		count++
 	}
 	if count > 0 {
@@ -59,6 +60,7 @@ func (m *model) choose(i int, n *rank, at int, own int32, ends, due, queued floa
 			c := &candidates[count]
 			c.Arrival, c.Charge = m.source.takes(n.on, m.now, p.size, queued)
 			c.Arrival += m.latency
+			c.Shared = m.job.Nodes > 1
 			from[count] = -1
 			chosen = perfmodel.Choose(due, candidates[:count+1])
 		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
