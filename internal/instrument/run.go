@@ -135,7 +135,11 @@ func listen(dir string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("%w; set TMPDIR to a directory with a shorter path", err)
 	}
 	l.SetUnlinkOnClose(false) // the directory is removed
-	return l, os.Rename(hidden, socket(dir))
+	if err := os.Rename(hidden, socket(dir)); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // install writes the hook, and what it is to know.
