@@ -161,10 +161,10 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
-// context.DeadlineExceeded if that is faster than to wait for the answer of a sample that is needed
-// after due.
+// context.DeadlineExceeded if that is faster than to wait for the answer, which may take as long as
+// wait in any case, up to calm.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
-	due time.Duration,
+	wait time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {
 	n, c := s.of(id)
 	if c == nil {
@@ -172,9 +172,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.
 	}
 	begun := s.now()
 	takes := source()
-	fetcher, wait := c.ask(begun, int64(len(dst)), takes, due)
-	within, end := limited(ctx, c.limit(takes, wait), func() time.Duration {
-		return c.limit(source(), wait)
+	fetcher, least := c.ask(begun, int64(len(dst)), takes, wait)
+	within, end := limited(ctx, c.limit(takes, least), func() time.Duration {
+		return c.limit(source(), least)
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))

@@ -41,9 +41,10 @@ const (
 	shortest = 2 * time.Second  // least time without an answer after which a node is silent
 	longest  = 10 * time.Second // largest one
 	// A request's limit is patience times what the source takes, but at least hedge. If that is less
-	// than calm, the request may take until the sample is needed, and exceed times as long as was
-	// predicted, up to calm; and calm while the node has to read samples from the source, because
-	// then it is the source that takes long, of which it has a longer queue.
+	// than calm, the request may take as long as the caller waits, such as until the sample is
+	// needed, and exceed times as long as was predicted, up to calm; and calm while the node has to
+	// read samples from the source, because then it is the source that takes long, of which it has a
+	// longer queue.
 	patience = 8
 	hedge    = 100 * time.Millisecond
 	exceed   = 4
@@ -118,26 +119,26 @@ func (c *circuit) relays() bool {
 // ask returns the node's fetcher, and how long a request that begins now may take, however fast the
 // source is. The node may have to read the sample from the source, which takes it as long as it
 // takes this node.
-func (c *circuit) ask(now time.Time, bytes int64, source, due time.Duration) (f Fetcher,
-	wait time.Duration,
+func (c *circuit) ask(now time.Time, bytes int64, source, wait time.Duration) (f Fetcher,
+	least time.Duration,
 ) {
 	predicted := time.Duration(c.predict(now, bytes, source.Seconds()) * float64(time.Second))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wait = min(max(due, exceed*predicted), calm)
+	least = min(max(wait, exceed*predicted), calm)
 	if c.mu.cold > leastCold || c.mu.latency == 0 {
-		wait = calm
+		least = calm
 	}
 	if c.mu.silent.IsZero() {
 		c.mu.silent = now
 	}
-	return c.mu.fetcher, wait
+	return c.mu.fetcher, least
 }
 
-// limit returns the time limit of a request that may take so long in any case, if the source takes
-// that long.
-func (c *circuit) limit(source, wait time.Duration) time.Duration {
-	return min(max(patience*source, hedge, wait), c.longest)
+// limit returns the time limit of a request that may take least in any case, if the source takes
+// so long.
+func (c *circuit) limit(source, least time.Duration) time.Duration {
+	return min(max(patience*source, hedge, least), c.longest)
 }
 
 // late notes that a request was not answered in time, and returns the error: errLate, unless the
