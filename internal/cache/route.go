@@ -147,7 +147,7 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 
 // calm is how long another node may take for a sample while all processors are busy. Nodes have
 // theirs to wait for, and the source would have as well: with what is enough for a node that hangs
-// (package breaker), up to 6 % of the samples were read a second time.
+// (package breaker), up to 4 % of the samples were read a second time.
 const calm = time.Second
 
 // bears returns how long another node may take for a sample, however fast the source is.
