@@ -336,8 +336,11 @@ func (r *run) read(conn net.Conn) {
 			then = append(then, func() { r.options.Nodes(job) })
 		}
 		if what := progress(m, rank); leads && what != "" {
-			r.doing = what
-			then = append(then, func() { r.options.Progress(what) })
+			if r.doing = what; r.options.Validate { // which was announced, and has one phase
+				r.doing = "the job with hdmlp's loader"
+			} else {
+				then = append(then, func() { r.options.Progress(what) })
+			}
 		}
 		if r.record.ended() && !r.over {
 			r.over = true

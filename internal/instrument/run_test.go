@@ -156,6 +156,39 @@ func TestARankThatSendsNothingIsNamedOnce(t *testing.T) {
 	})
 }
 
+// TestAValidationSaysOnlyWhatHangs: it was announced, and its loader is not the one that the script
+// has made.
+func TestAValidationSaysOnlyWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		var said []string
+		r := &run{ended: make(chan struct{}), options: Options{
+			Validate: true, Progress: func(what string) { said = append(said, what) },
+		}}
+		var ends sync.WaitGroup
+		ends.Go(func() { r.read(here) })
+		ends.Go(func() { r.await(t.Context(), nil) })
+		_, err := io.WriteString(there, `{"event": "python"}
+{"event": "loader", "pid": 7, "ranks": 1, "text": "torch's"}
+`)
+		if err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * quiet)
+		synctest.Wait()
+		want := `rank 0, process 7, has sent nothing for a minute: "the job with hdmlp's loader" ` +
+			`takes long, or the script hangs there; py-spy dump --pid 7 shows where`
+		if !slices.Equal(said, []string{want}) {
+			t.Errorf("said %q, want %q", said, want)
+		}
+		if _, err := io.WriteString(there, `{"event": "end"}`+"\n"); err != nil {
+			t.Error(err)
+		}
+		there.Close()
+		ends.Wait()
+	})
+}
+
 func TestACommandThatCannotBeRunIsAnError(t *testing.T) {
 	_, _, err := Run(t.Context(), Options{
 		Command: []string{filepath.Join(t.TempDir(), "none")}, Progress: func(string) {},
