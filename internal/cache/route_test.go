@@ -314,3 +314,30 @@ func TestNodesHaveTimeWhileProcessorsAreBusy(t *testing.T) {
 		g.close()
 	}
 }
+
+// TestNoNodeHasTimeBesideAMuchFasterSource: if the source gives several times as much as links, a
+// node may take no longer than until the sample is needed, however busy processors are.
+func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
+	for _, c := range []struct {
+		peer time.Duration // of a read of 1 MB; the source takes 10 ms
+		want time.Duration
+	}{
+		{39 * time.Millisecond, calm},
+		{41 * time.Millisecond, 250 * time.Millisecond},
+	} {
+		o := plain(4)
+		o.busy = true
+		g := newRig(t, o)
+		now := time.Now()
+		for tier, takes := range map[Tier]time.Duration{Source: 10 * time.Millisecond, Peer: c.peer} {
+			for i := range 100 {
+				r := g.cache.meters[tier].Begin(now.Add(time.Duration(i)*takes), 1e6)
+				g.cache.meters[tier].End(now.Add(time.Duration(i+1)*takes), r, nil)
+			}
+		}
+		if got := g.cache.bears(&Request{Due: soon(0.25)}); got != c.want {
+			t.Errorf("%+v: it may take %v", c, got)
+		}
+		g.close()
+	}
+}

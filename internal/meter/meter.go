@@ -270,13 +270,18 @@ func (m *Meter) age(now time.Time) float64 {
 // is busy, as many are delayed, and on a tier that is not busy hardly any.
 //
 // Reads that are always as many do not tell the fit whether it is their number that makes them
-// slow. So they delay each other at least by what they take longer than the fastest ones.
+// slow. So they delay each other at least by what they take longer than the fastest ones. But that
+// may be due to something else, such as busy processors: a tier that is never idle is delayed by no
+// more than its throughput says.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	perMB := m.fit.Coefficients().Queued
 	if m.origin != perfmodel.Given {
 		perMB = max(perMB, m.queue.perMB())
+	}
+	if m.sustained > 0 {
+		perMB = min(perMB, 1/m.sustained)
 	}
 	return perMB * mb(bytes) * float64(max(m.underWay, 1))
 }

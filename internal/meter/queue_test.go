@@ -47,6 +47,22 @@ func TestDelayByAlwaysAsManyReads(t *testing.T) {
 	}
 }
 
+// TestDelayIsBoundedByTheThroughput: of a tier that gives 100 MB/s, an MB takes 10 ms from others,
+// however long some reads take for another reason.
+func TestDelayIsBoundedByTheThroughput(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.Known{Coefficients: perfmodel.Coefficients{Latency: 0.1}})
+	steady(&m, 10, 0.1)
+	const end = 20.0
+	for i := range 20 {
+		r := m.Begin(after(end), 1e6)
+		m.End(after(end+float64(i)/10), r, nil)
+	}
+	if got := m.Delay(1e6); got <= 0.05 || got > 0.11 {
+		t.Errorf("an MB delays the 10 reads in progress by %v s, want 0.1", got)
+	}
+}
+
 // TestReadsThatTakeAsLongAloneDoNotWait: a tier may be slow and have no queue.
 func TestReadsThatTakeAsLongAloneDoNotWait(t *testing.T) {
 	var q queue

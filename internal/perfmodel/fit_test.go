@@ -226,20 +226,52 @@ func TestChooseWhereTiersShareWhatLimitsThem(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		due          float64
-		peer, source float64 // rates; 0: nothing is shared
+		peer, source float64 // rates; 0: not known
 		want         int
 	}{
-		{"nothing shared, both late", 0, 0, 0, 1},
-		{"nothing shared, the source in time", 0.5, 0, 0, 1},
+		{"nothing known, both late", 0, 0, 0, 1},
+		{"nothing known, the source in time", 0.5, 0, 0, 1},
 		{"the source gives little more, both late", 0, 100, 399, 0},
 		{"the source gives little more, and has it in time", 0.5, 100, 399, 0},
 		{"the source gives several times as much", 0, 100, 400, 1},
 		{"the source is not known", 0, 100, 0, 1},
 		{"the other node is not known", 0, 0, 1, 1},
 	} {
-		got := Choose(c.due, []Candidate{{Arrival: 2, Rate: c.peer}, {Arrival: 0.1, Rate: c.source}})
-		if got != c.want {
+		candidates := []Candidate{
+			{Arrival: 2, Rate: c.peer, Contended: true}, {Arrival: 0.1, Rate: c.source, Contended: true},
+		}
+		if got := Choose(c.due, candidates); got != c.want {
 			t.Errorf("%s: candidate %d, not %d", c.name, got, c.want)
+		}
+		candidates[1].Contended = false
+		if got := Choose(c.due, candidates); got != 1 {
+			t.Errorf("%s, but each has its own: candidate %d", c.name, got)
+		}
+	}
+}
+
+// TestChooseBesideATierThatAddsLittle: what a slow shared tier brings may be late by as much less
+// as it gives less.
+func TestChooseBesideATierThatAddsLittle(t *testing.T) {
+	for _, c := range []struct {
+		peer, source float64 // rates
+		late         float64 // of the other node's sample
+		want         int
+	}{
+		{100, 100, 0.019, 0},
+		{100, 100, 0.022, 1},
+		{100, 399, 0.019, 0},
+		{12, 2400, 0.0003, 0},
+		{12, 2400, 0.0005, 1}, // 20 ms * 4 * 12/2400 = 0.4 ms
+		{0, 2400, 0.019, 0},
+		{12, 0, 0.019, 0},
+	} {
+		got := Choose(0.1, []Candidate{
+			{Arrival: 0.1 + c.late, Shared: true, Rate: c.peer},
+			{Arrival: 1e-4, Shared: true, Rate: c.source},
+		})
+		if got != c.want {
+			t.Errorf("%+v: candidate %d", c, got)
 		}
 	}
 }

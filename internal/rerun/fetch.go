@@ -34,6 +34,9 @@ type flight struct {
 // errElsewhere is what a node answers that asks another one for the sample itself.
 var errElsewhere = errors.New("the sample is being fetched from another node")
 
+// errLate is what a request that was given up counts as.
+var errLate = errors.New("no answer in time")
+
 const (
 	sourceTier    = "source"
 	peerTier      = "peer"
@@ -117,6 +120,7 @@ func (n *node) route(k int32, r request, holds bool) route {
 			return route{class: true}
 		default:
 			candidates[0].Arrival = n.files[number-1].Arrival(now, size)
+			candidates[0].Rate = n.files[number-1].Sustained()
 			count++
 		}
 	}
@@ -124,14 +128,16 @@ func (n *node) route(k int32, r request, holds bool) route {
 	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size), false
 	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
 		arrival := n.peers[owner].arrival(now, size, source)
-		candidates[count] = perfmodel.Candidate{Arrival: arrival, Shared: true}
+		candidates[count] = perfmodel.Candidate{
+			Arrival: arrival, Shared: true, Rate: n.remote.Sustained(),
+		}
 		count, peer = count+1, true
 	}
 	if count == 0 {
 		return route{direct: silent}
 	}
 	c := &candidates[count]
-	c.Arrival = source
+	c.Arrival, c.Rate = source, n.source.Sustained()
 	if len(n.peers) > 1 {
 		c.Charge, c.Shared = n.source.Delay(size)*float64(len(n.peers)), true
 	}
@@ -313,6 +319,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 	wait, back := n.patience(k, r, p), n.waits(p)
 	limit := func() float64 { return min(max(n.giveUp(k), wait), longest) }
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
+	remote := n.remote.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
 	var expire func(passed float64) // as breaker.deadline
 	expire = func(passed float64) {
@@ -326,6 +333,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 		over = true
 		back()
 		p.meter.GiveUp(c.events.time(), read)
+		n.remote.End(c.events.time(), remote, errLate)
 		otherwise(true)
 	}
 	expire(0)
@@ -337,6 +345,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 			over = true
 			back()
 			p.meter.End(c.events.time(), read, errElsewhere)
+			n.remote.End(c.events.time(), remote, errElsewhere)
 			otherwise(false)
 			return
 		}
@@ -352,7 +361,9 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 			over, p.answered = true, true
 			back()
 			read.Waited = time.Duration(waited * float64(time.Second))
+			remote.Waited = read.Waited
 			p.meter.End(c.events.time(), read, nil)
+			n.remote.End(c.events.time(), remote, nil)
 			p.waited += (waited - p.waited) / 16
 			if p.cold -= p.cold / 16; waited > 0 {
 				p.cold += 1.0 / 16

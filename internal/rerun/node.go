@@ -45,7 +45,8 @@ type node struct {
 	got     queue // from other nodes
 
 	source meter.Meter
-	peers  []peer // by number
+	remote meter.Meter // of all peers
+	peers  []peer      // by number
 	// routed are the MB of reads for which a tier was chosen, and explored those that were read from
 	// the source to know how fast it is (cache.exploration).
 	routed, explored float64
