@@ -110,10 +110,10 @@ class Cell(Scenario):
             self._memory = 1.02 / self._nodes
             remote = 1 - 1 / self._nodes
             wanted = (rate + self._nodes * LINKS[self._link]) / remote
-        # The first epoch, in which all comes from the source, need not take longer than ten later
+        # The first epoch, in which all comes from the source, need not take longer than forty later
         # ones should.
         fastest = FASTEST if self._nodes == 1 else IN_PLACE
-        size = seconds * min(wanted, fastest, 10 * rate, self._nodes * self._demand or fastest)
+        size = seconds * min(wanted, fastest, 40 * rate, self._nodes * self._demand or fastest)
         if self._disk:  # much more than the copies that may wait to be written to the class
             size = max(size, seconds * 80 * MEGA)
         self._samples = max(int(size / SIZE), 64 * 4 * self._nodes)
