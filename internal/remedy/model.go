@@ -32,6 +32,7 @@ type model struct {
 	unknown []string // the numbers of which nothing was measured or given
 	// processors is as many as threads can be set to; 0: they are as many as there can be.
 	processors int
+	unfilled   bool // more memory would not be used
 }
 
 // newModel returns the model of a valid run.
@@ -46,7 +47,8 @@ func newModel(r *Run) model {
 			Data: float64(r.Data) / mega, Node: float64(r.Epoch) / mega, Sample: s.Sample,
 			Nodes: r.Nodes, Transformers: r.Transformers, Cold: r.Once,
 		},
-		whole: r.Whole, processors: r.Processors, job: float64(r.Epoch) / mega * float64(r.Nodes),
+		whole: r.Whole, processors: r.Processors, unfilled: r.Unfilled,
+		job: float64(r.Epoch) / mega * float64(r.Nodes),
 	}
 	m.env.SourceWork = r.SourceWork
 	if r.Transformers == 0 { // samples are delivered as they are

@@ -45,6 +45,9 @@ type Run struct {
 	SourceWork float64 `json:"source_processor_s,omitempty"`
 	// Caches is set if the job's policy keeps samples in the classes.
 	Caches bool `json:"caches"`
+	// Unfilled is set if memory has room that is not used, because supplying it takes longer than
+	// reading the source again: more would bring nothing. Capacity is then what it holds.
+	Unfilled bool `json:"unfilled,omitempty"`
 	// Once is set if the job has one epoch only.
 	Once bool `json:"once,omitempty"`
 	// Measured is the mean time of the epochs after the first one, in seconds, and Python the part
@@ -152,6 +155,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	for _, r := range runs {
 		known = append(known, r.Known)
 		all.Caches = all.Caches && r.Caches
+		all.Unfilled = all.Unfilled || r.Unfilled
 		all.Processors = min(all.Processors, r.Processors)
 		all.Measured, all.Python = max(all.Measured, r.Measured), max(all.Python, r.Python)
 		all.Stall += r.Stall

@@ -128,8 +128,11 @@ func moreThreads(m *model) (Change, bool) {
 }
 
 func moreMemory(m *model) (Change, bool) {
-	all := math.Ceil(m.later.Data * mega)
-	return m.to(Change{Key: Memory}, all, all)
+	c, all := Change{Key: Memory}, math.Ceil(m.later.Data*mega)
+	if m.unfilled {
+		return c, false
+	}
+	return m.to(c, all, all)
 }
 
 // moreCache finds a larger cache directory, of the present speed; or if there is none, one on the

@@ -45,13 +45,16 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	if !run.Whole {
 		run.Epoch /= int64(nodes)
 	}
+	r.measured(run)
 	for _, known := range r.Known.Classes {
 		var capacity int64
-		if at := slices.IndexFunc(r.Classes, func(c Class) bool {
-			return c.Name == known.Name
-		}); at >= 0 {
-			if capacity = r.Classes[at].Capacity; !caches {
-				capacity = r.Classes[at].Used // which does not change
+		at := slices.IndexFunc(r.Classes, func(c Class) bool { return c.Name == known.Name })
+		if at >= 0 {
+			c := &r.Classes[at]
+			unfilled := run.Measured > 0 && c.unfilled()
+			run.Unfilled = run.Unfilled || unfilled
+			if capacity = c.Capacity; unfilled || !caches {
+				capacity = c.Used // which does not change
 			}
 		}
 		run.Capacity = append(run.Capacity, capacity)
@@ -59,7 +62,6 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	if p := r.Preprocessing; p != nil && p.Samples > 0 {
 		run.Transformers, run.Processors = p.Threads, p.Most
 	}
-	r.measured(run)
 	return run
 }
 

@@ -81,6 +81,12 @@ func (r *Returned) String() string {
 	return strings.Join(parts, "; ")
 }
 
+// unfilled reports whether a class in memory has room that is not used because supplying it takes
+// longer than reading the source again: more than may be left because no sample fits.
+func (c *Class) unfilled() bool {
+	return c.Passed != nil && c.Passed.Bytes > 0 && c.Used < c.Capacity-c.Capacity/20
+}
+
 // gaveBack states what the classes gave back, and why they keep nothing more, in sentences that
 // begin with a space.
 func gaveBack(classes []Class) (text string) {
