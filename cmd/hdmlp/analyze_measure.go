@@ -204,7 +204,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 		if err := configured(m, c); err != nil {
 			return err
 		}
-	} else {
+	} else if !rank.Uncached {
 		m.Loader.CacheMB = float64(m.Room) / 1e6 // the page cache's
 	}
 	m.Loader.CacheMB = min(m.Loader.CacheMB, m.Dataset.MB)

@@ -39,6 +39,7 @@ type Rank struct {
 	Training    []Iteration // with batches that are ready
 	Preparation []Workers
 	Files       Files
+	Uncached    bool        // the page cache does not keep files
 	Transforms  *Transforms // nil: not known
 	Ended       bool        // it has measured everything
 	Phase       string      // that it was in last; "": the job as it is
@@ -198,6 +199,9 @@ func (r *Rank) take(m message, line []byte) error {
 		if len(r.Files.Paths) != len(r.Files.Sizes) {
 			return errors.New("files and their sizes differ in number")
 		}
+		return nil
+	case "uncached":
+		r.Uncached = true
 		return nil
 	case "transforms":
 		r.Transforms = new(Transforms)

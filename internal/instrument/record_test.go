@@ -54,6 +54,9 @@ func TestWhatRanksMeasuredIsTheJobs(t *testing.T) {
 	if got := string(r.Ranks[0].Transforms.List); got != `[{"name": "ToTensor"}]` {
 		t.Error(got)
 	}
+	if r.Ranks[0].Uncached {
+		t.Error("files are not in the page cache, although nothing says so")
+	}
 	m := r.Measured()
 	m.Cores = 2
 	if err := m.Validate(); err != nil {
@@ -94,6 +97,14 @@ func TestAScriptThatEndedEarlySaysWhatItHas(t *testing.T) {
 	}
 	if !about["training"] || !about["dataset"] {
 		t.Errorf("%+v", m.Notes)
+	}
+}
+
+func TestFilesThatThePageCacheDoesNotKeep(t *testing.T) {
+	r := taken(t, `{"event": "loader", "rank": 0, "ranks": 1, "kind": "torch"}
+{"event": "uncached"}`)
+	if !r.First().Uncached {
+		t.Errorf("%+v", r.First())
 	}
 }
 

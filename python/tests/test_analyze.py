@@ -10,6 +10,13 @@ import pytest
 from hdmlp import _daemon, errors
 from torchrun import free_port, torchrun
 
+sys.path.append(
+    os.path.join(
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"
+    ),
+)
+from throttled import Throttled, Unavailable
+
 torch = pytest.importorskip("torch")
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "analysis_scripts")
@@ -88,6 +95,26 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert 0 < found["source_processor_s"] < 0.005  # of a read of 5 kB
     assert found["memory"]["samples_per_s"] > 1000
     assert "epoch 0" in done.stderr  # what the script prints
+
+
+def test_reading_is_no_preparation(binary, environment, tmp_path):
+    """Of a file system that the page cache keeps nothing of: 30 ms per open, 5 ms to prepare."""
+    for number in range(300):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(5000))
+    try:
+        with Throttled(str(tmp_path / "data"), 0, latency=0.03) as source:
+            done = analyzed(
+                binary, environment, script("sleeping.py"), source.path, "1", seconds="12s"
+            )
+    except Unavailable as error:
+        pytest.skip(str(error))
+    found = measured(done)
+    by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
+    assert 200 / 3 < by_number[1] < 200 * 1.5  # with the reads it is 28
+    assert found["loader"]["cache_mb"] == 0
+    assert any("no file in memory" in note["text"] for note in found["notes"])
+    assert json.loads(done.stdout)["now"]["limit"] == "source"
 
 
 def test_the_files_of_a_sample_count_together(binary, environment, tmp_path):

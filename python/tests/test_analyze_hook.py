@@ -21,7 +21,7 @@ def module(name):
     return loaded
 
 
-batches, files = module("batches"), module("sample_files")
+batches, files, rereading = map(module, ("batches", "sample_files", "rereading"))
 Pair = namedtuple("Pair", "images labels")
 IMAGES, LABELS = torch.zeros(8, 3, 5, 5), torch.arange(8)
 
@@ -91,3 +91,46 @@ def test_data_files_that_are_opened_are_noted(tmp_path):
         os.close(os.open(tmp_path / "a.bin", os.O_RDONLY))
     open(os.path.join(tmp_path, "new")).close()
     assert opened.data() == [str(tmp_path / "a.bin")]
+
+
+@pytest.mark.parametrize(
+    "count, seconds, uncached",
+    [
+        (4, 1e-4, False),
+        (4, 3e-3, True),
+        (3, 3e-3, False),  # samples are parts of files
+        (8, 3e-3, True),
+    ],
+)
+def test_files_that_are_not_in_memory_are_noticed(monkeypatch, count, seconds, uncached):
+    monkeypatch.setattr(rereading, "read", lambda path: (seconds, 1000))
+    monkeypatch.setattr(rereading, "SECONDS", 0.01)
+    reading = rereading.Reading([f"{n}.bin" for n in range(count)], 4)
+    assert reading.uncached == uncached
+    for workers in (1, 3):
+        assert reading.seconds(workers) == pytest.approx(seconds * count / 4 if uncached else 0)
+
+
+def test_large_files_take_longer(monkeypatch):
+    monkeypatch.setattr(rereading, "read", lambda path: (3e-3, 1000_000))
+    assert not rereading.Reading(["a"], 1).uncached
+
+
+def test_files_are_read_again(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
+    seconds, size = rereading.read(str(tmp_path / "a.bin"))
+    assert size == 3_000_000
+    assert seconds > 0
+    assert rereading.read(str(tmp_path / "gone"))[1] == 0
+    assert not rereading.Reading([], 4).uncached
+
+
+def test_what_reading_takes_is_subtracted():
+    deliveries = [(0.1, 8), (0.3, 8)]
+    assert rereading.without(deliveries, 0.0) == deliveries
+    assert rereading.without(deliveries, 0.02) == [
+        (pytest.approx(0.02), 8),
+        (pytest.approx(0.06), 8),
+    ]
+    assert rereading.without(deliveries, 1.0)[0][0] == pytest.approx(0.005)  # 5 % are left
+    assert rereading.without([], 1.0) == []

@@ -1,7 +1,8 @@
 """How fast a loader prepares samples that are in memory, while nothing trains.
 
 torch's loader is measured here, with several numbers of workers, over some batches of the sampler's
-own whose files have been read just before. What hdmlp does is measured by ``hdmlp analyze`` itself:
+own whose files have been read just before; where that does not bring them into memory, what reading
+them takes is subtracted. What hdmlp does is measured by ``hdmlp analyze`` itself:
 this process only says what the daemon would do.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import description, sample_files
+from . import description, rereading, sample_files
 from .channel import SETTINGS, Channel
 
 #: How many batches of the sampler are used at most.
@@ -143,12 +144,23 @@ def _measure_torchs(
     looked = len(seen)
     size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
     given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
+    reading = rereading.Reading(opened.data(), _different(seen))
+    if reading.uncached:
+        channel.send("uncached")
+        channel.note(
+            "preparation",
+            "the file system keeps no file in memory that is opened again, so the page cache is no "
+            f"cache for this job; what reading them takes, {reading.seconds(1) * 1e3:.2g} ms for a "
+            "sample, was subtracted",
+        )
     counts = _worker_counts(loader.num_workers, ranks)
     for at, workers in enumerate(counts):
         seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - at)
         channel.send("phase", name="preparation", workers=workers)
         samples = [len(batch) for batch in given] if batched else [1]
         found = _deliveries(made(given, workers), samples, workers, seconds)
+        each = max(workers, 1)
+        found = rereading.without(found, reading.seconds(each) / each)
         channel.send("preparation", workers=workers, deliveries=found)
     return opened.data(), _different(seen)
 
