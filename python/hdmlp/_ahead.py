@@ -120,6 +120,20 @@ class Ahead:
             self._make_the_rest()
         return first
 
+    def begin(self, count: int, start: Callable[[Any], Any]) -> None:
+        """Begins what else is done with batches before they are yielded.
+
+        Args:
+            count: With how many of the next batches, as far as they are ready.
+            start: Called with the content of each; what it returns takes its place. It is called
+                again with what it has returned.
+        """
+        made = self._made
+        if len(made) < count:
+            self._make_the_rest()
+        for i in range(min(count, len(made))):
+            made[i] = made[i]._replace(content=start(made[i].content))
+
     def _make_the_rest(self) -> None:
         """Makes what has come after it, up to a limit."""
         while self._error is None and len(self._made) < _MOST:

@@ -44,17 +44,23 @@ class Task:
         position: The batch's position.
         taken: The batch.
         result: What the worker made of it: a RESULT payload, or why it failed; None before.
+        begun: What :meth:`hdmlp._workers.Pool.begin` has begun with it; None: nothing.
         stale: The batch will not be yielded.
     """
 
-    __slots__ = ("number", "position", "result", "stale", "taken")
+    __slots__ = ("begun", "number", "position", "result", "stale", "taken")
 
     def __init__(self, number: int, position: int, taken: Taken):
         self.number = number
         self.position = position
         self.taken = taken
         self.result: bytearray | Failed | None = None
+        self.begun: Any = None
         self.stale = False
+
+    def content(self, worker: Handle) -> Any:
+        """Returns what the pool yields: what was begun, or the worker and its result."""
+        return (worker, self.result) if self.begun is None else self.begun
 
     @property
     def slots(self) -> bytes:

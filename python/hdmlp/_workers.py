@@ -8,6 +8,7 @@ as the worker is done with it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import time
@@ -240,7 +241,7 @@ class Pool:
         """Takes back what is under way; it will not be yielded."""
         for task, worker in self._order:
             task.stale = True
-            if isinstance(task.result, bytearray):
+            if isinstance(task.result, bytearray) and task.begun is None:
                 worker.give_up(task.result)
         self._order.clear()
 
@@ -267,7 +268,19 @@ class Pool:
         self._busy = True
         self._dispatch()
         self._busy = False
-        return task.taken._replace(content=(worker, task.result))
+        return task.taken._replace(content=task.content(worker))
+
+    def begin(self, count: int, start: Callable[[Any], Any]) -> None:
+        """Begins what else is done with batches before they are yielded.
+
+        See :meth:`hdmlp._ahead.Ahead.begin`; ``start`` is called with what :meth:`value` takes.
+        """
+        self._busy = True
+        for task, worker in itertools.islice(self._order, count):
+            if task.result is None:
+                break
+            task.begun = start(task.content(worker))
+        self._busy = False
 
     @property
     def _ready(self) -> bool:

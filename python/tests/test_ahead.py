@@ -166,3 +166,33 @@ def test_a_batch_made_ahead_is_taken_only_at_its_position():
     assert take(ahead, 1) == [7]
     ahead.close()
     assert ahead.take(8) is None
+
+
+@pytest.mark.parametrize("ready, begun", [(1, []), (2, [4]), (4, [4, 5])])
+def test_what_is_begun_takes_the_place_of_what_is_made(ready, begun):
+    """Of the next batches, as far as they are ready."""
+    stream, ahead = ahead_of(ready)
+    assert take(ahead, 1) == [3]
+    started = []
+
+    def start(content):
+        started.append(content)
+        return content if isinstance(content, str) else f"begun {content}"
+
+    ahead.begin(2, start)
+    assert started == [-n for n in begun]
+    ahead.begin(2, start)
+    assert started[len(begun) :] == [f"begun {-n}" for n in begun]
+    for position in begun:
+        assert ahead.take(position).content == f"begun {-position}"
+    if ready == 4:
+        assert ahead.next().content == -6
+    assert stream.seeks == [3]
+
+
+def test_beginning_takes_what_has_come_since():
+    stream, ahead = ahead_of(1)
+    assert take(ahead, 1) == [3]
+    stream.left = 3
+    ahead.begin(2, lambda content: content - 100)
+    assert [ahead.next().content for _ in range(3)] == [-104, -105, -6]

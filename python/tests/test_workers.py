@@ -24,6 +24,7 @@ from hdmlp._workers import Pool
 from hdmlp.errors import SampleError, StallTimeoutError
 from numbered import dataset, decode, expected, ids_of
 from peer import PAGE, Peer, descriptors, memory
+from waiting import until
 
 
 def broken(sample):
@@ -180,6 +181,32 @@ def test_a_discarded_batch_returns_its_slots(tmp_path, made):
     assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
     peer.stream.return_slots()
     assert peer.heard()[-1] == ("ACK", 2, protocol.NO_BATCH, 0, [5])
+    pool.close(), peer.close(), context.connection.close()
+
+
+def test_what_is_begun_with_a_workers_batch_is_yielded_in_its_place(tmp_path):
+    """Its slots are then no longer the pool's to return."""
+    context, pool, peer = played(tmp_path)
+    pool.seek(0)
+    for position in (0, 1):
+        peer.batch(1, position, [(0, 0, 10)], [5 + position])
+    pool.start()
+    started = []
+    pool.begin(2, started.append)
+    assert started == []  # no result has come
+    results = [RESULT_HEAD.pack(n, 1, 0) + BUFFER.pack(n, 0, 0, 100) + b"pickled" for n in (1, 2)]
+    for result in results:
+        context.connection.send(protocol.encode(_worker.RESULT, result))
+    until(lambda: pool.start() or all(task.result for task, _ in pool._order), "both results")
+    pool.begin(1, lambda content: started.append(content) or "begun")
+    assert started == [(pool._workers[0], results[0])]
+    assert pool.next().content == "begun"
+    pool.begin(1, lambda content: "begun")
+    context.heard()
+    pool.seek(50)
+    peer.batch(2, 50, [(0, 0, 10)], [6])
+    pool.start()
+    assert [frame[0] for frame in context.heard()] == [_worker.CANCEL, _worker.TASK]  # no FREE
     pool.close(), peer.close(), context.connection.close()
 
 
