@@ -29,6 +29,7 @@ from ._making import Making
 from ._order import Known, ordered_by
 from ._ordering import Ordering
 from ._parts import Parts, PartsOf
+from ._pinning import Device
 from ._ranks import ALONE, JobName, Ranks
 from ._served import Processes, Served
 
@@ -53,6 +54,7 @@ class Engines:
     Attributes:
         current: The engine; None: none is open.
         on_error: The job's policy for samples which cannot be used, where a sampler draws.
+        device: For which tensors are pinned, if the loader has ``pin_memory``.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Engines:
         self._closed = False
         self.current: Engine | None = None
         self.on_error = "raise"
+        self.device = Device()
 
     def open(self, loader: DataLoader[Any]) -> Engine:
         """Returns the engine for the next epoch, opened anew if what it is made of changed."""
@@ -236,7 +239,7 @@ class Engines:
             subset=content.samples.ids,
         )
         options = self._options(loader, stream, place)
-        return Served(content.folder, content.making, options, Processes.of(loader))
+        return Served(content.folder, content.making, options, Processes.of(loader, self.device))
 
     def _options(self, loader: DataLoader[Any], stream: StreamOptions, place: Place) -> Options:
         """Returns what a job of the loader is opened with."""
@@ -266,7 +269,13 @@ class Engines:
         seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
             local = Local(
-                loader, loader.dataset, loader.collate_fn, seed, drawings=drawings, part=part
+                loader,
+                loader.dataset,
+                loader.collate_fn,
+                seed,
+                drawings=drawings,
+                part=part,
+                device=self.device,
             )
             return self._follow(local, was)
         assert made is not None
@@ -287,6 +296,7 @@ class Engines:
             drawings,
             parts,
             part,
+            self.device,
         )
         return self._follow(local, was)
 
@@ -319,7 +329,7 @@ class Engines:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
         return functools.partial(
-            Given, folder, made, options, Processes.of(loader), part=self._part()
+            Given, folder, made, options, Processes.of(loader, self.device), part=self._part()
         )
 
     def _parts(self, loader: DataLoader[Any], folder: Folder, made: Making) -> PartsOf | None:
@@ -355,7 +365,7 @@ class Engines:
             folder,
             made,
             options,
-            Processes.of(loader),
+            Processes.of(loader, self.device),
             batch=loader.batch_size,
         )
         why = "" if share.rank == place.rank else f"its sampler's rank is {share.rank}"

@@ -11,6 +11,7 @@ from .._workers import Pool
 from ..errors import ClosedError
 from ._drawn import Drawn
 from ._draws import STEPS, EpochOverError, SamplerFailedError, count
+from ._pinning import Pinning
 from ._pools import Pools
 
 
@@ -112,14 +113,14 @@ class Epoch(Batches):
     def __init__(self, local: Engine, drawn: Drawn, epoch: int, seed: int):
         super().__init__(local, drawn, epoch)
         self._seed = seed
-        self._pool: Pool | None = None
+        self._made: Pool | Pinning | None = None
         if local.workers:
             workers = local.pools.workers(self)
             workers.draws.begin(drawn, seed)
-            self._pool = workers.pool
-            self._pool.restart()
-            self._pool.seek(epoch * STEPS + self._step)
-            self._pool.start()
+            self._made = workers.batches
+            self._made.restart()
+            self._made.seek(epoch * STEPS + self._step)
+            self._made.start()
 
     @property
     def complete(self) -> bool:
@@ -130,7 +131,7 @@ class Epoch(Batches):
             return False
 
     def _next(self) -> Any:
-        return self._from_here() if self._pool is None else self._from_pool(self._pool)
+        return self._from_here() if self._made is None else self._from_workers(self._made)
 
     def _from_here(self) -> Any:
         """Makes the next batch; one that fails counts, as with workers: it does not come again."""
@@ -150,10 +151,10 @@ class Epoch(Batches):
         self._count(count(indices), begin)
         return batch
 
-    def _from_pool(self, pool: Pool) -> Any:
+    def _from_workers(self, made: Pool | Pinning) -> Any:
         begin = time.perf_counter_ns()
         try:
-            taken = pool.next(self._local.timeout)
+            taken = made.next(self._local.timeout)
         except (EpochOverError, SamplerFailedError) as last:
             self.over = True
             self._local.pools.ended(self)
@@ -161,9 +162,7 @@ class Epoch(Batches):
                 raise StopIteration from None
             raise (last.__cause__ or last) from None
         self._step += 1
-        value = pool.value(taken.content)
-        if not isinstance(value, Failed):
-            value = self._local.pinned(value)
+        value = made.value(taken.content)
         self._count(taken.n, begin)
         if isinstance(value, Failed):
             where = f"batch {taken.step} of epoch {taken.epoch}"

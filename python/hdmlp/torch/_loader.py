@@ -315,6 +315,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self._ordering.leaves_nothing(self):
             return iter(())
         engine = self._engines.open(self)
+        if self.pin_memory:
+            self._engines.device.note()
         self._ordering.check_length(self, engine.next_epoch)
         if not self._arguments.shard and self._arguments.order != "none":
             # Not earlier: a framework may still make another loader of this one.

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader
 
 from .._recipe import generators_kept
@@ -21,7 +20,6 @@ from .._reports import Report, Stats
 from .._results import Arena
 from .._state import named
 from ..errors import ClosedError, ConfigError
-from ._batch import pinned
 from ._counted import Counted
 from ._disjoint import Drawings
 from ._drawn import Drawn
@@ -33,6 +31,7 @@ from ._items import Items, length_of
 from ._jobs import Jobs
 from ._order import Seeded, Shared, asked_epoch, set_epoch_of
 from ._parts import PartsOf
+from ._pinning import Device
 from ._pools import Pools
 from ._position import Position
 from ._served_epoch import ServedEpoch
@@ -58,6 +57,7 @@ class Local:
         drawings: Where ranks which share epochs compare what they draw; None: they share nothing.
         parts: How ranks on several nodes give parts of the epochs; None: this rank is on its own.
         part: As for :class:`~hdmlp.torch._items.Items`.
+        device: For which tensors are pinned, if the loader has ``pin_memory``.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -84,6 +84,7 @@ class Local:
         drawings: Drawings | None = None,
         parts: PartsOf | None = None,
         part: tuple[int, int] = (0, 1),
+        device: Device | None = None,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -105,6 +106,7 @@ class Local:
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
         self._items = Items(dataset, collate, batched, part)
+        self._pinned_for = device if loader.pin_memory else None
         self.pools = Pools(
             self._items,
             self.workers,
@@ -112,9 +114,9 @@ class Local:
             loader.multiprocessing_context,
             loader.worker_init_fn,
             loader.persistent_workers,
+            self._pinned_for,
         )
         self._persistent = loader.persistent_workers
-        self._pin = loader.pin_memory
         self._on_error = on_error
         self._drawings = drawings
         self._arena = Arena()
@@ -237,7 +239,7 @@ class Local:
 
     def pinned(self, batch: Any) -> Any:
         """Returns the batch in pinned memory, if the user wants that and CUDA is available."""
-        return pinned(batch) if self._pin and torch.cuda.is_available() else batch
+        return batch if self._pinned_for is None else self._pinned_for.pinned(batch)
 
     # What is logged about samplers.
 

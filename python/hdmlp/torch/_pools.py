@@ -12,6 +12,7 @@ from .._workers import Pool
 from ._draws import Draws
 from ._init import WorkerInit
 from ._items import Items
+from ._pinning import Device, Pinning
 
 
 class User(Protocol):
@@ -29,12 +30,12 @@ class Workers:
     """Worker processes, and the source of their tasks.
 
     Attributes:
-        pool: The processes.
+        batches: What they make: the pool of processes, or what pins its batches.
         draws: The tasks.
         user: The epoch that they make, or made last.
     """
 
-    pool: Pool
+    batches: Pool | Pinning
     draws: Draws
     user: weakref.ref[User]
 
@@ -46,7 +47,7 @@ class Workers:
 
     def close(self) -> None:
         """Ends the processes. Idempotent."""
-        self.pool.close()
+        self.batches.close()
         self.draws.close()
 
 
@@ -61,6 +62,7 @@ class Pools:
             asking for it fixes for the program.
         init: The user's ``worker_init_fn``.
         persistent: Workers stay for the next epoch.
+        device: For which tensors are pinned; None: they are not.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Pools:
         context: Any,
         init: Callable[[int], None] | None,
         persistent: bool,
+        device: Device | None = None,
     ):
         self._items = items
         self._count = count
@@ -78,6 +81,7 @@ class Pools:
         self._context = context
         self._init = init
         self._persistent = persistent
+        self._device = device
         self._open: list[Workers] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +92,7 @@ class Pools:
         for workers in list(self._open):
             if not workers.free:
                 continue
-            if self._persistent and not workers.pool.broken:
+            if self._persistent and not workers.batches.broken:
                 workers.user = weakref.ref(user)
                 return workers
             # As in torch, a new epoch's workers see the dataset as it is now.
@@ -98,7 +102,8 @@ class Pools:
         context = self._context or multiprocessing.get_context()
         pool = Pool(self._items, self._count, self._prefetch, context, init, draws.base_seed)
         pool.attach(draws)
-        workers = Workers(pool, draws, weakref.ref(user))
+        batches = pool if self._device is None else Pinning(pool, self._device)
+        workers = Workers(batches, draws, weakref.ref(user))
         self._open.append(workers)
         return workers
 

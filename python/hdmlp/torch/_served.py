@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
-import torch
 from torch.utils.data import DataLoader
 
 from .. import _daemon
@@ -28,9 +27,10 @@ from .._worker_failures import Failed, RemoteTraceback
 from .._worker_seeds import base_seed
 from .._workers import Pool
 from ..data import Folder, described
-from ._batch import for_training, labels_of, pinned
+from ._batch import for_training, labels_of
 from ._init import WorkerInit
 from ._making import Making
+from ._pinning import Device, Pinning
 from ._repeats import Repeating
 
 
@@ -45,7 +45,7 @@ class Processes:
         init: Called in each worker with its number; None: nothing is.
         persistent: Workers stay over epochs. Otherwise each epoch has new ones, which see the
             user's objects as they are then.
-        pin_memory: Copy tensors to pinned memory, if CUDA is available.
+        pinned: For which device tensors are copied to pinned memory; None: they are not.
         dataset: The loader's, of which workers have copies.
     """
 
@@ -54,12 +54,17 @@ class Processes:
     context: Any
     init: Callable[[int], None] | None
     persistent: bool
-    pin_memory: bool
+    pinned: Device | None
     dataset: Any
 
     @classmethod
-    def of(cls, loader: DataLoader[Any]) -> Processes:
-        """Returns what a loader's attributes say now."""
+    def of(cls, loader: DataLoader[Any], device: Device) -> Processes:
+        """Returns what a loader's attributes say now.
+
+        Args:
+            loader: The loader.
+            device: For which its tensors are pinned, if the attributes say that they are.
+        """
         factor = loader.prefetch_factor
         return cls(
             workers=loader.num_workers,
@@ -67,7 +72,7 @@ class Processes:
             context=loader.multiprocessing_context,
             init=loader.worker_init_fn,
             persistent=loader.persistent_workers,
-            pin_memory=loader.pin_memory,
+            pinned=device if loader.pin_memory else None,
             dataset=loader.dataset,
         )
 
@@ -106,7 +111,7 @@ class Served(Loader):
         self._processes = processes
         self._rank = rank
         self._arena = Arena()
-        self._works = made.runs_user_code or bool(processes.pin_memory)
+        self._works = made.runs_user_code
         super().__init__(
             dataset, replace(options, transforms=described(made.transforms)), opens=opens
         )
@@ -136,11 +141,11 @@ class Served(Loader):
     def _open_stream(
         self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
     ) -> tuple[Stream, BatchSource]:
-        if self._made.recipe is None or not self._processes.workers:
+        if not self._has_workers:
             stream, source = super()._open_stream(client, request, fds)
             self._tell_output(stream)
             make = self._maker(stream.output)
-            return stream, source if make is None else Ahead(stream, make)
+            return stream, source if make is None else self._pinning(Ahead(stream, make))
         request["share"]["ahead"] = self._processes.workers * self._processes.prefetch_factor
         pool = self._new_pool()
         try:
@@ -150,7 +155,16 @@ class Served(Loader):
             raise
         pool.attach(stream)
         self._tell_output(stream)
-        return stream, pool
+        return stream, self._pinning(pool)
+
+    @property
+    def _has_workers(self) -> bool:
+        return self._made.recipe is not None and self._processes.workers > 0
+
+    def _pinning(self, source: Ahead | Pool) -> Ahead | Pool | Pinning:
+        """Returns what yields a source's batches in pinned memory, if they are to be there."""
+        device = self._processes.pinned
+        return source if device is None else Pinning(source, device)
 
     def _new_pool(self) -> Pool:
         processes = self._processes
@@ -180,7 +194,8 @@ class Served(Loader):
 
     def _renew(self, feed: Feed, end: int | None) -> None:
         """Has new workers make an epoch that ends at this position, unless they are to stay."""
-        if feed.is_open and isinstance(feed.source, Pool) and not self._processes.persistent:
+        if feed.is_open and self._has_workers and not self._processes.persistent:
+            assert isinstance(feed.source, (Pool, Pinning))
             feed.source.renew(end)
 
     def _rest(self, feed: Feed) -> None:
@@ -207,9 +222,11 @@ class Served(Loader):
     # Making batches.
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
-        made = self._made
-        if isinstance(feed.source, Ahead):
+        made, source = self._made, feed.source
+        if isinstance(source, Ahead):
             return taken.content
+        if isinstance(source, (Pool, Pinning)):
+            return self._value(source, taken)
         if made.recipe is not None:
             batch = self._run_recipe(feed, taken)
         elif made.transforms:
@@ -219,21 +236,22 @@ class Served(Loader):
             batch = [output.tensor(taken.content, taken.n), labels]
         else:
             batch = taken.content, labels_of(taken, made.target_transform)
-        if self._processes.pin_memory and torch.cuda.is_available():
-            batch = pinned(batch)
-        return batch
+        device = self._processes.pinned
+        return batch if device is None else device.pinned(batch)
+
+    def _value(self, source: Pool | Pinning, taken: Taken) -> Any:
+        """Returns what was made before; exceptions name the sample."""
+        value = source.value(taken.content)
+        if isinstance(value, Failed):
+            self._name_sample(value.error, value.sample, taken)
+            where = self._where(value.sample, value.error, taken)
+            raise value.error from RemoteTraceback(
+                f"in worker {value.worker}, {where}:\n{value.text}"
+            )
+        return value
 
     def _run_recipe(self, feed: Feed, taken: Taken) -> Any:
-        """Makes the batch here or in a worker; exceptions name the sample."""
-        if isinstance(feed.source, Pool):
-            value = feed.source.value(taken.content)
-            if isinstance(value, Failed):
-                self._name_sample(value.error, value.sample, taken)
-                where = self._where(value.sample, value.error, taken)
-                raise value.error from RemoteTraceback(
-                    f"in worker {value.worker}, {where}:\n{value.text}"
-                )
-            return value
+        """Makes the batch here; exceptions name the sample."""
         recipe = self._made.recipe
         assert recipe is not None
         try:
