@@ -333,6 +333,15 @@ def test_the_loader_of_the_training_is_measured(binary, environment, kind):
     assert not any("too early to be measured" in note["text"] for note in found["notes"])
 
 
+@pytest.mark.parametrize("kind, others", [("together", 1), ("twice", 0)])
+def test_of_iterators_in_turn_the_first_is_measured(binary, environment, kind, others):
+    found = measured(odd(binary, environment, kind))
+    assert found["batch_samples"] == 8
+    for rate in ("as_is", "training"):  # steps of 5 ms have 8 samples
+        assert 8 / 0.005 / 4 < found[rate]["samples_per_s"] < 8 / 0.005 * 1.1
+    assert sum("another loader" in note["text"] for note in found["notes"]) == others
+
+
 def test_an_evaluation_with_the_same_loader_is_not_measured(binary, environment):
     found = measured(odd(binary, environment, "evaluating"))
     for rate in ("as_is", "training"):  # steps are no shorter than 20 ms

@@ -103,6 +103,23 @@ def two():
         train(training, 1)
 
 
+def together():
+    """Trains from two loaders of one dataset, in turn."""
+    dataset = Numbers()
+    first, second = loader(dataset), DataLoader(dataset, batch_size=4)
+    for _ in range(1000):
+        for batch, _ in zip(first, second):
+            step(batch)
+
+
+def twice():
+    """Trains from a loader twice in turn."""
+    both = loader()
+    for _ in range(1000):
+        for batch, _ in zip(both, both):
+            step(batch)
+
+
 def peeking():
     """Looks at a batch of the test set first, as the tutorials do; trains with another set."""
     testing, training = loader(Numbers(32)), loader()
@@ -158,6 +175,8 @@ KINDS = {
     "inferring": inferring,
     "reading": reading,
     "two": two,
+    "together": together,
+    "twice": twice,
     "peeking": peeking,
     "evaluating": evaluating,
     "changing": lambda: train(loader(), seen=strict),

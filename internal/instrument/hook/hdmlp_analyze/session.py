@@ -13,6 +13,7 @@ import contextlib
 import os
 import sys
 import time
+import weakref
 from typing import Any, Callable, Protocol
 
 from . import description, place, preparation
@@ -95,6 +96,9 @@ class Session:
         self._iteration = 0  # of all phases, from 1
         self._epochs = 0  # that have begun
         self._of: Iterated | None = None  # that gave the last batch
+        self._last: weakref.ref[Iterated] | None = None  # that is measured
+        self._left: weakref.WeakSet[Iterated] = weakref.WeakSet()  # that were, before it
+        self._beside: weakref.WeakSet[Iterated] = weakref.WeakSet()  # in turn with these
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
         self._counted: list[list[Any]] = []  # iterations of the phase
@@ -203,6 +207,28 @@ class Session:
             and gradients()
             and description.length(dataset) == description.length(self._dataset) is not None
         )
+
+    def is_beside(self, iterator: Iterated) -> bool:
+        """Reports whether batches come from this iterator in turn with the measured one.
+
+        Of loaders for one dataset, or iterators of one loader, the first is measured then: what is
+        asked for first belongs to it, until an earlier one goes on.
+        """
+        if iterator in self._beside:
+            return True
+        last = None if self._last is None else self._last()
+        if iterator is last:
+            return False
+        if last is not None:
+            if iterator in self._left:
+                self._beside.add(last)
+                self._left.clear()
+                if last.loader is not self._loader:
+                    self.note_other(last.loader)
+            else:
+                self._left.add(last)
+        self._last = weakref.ref(iterator)
+        return False
 
     def trains(self) -> bool:
         """Reports whether the measured loader's batches are for training, not for an evaluation."""
