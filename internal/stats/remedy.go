@@ -69,9 +69,11 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 func (r *Report) measured(run *remedy.Run) {
 	ranks := int64(max(len(r.Ranks), 1))
 	later, busy := 0.0, map[string][]work{}
+	least := r.shortest(ranks)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
-		if e.Batches == 0 || e.Batches < int64(r.Steps)*ranks || e.Seconds <= 0 {
+		if e.Batches == 0 || e.Batches < int64(r.Steps)*ranks || e.Seconds <= least ||
+			e.StallSeconds > 2*float64(ranks)*e.Seconds {
 			continue
 		}
 		first := e.Epoch == r.Epochs[0].Epoch
@@ -100,6 +102,24 @@ func (r *Report) measured(run *remedy.Run) {
 			}
 		}
 	}
+}
+
+// shortest returns how many seconds an epoch takes at least that was measured: a tenth of the
+// median of those after the first. After the daemon was stopped, as by SIGSTOP, it hears at once of
+// all batches that ranks took meanwhile, and whole epochs seem to have taken nothing, or far less
+// than ranks waited in them.
+func (r *Report) shortest(ranks int64) float64 {
+	var all []float64
+	for i := range r.Epochs {
+		if e := &r.Epochs[i]; i > 0 && e.Batches > 0 && e.Batches >= int64(r.Steps)*ranks {
+			all = append(all, e.Seconds)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2] / 10
 }
 
 // latest is of how many epochs the rate of a saturated resource is the mean. One epoch alone counts

@@ -74,6 +74,27 @@ func TestMemoryThatDoesNotRepay(t *testing.T) {
 	}
 }
 
+// TestEpochsOfAStoppedDaemonAreNotMeasured: it hears at once of the batches of several epochs.
+func TestEpochsOfAStoppedDaemonAreNotMeasured(t *testing.T) {
+	r := limitedRun(0, 1)
+	whole := r.Ranks[0].Epochs[1]
+	none := whole
+	none.Seconds, none.Stall = 0.001, nil
+	waited := whole
+	waited.Seconds, waited.Stall = 30, map[string]float64{"source": 61}
+	for i, e := range []EpochTally{none, waited, whole} {
+		e.Epoch = 2 + i
+		r.Ranks[0].Epochs = append(r.Ranks[0].Epochs, e)
+	}
+	r.Epochs = nil
+	r.Complete(nil, 400e6)
+	r.Diagnose(true)
+	if r.Limit.Resource != remedy.Source || math.Abs(r.Limit.Epoch-60) > 1e-6 ||
+		r.Limit.Measured != 61 {
+		t.Errorf("%+v", r.Limit)
+	}
+}
+
 func TestDiagnose(t *testing.T) {
 	r := limitedRun(0, 1)
 	before := r.Sentence
