@@ -147,6 +147,10 @@ func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measure
 // measured.
 func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
 	ended := fmt.Sprintf("the script ended with exit status %d", exit.Status)
+	advice := "let it train for longer"
+	if exit.Status != 0 {
+		advice = "its own messages say why; if it is to end, let it train for longer"
+	}
 	switch {
 	case r.Refused != "":
 		return nil, badInput("%s", r.Refused)
@@ -166,16 +170,14 @@ func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
 		case r.Lost != "":
 			cut = errors.New(r.Lost)
 		case !rank.Ended:
-			cut = fmt.Errorf("%s before everything was measured; let it train for longer, or give "+
-				"less --time", ended)
+			cut = fmt.Errorf("%s before everything was measured; %s, or give less --time", ended, advice)
 		}
 	}
 	if !counted(r) {
 		if r.Lost != "" {
 			return nil, errors.New(r.Lost)
 		}
-		return nil, fmt.Errorf("%s after too few iterations to measure any; let it train for longer",
-			ended)
+		return nil, fmt.Errorf("%s after too few iterations to measure any; %s", ended, advice)
 	}
 	return cut, nil
 }
