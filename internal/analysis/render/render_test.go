@@ -50,6 +50,14 @@ func TestText(t *testing.T) {
 		"Faster loading would not make it faster": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
 		},
+		"But it takes 10 samples/s": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
+			m.AsIs, m.Source = m.Training, nil
+		},
+		"It takes 5 samples/s": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
+			m.AsIs, m.Source = &analysis.Rate{Median: 5, Low: 4, High: 6}, nil
+		},
 		"Nothing has to be done.": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
 			m.AsIs = m.Training

@@ -84,8 +84,9 @@ func loader(m *analysis.Measured) string {
 // summary says in sentences what limits the job, what to do, and how sure that is.
 func summary(r *analysis.Report) (sentences []string) {
 	if r.Missing != nil {
-		return []string{"Not enough was measured to say what limits the job: " +
+		sentences = []string{"Not enough was measured to say what limits the job: " +
 			strings.Join(r.Missing, " and ") + " could not be measured."}
+		return append(sentences, compared(r.Measured)...)
 	}
 	n := &r.Now
 	limits := fmt.Sprintf("%s limits this job: %s samples/s on each node", what(n.Limit),
@@ -107,6 +108,21 @@ func summary(r *analysis.Report) (sentences []string) {
 		sentences = append(sentences, capital(o.Text)+"? "+outcome(o))
 	}
 	return sentences
+}
+
+// compared says how fast the job as it is takes samples, beside training alone: that needs no other
+// rate. Nothing, if one of both was not measured.
+func compared(m *analysis.Measured) []string {
+	if m.AsIs == nil || m.Training == nil {
+		return nil
+	}
+	is, trains := rate(m.AsIs.Median), rate(m.Training.Median)
+	if m.AsIs.High >= m.Training.Low {
+		return []string{fmt.Sprintf("But it takes %s samples/s, and training alone %s: faster "+
+			"loading would not make it faster.", is, trains)}
+	}
+	return []string{fmt.Sprintf("It takes %s samples/s, and training alone %s: in %s of the time it "+
+		"waits for its data.", is, trains, words.Percent(1-m.AsIs.Median/m.Training.Median))}
 }
 
 // slow reports whether the job is slower than its training, although that is the least rate:
