@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import waiting
 from hdmlp import _daemon, errors
 from torchrun import free_port, torchrun
 
@@ -223,8 +224,13 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
         assert found["training"]["samples_per_s"] > 1 / 0.005
     if kind == "catching":
         assert "caught Ended" in done.stderr
-    running = subprocess.run(["pgrep", "-f", f"odd.py {kind}"], check=False, capture_output=True)
-    assert not running.stdout
+    # A process that was killed takes a moment to end.
+    waiting.until(
+        lambda: (
+            subprocess.run(["pgrep", "-f", f"odd.py {kind}"], stdout=subprocess.DEVNULL).returncode
+        ),
+        "the end of the script's processes",
+    )
 
 
 def test_a_reader_that_goes_away_leaves_nothing(binary, environment, tmp_path):
