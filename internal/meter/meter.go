@@ -271,8 +271,8 @@ func (m *Meter) age(now time.Time) float64 {
 //
 // Reads that are always as many do not tell the fit whether it is their number that makes them
 // slow. So they delay each other at least by what they take longer than the fastest ones. But that
-// may be due to something else, such as busy processors: a tier that is never idle is delayed by no
-// more than its throughput says.
+// may be due to something else, such as busy processors: reads of a tier that is never idle delay
+// each other by no more than its throughput says.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
