@@ -116,6 +116,24 @@ def test_large_files_take_longer(monkeypatch):
     assert not rereading.Reading(["a"], 1).uncached
 
 
+def test_large_files_and_parts_of_files_are_not_judged(monkeypatch, tmp_path):
+    read = []
+
+    def slow_once(path):
+        """The first time, it is not in memory, as only a part of it was read."""
+        read.append(path)
+        return (1e-4 if read.count(path) > 1 else 0.1), 1000
+
+    monkeypatch.setattr(rereading, "read", slow_once)
+    assert not rereading.Reading(["a.bin"], 1).uncached
+    assert read == ["a.bin"] * 2
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(rereading.LARGEST + 1)
+    monkeypatch.setattr(rereading, "read", lambda path: (1.0, 1000))
+    assert not rereading.Reading([str(tmp_path / "large")], 1).uncached
+    assert rereading.Reading([str(tmp_path / "gone")], 1).uncached
+
+
 def test_files_are_read_again(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
     seconds, size = rereading.read(str(tmp_path / "a.bin"))

@@ -148,7 +148,7 @@ class Iterator:
             _others[id(self.loader)] = description.short(self.loader)
             return None
         if _session.is_about(self.loader):
-            return _session if _session.trains() and not _session.is_beside(self) else None
+            return _session if _session.trains() and not _session.passes_over(self) else None
         if gradients() and _session.gives_way(self.given):
             _session.move(self)
             return _session

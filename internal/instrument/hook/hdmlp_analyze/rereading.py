@@ -7,6 +7,7 @@ preparation.
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
 import time
@@ -14,6 +15,9 @@ import time
 #: A file is in memory if opening and reading it takes no more than so many seconds, and those in
 #: which so many bytes per second are read.
 SOON, RATE = 0.5e-3, 300e6
+#: Nothing is concluded from files of more bytes: samples may be parts of them, and only these were
+#: read.
+LARGEST = 64 << 20
 #: How many files are read to know that, and for how many seconds they are read at most, once by one
 #: thread, and once by each number of workers.
 FILES, SECONDS = 16, 0.5
@@ -34,6 +38,14 @@ def read(path: str) -> tuple[float, int]:
     return time.perf_counter() - begin, size
 
 
+def _size(path: str) -> int:
+    """Returns how many bytes a file has; 0 if it is gone."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 class Reading:
     """Reads files again.
 
@@ -42,17 +54,18 @@ class Reading:
         samples: How many samples these are.
 
     Attributes:
-        uncached: The page cache does not have them. False if there are fewer files than samples,
-            which then are parts of files.
+        uncached: The page cache does not have them. False if samples may be parts of files: there
+            are fewer files than samples, or large ones.
     """
 
     def __init__(self, paths: list[str], samples: int):
         self._paths = paths
         self._per_sample = len(paths) / max(samples, 1)
         late = []
-        if self._per_sample >= 1:
+        if self._per_sample >= 1 and all(_size(path) <= LARGEST for path in paths):
             until = time.perf_counter() + SECONDS
             for path in paths[:FILES]:
+                read(path)  # the whole of it: samples may have needed a part only
                 seconds, size = read(path)
                 late.append(seconds - size / RATE)
                 if time.perf_counter() > until:

@@ -208,11 +208,12 @@ class Session:
             and description.length(dataset) == description.length(self._dataset) is not None
         )
 
-    def is_beside(self, iterator: Iterated) -> bool:
-        """Reports whether batches come from this iterator in turn with the measured one.
+    def passes_over(self, iterator: Iterated) -> bool:
+        """Notices that this iterator is asked for a batch, and reports whether it is not measured.
 
-        Of loaders for one dataset, or iterators of one loader, the first is measured then: what is
-        asked for first belongs to it, until an earlier one goes on.
+        It is not if a script takes batches from it in turn with the measured one: of loaders for
+        one dataset, or iterators of one loader, the first is measured then. A later one counts as
+        that of another epoch until an earlier one goes on.
         """
         if iterator in self._beside:
             return True
