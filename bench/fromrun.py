@@ -6,8 +6,10 @@ file classes that hold half of the dataset or all of it, and compares each with 
 
 Source, links and disks are throttled such that they limit the runs, and not the processors, and an
 epoch takes at least 2 s. Ranks wait for each other after each step, as synchronous training does,
-but in the cells that say `free`. Prints one line for each cell, and what misses the aim:
-epochs within 5 % (without the run's first second), bytes by tier within 1 %.
+but in the cells that say `free`. Prints a line for each run, and what misses the aim: epochs within
+5 % (without the run's first second), bytes by tier within 1 %. A cell that is run several times is
+judged by the medians of its errors: in the first epoch, whether a sample is read ahead into a cache
+or for the batch that needs it is decided by milliseconds.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import contextlib
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -151,19 +154,27 @@ def predict(report: dict[str, Any], out: str, index: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def missed(rows: list[dict[str, Any]]) -> list[str]:
-    """The rows that are further off than wanted. An amount is compared with all that was
-    delivered, if that is more than itself: nothing is 1 % of nothing."""
+def errors(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """How far each row is off. An amount is compared with all that was delivered, if that is more
+    than itself: nothing is 1 % of nothing."""
     delivered = sum(row["measured"] for row in rows if row["what"].startswith("delivered"))
-    out = []
-    for row in rows:
-        if row["unit"] == "s":
-            error, limit = row["error"], TIME
-        else:
-            error, limit = (row["predicted"] - row["measured"]) / delivered, BYTES
-        if abs(error) > limit and not row["what"].startswith("all"):
-            out.append(f"{row['what']} {error:+.1%}")
-    return out
+    return {
+        row["what"]: row["error"]
+        if row["unit"] == "s"
+        else (row["predicted"] - row["measured"]) / delivered
+        for row in rows
+        if not row["what"].startswith("all")
+    }
+
+
+def missed(runs: list[dict[str, float]]) -> list[str]:
+    """The rows of a cell that are further off than wanted, in the median of its runs."""
+    medians = {what: statistics.median(run[what] for run in runs) for what in runs[0]}
+    return [
+        f"{what} {error:+.1%}"
+        for what, error in medians.items()
+        if abs(error) > (TIME if what.startswith("epoch") else BYTES)
+    ]
 
 
 def main() -> int:
@@ -181,6 +192,7 @@ def main() -> int:
     for cell in cells():
         if not words <= set(str(cell).split(",")):
             continue
+        runs: list[dict[str, float]] = []
         for number in range(arguments.repeat):
             try:
                 file = f"{cell}-{number}.json".replace(",", "-")
@@ -190,8 +202,7 @@ def main() -> int:
                 print(f"{cell!s:40} FAILED: {error}", flush=True)
                 failed += 1
                 continue
-            wrong = missed(rows)
-            failed += bool(wrong)
+            runs.append(errors(rows))
             times = " ".join(
                 f"{row['measured']:.2f}{row['error']:+.1%}"
                 for row in rows
@@ -203,10 +214,12 @@ def main() -> int:
                 if row["unit"] == "MB"
             )
             print(
-                f"{cell!s:40} {times} | {amounts} MB | others {ran['others']:.0%}"
-                f"{' MISSED: ' + ', '.join(wrong) if wrong else ''}",
+                f"{cell!s:40} {times} | {amounts} MB | others {ran['others']:.0%}",
                 flush=True,
             )
+        if runs and (wrong := missed(runs)):
+            failed += 1
+            print(f"{cell!s:40} MISSED: {', '.join(wrong)}", flush=True)
     print(f"reports: {out}")
     return 1 if failed else 0
 
