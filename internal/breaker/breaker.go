@@ -162,7 +162,7 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
 // context.DeadlineExceeded if that is faster than to wait for the answer, which may take as long as
-// wait in any case, up to calm.
+// wait in any case, up to calm, and longer while the node answers other requests.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
 	wait time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {
@@ -174,7 +174,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.
 	takes := source()
 	fetcher, least := c.ask(begun, int64(len(dst)), takes, wait)
 	within, end := limited(ctx, c.limit(takes, least), func() time.Duration {
-		return c.limit(source(), least)
+		return c.limit(source(), max(least, c.goesOn(begun, s.now(), wait)))
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +193,49 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != want {
 				t.Errorf("%+v: %v after %v, want an error after %v", of, err, time.Since(begun), want)
 			}
+		})
+	}
+}
+
+// TestRequestInALongQueueIsNotGivenUp: while the node answers others, a request may take until its
+// sample is needed; if it has stopped answering, not much longer than that.
+func TestRequestInALongQueueIsNotGivenUp(t *testing.T) {
+	for _, test := range []struct {
+		stops, due, want time.Duration // answers end, the sample is needed, the request has ended
+		late             bool
+	}{
+		{time.Hour, 4 * time.Second, 3 * time.Second, false},
+		{time.Hour, 2500 * time.Millisecond, 2500 * time.Millisecond, true},
+		{time.Hour, 700 * time.Millisecond, 700 * time.Millisecond, true},
+		{0, 4 * time.Second, calm, true},
+		{500 * time.Millisecond, 4 * time.Second, 2 * calm, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(2)
+			r.source = 10 * time.Millisecond
+			r.set.SetOwner(func(int) int { return 1 })
+			r.read(1)
+			time.Sleep(calm)
+			begun := time.Now()
+			var ended atomic.Bool
+			var others sync.WaitGroup // that the node answers
+			others.Go(func() {
+				for time.Since(begun) < test.stops && !ended.Load() {
+					r.set.circuits[1].answered(time.Now(), time.Millisecond, 0, nil)
+					time.Sleep(30 * time.Millisecond)
+				}
+			})
+			r.nodes[0].takes = 3 * time.Second
+			if test.stops < time.Hour {
+				r.nodes[0].takes = time.Hour
+			}
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, test.due)
+			if took := time.Since(begun); took != test.want ||
+				test.late != errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v: %v after %v", test, err, took)
+			}
+			ended.Store(true)
+			others.Wait()
 		})
 	}
 }

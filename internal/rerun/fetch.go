@@ -280,18 +280,17 @@ func (n *node) sourceTakes(k int32) float64 {
 	return takes
 }
 
-// patience returns how many seconds a request to another node may take, however fast the source is
-// (breaker.circuit).
-func (n *node) patience(k int32, r request, p *peer) float64 {
-	due := 0.0
+// patience returns how many seconds a request to another node may take, however fast the source is,
+// and until when it may while the node answers others (breaker.circuit).
+func (n *node) patience(k int32, r request, p *peer) (least, due float64) {
 	if r.due != nil {
 		due = r.due()
 	}
-	wait := max(due, exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
+	least = max(due, exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
 	if p.cold > leastCold || !p.answered {
-		wait = calm
+		least = calm
 	}
-	return min(wait, calm)
+	return min(least, calm), due
 }
 
 // serve brings a sample for another node, once this one has begun.
@@ -316,8 +315,15 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
-	wait, back := n.patience(k, r, p), n.waits(p)
-	limit := func() float64 { return min(max(n.giveUp(k), wait), longest) }
+	least, due := n.patience(k, r, p)
+	back := n.waits(p)
+	limit := func(passed float64) float64 {
+		may := least
+		if passed > 0 && c.events.now-p.last < calm { // breaker.circuit.goesOn
+			may = max(may, min(due, passed+calm))
+		}
+		return min(max(n.giveUp(k), may), longest)
+	}
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
 	remote := n.remote.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
@@ -326,7 +332,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 		if over {
 			return
 		}
-		if now := limit(); now > passed {
+		if now := limit(passed); now > passed {
 			c.events.after(now-passed, func() { expire(now) })
 			return
 		}
@@ -358,7 +364,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 			if over {
 				return
 			}
-			over, p.answered = true, true
+			over, p.answered, p.last = true, true, c.events.now
 			back()
 			read.Waited = time.Duration(waited * float64(time.Second))
 			remote.Waited = read.Waited

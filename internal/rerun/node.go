@@ -66,6 +66,7 @@ const slowly = 4
 type peer struct {
 	meter    meter.Meter
 	answered bool    // a request
+	last     float64 // when it last sent a sample
 	explored float64 // when it was last asked only to know how fast it is
 	cold     float64 // share of the latest answers that it had to read from the source
 	waited   float64 // seconds that it waited for that, averaged over all of these answers
