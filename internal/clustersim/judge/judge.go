@@ -181,11 +181,16 @@ func (c *court) launch(number int, events []Event) (over bool) {
 }
 
 // until returns the events before one, and batches that were taken at the same time: a process says
-// that it has taken a batch before it is noted.
+// that it has taken a batch before it is noted. A rank that begins anew takes others.
 func until(events []Event, i int) []Event {
-	list := slices.Clone(events[:i])
+	list, anew := slices.Clone(events[:i]), map[int]bool{}
 	for _, e := range events[i:] {
-		if e.Kind == Got && e.At == events[i].At {
+		switch {
+		case e.At != events[i].At:
+			return list
+		case e.Kind == Began:
+			anew[e.Rank] = true
+		case e.Kind == Got && !anew[e.Rank]:
 			list = append(list, e)
 		}
 	}

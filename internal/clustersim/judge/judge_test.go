@@ -367,3 +367,19 @@ func TestLastEpochComesFromBetterCaches(t *testing.T) {
 		}
 	}
 }
+
+// TestUntil: a batch that is noted after an audit of the same time was taken before it, unless its
+// rank has begun anew.
+func TestUntil(t *testing.T) {
+	const audit = 1
+	events := []Event{
+		{Kind: Got, Rank: 0, At: 1}, {Kind: Audited, Rank: 0, At: 2}, {Kind: Got, Rank: 1, At: 2},
+		{Kind: Began, Rank: 0, At: 2}, {Kind: Got, Rank: 0, At: 2}, {Kind: Got, Rank: 1, At: 3},
+	}
+	want := []Event{events[0], events[2]}
+	if got := until(events, audit); !slices.EqualFunc(got, want, func(a, b Event) bool {
+		return a.Kind == b.Kind && a.Rank == b.Rank && a.At == b.At
+	}) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
