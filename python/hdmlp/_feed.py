@@ -132,10 +132,12 @@ class Feed:
         """Closes the source and the stream. Idempotent."""
         source, self._source = self._source, None
         stream, self._stream = self._stream, None
-        if source is not None and source is not stream:
-            source.close()
-        if stream is not None:
-            stream.close()
+        try:
+            if source is not None and source is not stream:
+                source.close()
+        finally:  # Ctrl-C may end a wait for workers or a thread
+            if stream is not None:
+                stream.close()
 
 
 def _closed() -> ClosedError:

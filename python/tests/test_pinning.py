@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hdmlp.errors import SampleError
+from hdmlp.errors import ClosedError, SampleError
 from hdmlp.torch import _pinning
 from hdmlp.torch._pinning import _MOST
 from pins import DEVICE, Batch, cuda, made, settle, take, threads  # noqa: F401
@@ -200,16 +200,48 @@ def test_batches_are_not_pinned_once_cuda_is_gone(made, monkeypatch):
     assert Batch.copied == [3, 4, 5]
 
 
-def test_an_interrupted_wait_loses_no_batch(made, monkeypatch):
-    _stream, source = made(4)
+def interrupt(source, monkeypatch):
+    """Interrupts the wait for batch 4 of a source; the next ones are being copied then."""
     assert take(source, 1) == [3]
     settle(source)
-    monkeypatch.setattr(_pinning._Copy, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        source.next()
-    monkeypatch.undo()
-    source.seek(4)
-    assert take(source, 6) == list(range(4, 10))
+    with monkeypatch.context() as patch:
+        patch.setattr(_pinning._Copy, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            source.next()
+
+
+def test_an_interrupted_wait_loses_no_batch(made, monkeypatch):
+    """Whether the user seeks what it has not had, or goes on."""
+    for seeks in (False, True):
+        _stream, source = made(4)
+        interrupt(source, monkeypatch)
+        assert (source.position, source.take(4)) == (4, None)
+        if seeks:
+            source.seek(4)
+        assert take(source, 6) == list(range(4, 10))
+        assert source.position == 10
+
+
+@pytest.mark.parametrize("to", [3, 5, 6, 40])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_batch_of_an_interrupted_wait_is_given_up(made, monkeypatch, to, restarts):
+    _stream, source = made(4)
+    interrupt(source, monkeypatch)
+    if restarts:
+        source.restart()
+    source.seek(to)
+    assert source.position == to
+    assert take(source, 6) == list(range(to, to + 6))
+
+
+def test_a_copy_of_a_source_that_was_closed_is_not_yielded(made):
+    _stream, source = made(4)
+    Batch.gate.clear()
+    copy = source._begin(Batch(3))
+    source.close()
+    Batch.gate.set()
+    with pytest.raises(ClosedError):
+        copy.get()
 
 
 def interrupted(*_):

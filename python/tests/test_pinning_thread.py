@@ -83,6 +83,29 @@ def test_a_source_may_be_closed_in_the_thread(made, monkeypatch):
     assert source.value(source.next().content) == "closed"
 
 
+def test_an_interrupted_close_closes_the_source(made, monkeypatch):
+    _stream, source = made(1)
+    assert take(source, 1) == [3]
+    closed = []
+    monkeypatch.setattr(source._source, "close", lambda: closed.append(True))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            source.close()
+    assert closed
+
+
+def test_a_thread_that_was_not_started_is_not_waited_for(made):
+    """As after an interrupted start."""
+    _stream, source = made(1)
+    source._thread = threading.Thread()
+    source.close()
+
+
 def test_next_starts_a_thread_if_there_is_none(made, monkeypatch):
     """As after an interrupted start."""
     monkeypatch.setattr(_pinning, "_TICK", 0.01)

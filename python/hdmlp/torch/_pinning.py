@@ -28,6 +28,9 @@ _GRACE = 5.0
 
 _pinnings: weakref.WeakSet[Pinning] = weakref.WeakSet()
 
+#: What a forked child must not free: copies of its parent.
+_orphans: list[Any] = []
+
 
 @atexit.register
 def _end_all() -> None:
@@ -132,8 +135,11 @@ class _Copy:
         """Returns the batch, once it is done.
 
         Raises:
+            ClosedError: It was given up: another thread closed the loader in the meantime.
             Exception: What making it, or pinning it, raised.
         """
+        if self.given_up:
+            raise _closed()
         if self._error is None:
             return self._batch
         error, self._error = self._error, None
@@ -181,6 +187,9 @@ class Pinning:
         self._thread: threading.Thread | None = None
         # Those of batches that were not yielded; some may be of batches that the source gave up.
         self._copies: deque[_Copy] = deque()
+        # What the source has yielded and next() has not, and its position: Ctrl-C ended the wait.
+        self._taken: Taken | None = None
+        self._at: int | None = None
         self.stall = self.python = 0
         forget_in_child(self)
         _pinnings.add(self)
@@ -190,20 +199,26 @@ class Pinning:
     def forget(self) -> None:
         """Forgets the thread, which a forked child does not have, and what it was to copy."""
         self._queue, self._thread = queue.SimpleQueue(), None
-        self._copies.clear()
+        # The thread may have been in the allocator of pinned memory, whose lock is held then: to
+        # free any would hang.
+        _orphans.append((self._copies, self._taken))
+        self._copies, self._taken = deque(), None
 
     def close(self) -> None:
         """Ends the thread, and closes the source. Idempotent."""
         self._give_up()
-        self._end()
-        self._source.close()
+        try:
+            self._end()
+        finally:  # Ctrl-C may end the wait for the thread
+            self._source.close()
 
     def _end(self) -> None:
         """Ends the thread: once it has, no batch's memory is read."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            if thread is not threading.current_thread():  # the collector may run in it
+            # The collector may run in it, and Ctrl-C may have kept it from starting.
+            if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join(_GRACE)
 
     def __del__(self) -> None:
@@ -230,14 +245,19 @@ class Pinning:
     @property
     def position(self) -> int | None:
         """The position that :meth:`next` yields, or None if nothing is under way."""
-        return self._source.position
+        return self._source.position if self._taken is None else self._at
 
     def restart(self) -> None:
         """Has the next :meth:`seek` ask the daemon, even for the position that is next."""
+        self._taken = None
         self._source.restart()
 
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; gives up what is made if it is not that."""
+        if self._taken is not None:
+            if position == self._at:
+                return
+            self._taken = None
         if position != self._source.position:
             self._give_up()
         self._source.seek(position)
@@ -245,6 +265,7 @@ class Pinning:
     def renew(self, end: int | None) -> None:
         """Has new workers do what comes next; see :meth:`hdmlp._workers.Pool.renew`."""
         assert isinstance(self._source, Pool)
+        self._taken = None
         self._source.renew(end)
 
     def start(self) -> None:
@@ -254,6 +275,7 @@ class Pinning:
 
     def _give_up(self) -> None:
         """Gives up the copies of what the source gives up."""
+        self._taken = None
         while self._copies:
             self._copies.pop().given_up = True
 
@@ -262,6 +284,8 @@ class Pinning:
     def take(self, position: int) -> Taken | None:
         """Returns the batch at a position if it is copied and may still be yielded, else None."""
         copies = self._copies
+        if self._taken is not None:
+            return None
         if copies:
             if not copies[0].good:
                 return None  # next() waits, or value() raises
@@ -283,17 +307,20 @@ class Pinning:
             HDMLPError: What the source raises.
         """
         source = self._source
-        taken = source.next(timeout)
+        if self._taken is None:
+            self._at = source.position
+            self._taken = source.next(timeout)
+        taken = self._taken
         self.stall, self.python = source.stall, source.python
-        if self._device.number is None and not isinstance(taken.content, _Copy):
-            return taken
-        copy = self._copied(taken)
-        taken = taken._replace(content=copy)
-        if not copy.wait(0):
-            begin = time.perf_counter_ns()
-            self._wait(copy)
-            waited = time.perf_counter_ns() - begin
-            self.stall, self.python = self.stall + waited, self.python + waited
+        if self._device.number is not None or isinstance(taken.content, _Copy):
+            copy = self._copied(taken)
+            taken = self._taken = taken._replace(content=copy)
+            if not copy.wait(0):
+                begin = time.perf_counter_ns()
+                self._wait(copy)
+                waited = time.perf_counter_ns() - begin
+                self.stall, self.python = self.stall + waited, self.python + waited
+        self._taken = None
         return taken
 
     def value(self, content: Any) -> Any:
@@ -333,8 +360,12 @@ class Pinning:
         while not copy.wait(_TICK):
             thread = self._thread
             if (thread is None or not thread.is_alive()) and not copy.wait(0):
-                self._thread = None
-                raise ClosedError("the loader was closed; iterate again")
+                self._thread = self._taken = None
+                raise _closed()
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the loader was closed; iterate again")
 
 
 def _as_it_is(content: Any) -> Any:
