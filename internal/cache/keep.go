@@ -90,6 +90,10 @@ func (c *Cache) resume() {
 		return
 	}
 	c.resuming.Store(false)
+	if c.passing() && c.resuming.CompareAndSwap(false, true) { // since it was asked
+		time.AfterFunc(remembered, c.resume)
+		return
+	}
 	c.pool.Continue()
 }
 
