@@ -339,7 +339,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """
         epoch = whole_number("epoch", epoch, 0)
         self._ordering.set_epoch(self, epoch)
-        self._opened().set_epoch(epoch)
+        if not self._ordering.is_empty(self):  # there is no job of no batches
+            self._opened().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the loader's position, by batches yielded.

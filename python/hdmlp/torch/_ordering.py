@@ -218,6 +218,13 @@ class Ordering:
         """Reports whether samples are left out at an epoch's end, by the loader or its sampler."""
         return loader.drop_last or (self.known is not None and not self.known.pad)
 
+    def is_empty(self, loader: DataLoader[Any]) -> bool:
+        """Reports whether drop_last, or the sampler's, leaves no batch."""
+        try:
+            return self.drops(loader) and not len(loader)
+        except (TypeError, NotImplementedError):  # the sampler has no length
+            return False
+
     def leaves_nothing(self, loader: DataLoader[Any]) -> bool:
         """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
 
@@ -225,11 +232,7 @@ class Ordering:
         iterating the sampler reveals the order, it says so but reports False, because the sampler
         is still to be iterated.
         """
-        try:
-            nothing = self.drops(loader) and not len(loader)
-        except (TypeError, NotImplementedError):  # the sampler has no length
-            return False
-        if not nothing:
+        if not self.is_empty(loader):
             return False
         samples = length_of(loader.dataset)
         if samples and not self._warned_of_nothing:
