@@ -373,8 +373,12 @@ func TestLastEpochComesFromBetterCaches(t *testing.T) {
 func TestUntil(t *testing.T) {
 	const audit = 1
 	events := []Event{
-		{Kind: Got, Rank: 0, At: 1}, {Kind: Audited, Rank: 0, At: 2}, {Kind: Got, Rank: 1, At: 2},
-		{Kind: Began, Rank: 0, At: 2}, {Kind: Got, Rank: 0, At: 2}, {Kind: Got, Rank: 1, At: 3},
+		{Kind: Got, Rank: 0, At: 1},
+		{Kind: Audited, Rank: 0, At: 2},
+		{Kind: Got, Rank: 1, At: 2},
+		{Kind: Began, Rank: 0, At: 2},
+		{Kind: Got, Rank: 0, At: 2},
+		{Kind: Got, Rank: 1, At: 3},
 	}
 	want := []Event{events[0], events[2]}
 	if got := until(events, audit); !slices.EqualFunc(got, want, func(a, b Event) bool {
