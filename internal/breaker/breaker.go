@@ -161,10 +161,11 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
-// context.DeadlineExceeded if that is faster than to wait for the answer, which may take as long as
-// wait in any case, up to calm, and longer while the node answers other requests.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
-	wait time.Duration,
+// context.DeadlineExceeded if that is faster than to wait for the answer. That may take as long as
+// least, and until the sample is due, in any case, up to calm; and until it is due while the node
+// answers other requests.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
+	least time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {
 	n, c := s.of(id)
 	if c == nil {
@@ -172,9 +173,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.
 	}
 	begun := s.now()
 	takes := source()
-	fetcher, least := c.ask(begun, int64(len(dst)), takes, wait)
+	fetcher, least := c.ask(begun, int64(len(dst)), takes, max(due(), least))
 	within, end := limited(ctx, c.limit(takes, least), func() time.Duration {
-		return c.limit(source(), max(least, c.goesOn(begun, s.now(), wait)))
+		return c.limit(source(), max(least, c.goesOn(begun, s.now(), due())))
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))

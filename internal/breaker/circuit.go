@@ -136,18 +136,18 @@ func (c *circuit) ask(now time.Time, bytes int64, source, wait time.Duration) (f
 	return c.mu.fetcher, least
 }
 
-// goesOn returns how long a request that began at a time may take if the caller waits so long for
-// it: longer than calm as long as the node answers others, because the request is in their queue
-// then. To give it up would send its sample a second time, by way of the source: over a link of 12
-// MB/s with a queue of 0.9 s, up to 2 % of a dataset. That the node answers is asked again after
-// calm, so that the samples of one that hangs are not all read when they are needed.
-func (c *circuit) goesOn(begun, now time.Time, wait time.Duration) time.Duration {
+// goesOn returns how long a request that began at a time may take whose sample is due so long from
+// now: until then as long as the node answers others, because the request is in their queue then.
+// To give it up would send its sample a second time, by way of the source: over a link of 12 MB/s
+// with a queue of 0.9 s, up to 3 % of a dataset. It is asked again after calm: the node may have
+// stopped to answer, and the sample be needed sooner.
+func (c *circuit) goesOn(begun, now time.Time, due time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Sub(c.mu.answered) >= calm {
+	if now.Sub(c.mu.answered) >= calm || due < hedge {
 		return 0
 	}
-	return min(wait, now.Sub(begun)+calm)
+	return now.Sub(begun) + min(due, calm)
 }
 
 // limit returns the time limit of a request that may take least in any case, if the source takes

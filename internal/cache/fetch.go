@@ -294,7 +294,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, c.bears(r))
+		due := func() time.Duration { return r.due(time.Now()) }
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, due, c.bears())
 		back()
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)

@@ -172,7 +172,7 @@ func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true
 
 func (p *fakePeer) Nodes() int { return 4 }
 
-func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {
 	copy(dst, p.data(id))

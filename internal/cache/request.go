@@ -21,13 +21,14 @@ type Peers interface {
 	// Nodes returns how many nodes, this one included, read from the source.
 	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
-	// unless that takes longer than wait, and much longer than the source would, for which source is
-	// an estimate when it is called. It returns the owner, the digest that the owner took when it
-	// read the sample from the source, and how long it waited for that if it had to read it now.
-	// After any error the sample is read from the source: the peer may be slow, dead or corrupting.
-	// The error is context.DeadlineExceeded if the source is faster.
-	Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
-		wait time.Duration) (node int, digest uint32, waited time.Duration, err error)
+	// unless that takes longer than least, longer than until the sample is due, and much longer than
+	// the source would, for which source is an estimate when it is called, as due is. It returns the
+	// owner, the digest that the owner took when it read the sample from the source, and how long it
+	// waited for that if it had to read it now. After any error the sample is read from the source:
+	// the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if the source
+	// is faster.
+	Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
+		least time.Duration) (node int, digest uint32, waited time.Duration, err error)
 }
 
 // Request says on whose behalf samples are fetched. It does not change once it is used, so that all

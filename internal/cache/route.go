@@ -150,12 +150,11 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 // second for samples that it takes 0.1 ms to read.
 const calm = time.Second
 
-// bears returns how long another node may take for a sample, however fast the source is.
-func (c *Cache) bears(r *Request) time.Duration {
-	due := r.due(time.Now())
+// bears returns how long another node may take for a sample at least, however fast the source is.
+func (c *Cache) bears() time.Duration {
 	peer, source := c.meters[Peer].Sustained(), c.meters[Source].Sustained()
 	if c.isBusy() && !perfmodel.Dwarfs(source, peer) {
-		return max(due, calm)
+		return calm
 	}
-	return due
+	return 0
 }

@@ -27,7 +27,7 @@ func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p
 
 func (farPeer) Nodes() int { return 2 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {
 	copy(dst, content(id, int64(len(dst))))
@@ -284,10 +284,10 @@ type patientPeer struct {
 }
 
 func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte,
-	source func() time.Duration, wait time.Duration,
+	source, due func() time.Duration, least time.Duration,
 ) (int, uint32, time.Duration, error) {
-	p.wait = wait
-	return p.fakePeer.Fetch(ctx, id, dst, source, wait)
+	p.wait = max(due(), least).Round(time.Millisecond)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
 }
 
 // TestNodesHaveTimeWhileProcessorsAreBusy: a node may take until its sample is needed, and longer
@@ -323,7 +323,7 @@ func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
 		want time.Duration
 	}{
 		{39 * time.Millisecond, calm},
-		{41 * time.Millisecond, 250 * time.Millisecond},
+		{41 * time.Millisecond, 0},
 	} {
 		o := plain(4)
 		o.busy = true
@@ -335,7 +335,7 @@ func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
 				g.cache.meters[tier].End(now.Add(time.Duration(i+1)*takes), r, nil)
 			}
 		}
-		if got := g.cache.bears(&Request{Due: soon(0.25)}); got != c.want {
+		if got := g.cache.bears(); got != c.want {
 			t.Errorf("%+v: it may take %v", c, got)
 		}
 		g.close()

@@ -82,11 +82,11 @@ func (p *half) Relays(int) bool { return false }
 func (p *half) Arrival(id int, _ int64, _ float64) (float64, bool) { return 0, id >= 10 }
 
 func (p *half) Fetch(ctx context.Context, id int, dst []byte,
-	source func() time.Duration, wait time.Duration,
+	source, due func() time.Duration, least time.Duration,
 ) (int, uint32, time.Duration, error) {
 	p.asked.Add(1)
 	<-p.answer
-	return p.fakePeer.Fetch(ctx, id, dst, source, wait)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
 }
 
 // TestCopiesComeSlowly checks that fills of what another node owns leave most workers to others,

@@ -109,9 +109,9 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 			node.SetOwner(func(id int) int { return id })
 		}
 		data := make([]byte, 1)
-		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data,
-			func() time.Duration { return time.Second }, 0); err != nil || node != 1 ||
-			sum != digest.Of([]byte{1}) || data[0] != 1 {
+		second := func() time.Duration { return time.Second }
+		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data, second, second, 0); err !=
+			nil || node != 1 || sum != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
 		}
 		if states := c[0].States(); len(states) != 1 || states[0].Node != 1 {

@@ -17,6 +17,14 @@ type request struct {
 	due    func() float64 // when it is needed, in seconds from now; nil: not soon
 }
 
+// needed returns in how many seconds it is needed; 0: that is not known (cache.Request).
+func (r *request) needed() float64 {
+	if r.due == nil {
+		return 0
+	}
+	return r.due()
+}
+
 // sample is a fetched sample.
 type sample struct {
 	tier   string
@@ -280,17 +288,14 @@ func (n *node) sourceTakes(k int32) float64 {
 	return takes
 }
 
-// patience returns how many seconds a request to another node may take, however fast the source is,
-// and until when it may while the node answers others (breaker.circuit).
-func (n *node) patience(k int32, r request, p *peer) (least, due float64) {
-	if r.due != nil {
-		due = r.due()
-	}
-	least = max(due, exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
+// patience returns how many seconds a request to another node may take, however fast the source is
+// (breaker.circuit).
+func (n *node) patience(k int32, r request, p *peer) float64 {
+	least := max(r.needed(), exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
 	if p.cold > leastCold || !p.answered {
 		least = calm
 	}
-	return min(least, calm), due
+	return min(least, calm)
 }
 
 // serve brings a sample for another node, once this one has begun.
@@ -315,12 +320,12 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
-	least, due := n.patience(k, r, p)
-	back := n.waits(p)
+	least, back := n.patience(k, r, p), n.waits(p)
 	limit := func(passed float64) float64 {
 		may := least
-		if passed > 0 && c.events.now-p.last < calm { // breaker.circuit.goesOn
-			may = max(may, min(due, passed+calm))
+		due := r.needed()
+		if passed > 0 && c.events.now-p.last < calm && due >= hedge { // breaker.circuit.goesOn
+			may = max(may, passed+min(due, calm))
 		}
 		return min(max(n.giveUp(k), may), longest)
 	}
