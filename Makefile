@@ -212,7 +212,7 @@ scale: build/bench.stamp | build/go.stamp
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks \
 		$(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
-		ranks torch torch_workers train timm foreign epoch_ends worker_info)
+		ranks torch torch_workers train timm foreign epoch_ends exit worker_info)
 
 # Warnings are errors: broken links, pages that docs/index.md does not list, malformed docstrings.
 docs: build build/docs-env/stamp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -77,8 +76,10 @@ class Client:
             os.close(fd)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - when Python ends, contextlib may be gone before
             self.close()
+        except Exception:
+            pass
 
     def died(self, then: str = "") -> DaemonDiedError:
         """Returns the error for the daemon's end, with the end of its log.

@@ -15,7 +15,6 @@ loader and its connections go when the last reference of the program goes.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import copy
 import logging
 import threading
@@ -128,8 +127,10 @@ class Loader:
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - when Python ends, contextlib may be gone before
             self.close()
+        except Exception:
+            pass
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_feeds": None, "_turn": None}

@@ -136,8 +136,10 @@ class Connection:
             os.close(self._fds.popleft())
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - when Python ends, contextlib may be gone before
             self.close()
+        except Exception:
+            pass
 
     # Reading.
 

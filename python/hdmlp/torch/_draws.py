@@ -59,7 +59,10 @@ class Draws:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        try:  # noqa: SIM105 - when Python ends, contextlib may be gone before
+            self.close()
+        except Exception:
+            pass
 
     def restart(self) -> None:
         """Stops; :meth:`seek` begins again."""

@@ -6,7 +6,6 @@ the daemon, which is told the order.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
@@ -384,5 +383,7 @@ class Local:
             self.jobs.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # half-made, or at the interpreter's exit
+        try:  # noqa: SIM105 - when Python ends, contextlib may be gone before
             self.close()
+        except Exception:  # half-made
+            pass
