@@ -127,7 +127,9 @@ def call_with_timeout(
         OSError: What ``call`` raises; ETIMEDOUT if the time is up.
     """
     timeout = timeout or _TIMEOUT
-    done, lock = threading.Event(), threading.Lock()
+    # done is free when the call has returned. An Event may raise another error if Ctrl-C comes.
+    done, lock = threading.Lock(), threading.Lock()
+    done.acquire()
     results: list[tuple[Any, BaseException | None]] = []
     late: list[bool] = []
 
@@ -141,7 +143,7 @@ def call_with_timeout(
             results.append(result)
             if late and result[1] is None:
                 undo(result[0])
-        done.set()
+        done.release()
 
     # In a thread of its own, because nothing interrupts a system call that hangs, not even Ctrl-C.
     try:
@@ -149,14 +151,14 @@ def call_with_timeout(
     except RuntimeError:  # RLIMIT_NPROC
         return call()
     try:
-        if not done.wait(min(_WARN_AFTER, timeout)):
+        if not done.acquire(timeout=min(_WARN_AFTER, timeout)):
             if timeout > _WARN_AFTER:
                 log.warning(
                     "%s has not answered for %.0f s; check whether its file system still answers",
                     path,
                     _WARN_AFTER,
                 )
-            done.wait(timeout - min(_WARN_AFTER, timeout))
+            done.acquire(timeout=timeout - min(_WARN_AFTER, timeout))
     finally:
         with lock:
             if not results:

@@ -219,7 +219,9 @@ class Pool:
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; gives up what is under way if it is not that."""
         if not self._workers:
+            self._busy = True  # an interrupted start leaves workers without segments
             self._start(position)
+            self._busy = False
         elif position == self.position:
             return
         if self._order:

@@ -16,6 +16,7 @@ import contextlib
 import hdmlp.torch as ht
 from hdmlp import _protocol as protocol
 from hdmlp import _results, _worker
+from hdmlp._handle import Handle
 from hdmlp._recipe import Recipe
 from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
 from hdmlp._segments import Segment
@@ -88,6 +89,28 @@ def test_interrupted_workers_are_replaced(daemon, folder):
         assert [ids_of(images) for images, _ in batches] == expected(loader)[1:]
         assert pool_of(loader) is not was
         assert not any(process.is_alive() for process in processes)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_workers_whose_start_was_interrupted_are_replaced(daemon, folder, monkeypatch, at):
+    """Before one of two has been given the segments where samples lie."""
+    send, sent = Handle.send_segment, []
+
+    def interrupted(worker, *segment):
+        sent.append(worker.number)
+        if worker.number == at and sent.count(at) == 1:
+            raise KeyboardInterrupt
+        send(worker, *segment)
+
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
+    ) as loader:
+        list(loader)
+        batches = iter(loader)
+        monkeypatch.setattr(Handle, "send_segment", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        assert [ids_of(images) for images, _ in batches] == expected(loader, 1)
 
 
 def identity(items):
