@@ -169,7 +169,8 @@ def errors(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def missed(runs: list[dict[str, float]]) -> list[str]:
     """The rows of a cell that are further off than wanted, in the median of its runs."""
-    medians = {what: statistics.median(run[what] for run in runs) for what in runs[0]}
+    every = dict.fromkeys(what for run in runs for what in run)  # a run may lack a tier
+    medians = {what: statistics.median(run.get(what, 0.0) for run in runs) for what in every}
     return [
         f"{what} {error:+.1%}"
         for what, error in medians.items()

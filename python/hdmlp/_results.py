@@ -227,15 +227,19 @@ class _Pickler(pickle.Pickler):
     """
 
     def __init__(self, file: io.BytesIO):
-        super().__init__(file, protocol=5, buffer_callback=self._note)
-        self.buffers: list[tuple[Any, int | None]] = []
-        self._addresses: dict[int, int] = {}
+        buffers: list[tuple[Any, int | None]] = []
+        addresses: dict[int, int] = {}
+
+        # It does not refer to the pickler: a cycle would keep the batch until the collector runs,
+        # and what torch's default_collate makes in a worker lies in /dev/shm.
+        def note(buffer: pickle.PickleBuffer) -> bool:
+            buffers.append((buffer.raw(), addresses.get(id(buffer))))
+            return False
+
+        super().__init__(file, protocol=5, buffer_callback=note)
+        self.buffers, self._addresses = buffers, addresses
         self.storages: dict[int, pickle.PickleBuffer] = {}
         self._keep: list[Any] = []
-
-    def _note(self, buffer: pickle.PickleBuffer) -> bool:
-        self.buffers.append((buffer.raw(), self._addresses.get(id(buffer))))
-        return False
 
     def reducer_override(self, value: Any) -> Any:
         """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable.

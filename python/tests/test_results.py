@@ -1,6 +1,7 @@
 """Batches from a worker to the training process: where they are, and which slots are kept."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -41,6 +42,22 @@ def test_spare_slots_are_unmapped_on_both_sides():
     assert sorted(both.segments) == taken[-Slots.SPARE :]  # the largest
     assert both.slots.take(1).number == taken[-Slots.SPARE]
     assert len(both.segments) == Slots.SPARE
+
+
+def test_a_batch_is_freed_when_it_is_sent():
+    """Not when the collector runs: what torch collates in a worker fills /dev/shm until then."""
+    both = Both()
+    batch = [torch.arange(9.0), numpy.arange(9), torch.arange(20.0)[::2]]
+    alive = [weakref.ref(value) for value in batch]
+    gc.collect()
+    gc.disable()
+    try:
+        got, _ = both.pass_on(batch)
+        assert got[0].tolist() == batch[0].tolist()
+        del batch
+        assert [ref() for ref in alive] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_only_tensors_in_shared_memory_are_found_there():
