@@ -55,24 +55,20 @@ func testCompact(t *testing.T, factory Factory) {
 		defer close(done)
 		p.Compact(t.Context(), 30_000)
 	}()
-	for settled := 0; ; {
-		tenant.mu.Lock()
-		for ; settled < len(tenant.Told); settled++ {
-			if told := tenant.Told[settled]; len(told.Samples) > 0 {
+	for ended := false; !ended; runtime.Gosched() {
+		select {
+		case <-done:
+			ended = true // what it told last is still to be let go of
+		default:
+		}
+		for _, told := range tenant.take() {
+			if len(told.Samples) > 0 {
 				t.Errorf("samples %v were not moved", told.Samples)
 			} else {
 				told.Settled()
 				told.Gone()
 			}
 		}
-		tenant.mu.Unlock()
-		select {
-		case <-done:
-		default:
-			runtime.Gosched()
-			continue
-		}
-		break
 	}
 	Check(t, p, ds, left...)
 	if now, ok := p.Locate(8); !ok || now == v.At {

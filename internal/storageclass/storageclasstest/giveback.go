@@ -35,6 +35,15 @@ func (t *Tenant) Vacate(segment uint32, samples []int32, settled, gone func()) {
 	t.Told = append(t.Told, Told{segment, samples, settled, gone})
 }
 
+// take returns what was told since it was last called, and forgets it.
+func (t *Tenant) take() []Told {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	told := t.Told
+	t.Told = nil
+	return told
+}
+
 // Refill implements storageclass.Tenant.
 func (t *Tenant) Refill() {
 	t.mu.Lock()
