@@ -113,9 +113,9 @@ class Ahead:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        taken = self._stream.next(timeout)
+        first = self._stream.next(timeout)
         self.stall = self._stream.stall
-        first = taken._replace(content=self._make(taken))
+        first.content = self._make(first)
         if not self._stream.drained:
             self._make_the_rest()
         return first
@@ -132,7 +132,7 @@ class Ahead:
         if len(made) < count:
             self._make_the_rest()
         for i in range(min(count, len(made))):
-            made[i] = made[i]._replace(content=start(made[i].content))
+            made[i].content = start(made[i].content)
 
     def _make_the_rest(self) -> None:
         """Makes what has come after it, up to a limit."""
@@ -146,4 +146,5 @@ class Ahead:
                 return
             if taken is None:
                 return
-            self._made.append(taken._replace(content=self._make(taken)))
+            taken.content = self._make(taken)
+            self._made.append(taken)

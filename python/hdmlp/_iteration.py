@@ -173,17 +173,16 @@ class Iteration:
             stall: Nanoseconds that ``next()`` blocked for it.
             python: Nanoseconds, of ``stall``, for which Python code was making it.
         """
-        _, _, n, epoch, step, audit = taken
         loader = self._loader
         if loader._verify:
             check_batch(taken)
-        self.audit = (self.audit + audit) & _MASK
+        self.audit = (self.audit + taken.audit) & _MASK
         self.position += 1
         cursor, counts = loader._cursor, loader._counts
         if cursor.iteration == self._number:
             cursor.position = self.position
         counts.batches += 1
-        counts.samples += n
+        counts.samples += taken.n
         if stall:
             counts.waited(stall, python)
-        self._ack(epoch, step, stall, python, self.audit)  # type: ignore[misc]
+        self._ack(taken.epoch, taken.step, stall, python, self.audit)  # type: ignore[misc]

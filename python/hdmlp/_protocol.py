@@ -226,7 +226,7 @@ class Connection:
         if have < 8 + length:
             return None
         begin = self._start + 8
-        payload = bytearray(self._view[begin : begin + length])
+        payload = self._buffer[begin : begin + length]
         fd = None
         if kind in self._with_fd:
             if not self._fds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ._protocol import BATCH_HEAD
 
@@ -11,13 +11,16 @@ from ._protocol import BATCH_HEAD
 HEAD_SIZE = BATCH_HEAD.size
 
 
-class Taken(NamedTuple):
+class Taken:
     """A batch taken from a source.
 
-    Attributes:
+    Not a tuple: replacing ``content``, which is done for each batch, would cost more than making
+    it.
+
+    Args:
         content: The samples' bytes, read-only and in shared memory. If the job has transforms that
             yield arrays of one shape, a :class:`~hdmlp._segments.Block` of them. None if the
-            stream maps no memory. From a pool, what a worker made of the batch.
+            stream maps no memory. Later what was made of it, in this process or by a worker.
         payload: The BATCH frame's payload; see :func:`column`.
         n: The number of samples.
         epoch: The batch's epoch, from 0.
@@ -25,12 +28,23 @@ class Taken(NamedTuple):
         audit: The daemon's audit of the batch.
     """
 
-    content: Any
-    payload: bytes | bytearray
-    n: int
-    epoch: int
-    step: int
-    audit: int
+    __slots__ = ("audit", "content", "epoch", "n", "payload", "step")
+
+    def __init__(
+        self,
+        content: Any,
+        payload: bytes | bytearray,
+        n: int,
+        epoch: int,
+        step: int,
+        audit: int,
+    ):
+        self.content = content
+        self.payload = payload
+        self.n = n
+        self.epoch = epoch
+        self.step = step
+        self.audit = audit
 
 
 #: Columns of a BATCH: bytes per sample before it, bytes per entry, format.

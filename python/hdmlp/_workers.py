@@ -270,7 +270,8 @@ class Pool:
         self._busy = True
         self._dispatch()
         self._busy = False
-        return task.taken._replace(content=task.content(worker))
+        task.taken.content = task.content(worker)
+        return task.taken
 
     def begin(self, count: int, start: Callable[[Any], Any]) -> None:
         """Begins what else is done with batches before they are yielded.

@@ -384,12 +384,12 @@ class DataLoader(Loader):
             self.output.array(None, 0)  # raises here rather than in the first epoch
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
-        output = feed.stream.output
+        output, content = feed.stream.output, taken.content
         if output is not None:
-            taken = taken._replace(content=output.array(taken.content, taken.n))
+            content = output.array(content, taken.n)
         if self._collate is not None:
-            return self._collate(list(zip(taken.content, column(taken.payload, taken.n, "labels"))))
+            return self._collate(list(zip(content, column(taken.payload, taken.n, "labels"))))
         numpy = _numpy()
         if numpy is None:
-            return Batch(taken.content, column(taken.payload, taken.n, "labels"))
-        return Batch(taken.content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))
+            return Batch(content, column(taken.payload, taken.n, "labels"))
+        return Batch(content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))

@@ -294,7 +294,8 @@ class Pinning:
         taken = self._source.take(position)
         if taken is None or not copies:
             return taken
-        return taken._replace(content=self._copied(taken).get())
+        taken.content = self._copied(taken).get()
+        return taken
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Waits for the next batch and takes it; its ``content`` is what :meth:`value` takes.
@@ -314,7 +315,7 @@ class Pinning:
         self.stall, self.python = source.stall, source.python
         if self._device.number is not None or isinstance(taken.content, _Copy):
             copy = self._copied(taken)
-            taken = self._taken = taken._replace(content=copy)
+            taken.content = copy
             if not copy.wait(0):
                 begin = time.perf_counter_ns()
                 self._wait(copy)
