@@ -51,6 +51,11 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 				o.ahead, o.buffer, o.mostBuffer, o.grow = 100, 4*4096, 1<<20, yes
 			}, 25 * time.Second, 0,
 		},
+		"the buffer grows while processors are busy, as that repays": {
+			func(o *rigOptions) {
+				o.ahead, o.buffer, o.mostBuffer, o.grow, o.busy = 100, 4*4096, 1<<20, yes, true
+			}, 35 * time.Second, 0,
+		},
 		"there is no memory for that": {
 			func(o *rigOptions) {
 				o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
@@ -79,6 +84,36 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestBufferDoesNotGrowInVainWhileProcessorsAreBusy checks that the buffer grows by few steps if
+// that does not let the process have batches sooner.
+func TestBufferDoesNotGrowInVainWhileProcessorsAreBusy(t *testing.T) {
+	grown := func(t *testing.T, busy bool) (steps int) {
+		synctest.Test(t, func(t *testing.T) {
+			o := far(200)
+			one := make(chan struct{}, 1)
+			o.hook = func(context.Context, int) error { // reads take turns
+				one <- struct{}{}
+				<-time.After(100 * time.Millisecond)
+				<-one
+				return nil
+			}
+			o.busy = busy
+			o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+			o.grow = func(int64) bool { steps++; return true }
+			g := newRig(t, o)
+			defer g.close()
+			if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return steps
+	}
+	free, busy := grown(t, false), grown(t, true)
+	if free < 5 || busy < 1 || busy > 5 { // in 20 s, with 5 s between two that are in vain
+		t.Errorf("%d steps, and %d while processors are busy", free, busy)
 	}
 }
 

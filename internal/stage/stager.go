@@ -29,6 +29,7 @@ type Stager struct {
 	holding                        bool      // the walker waits for batches to be taken, or has ended
 	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
+	gain                           gain // of growing, while processors are busy
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
@@ -179,6 +180,9 @@ func (s *Stager) starved() bool {
 // memory. s.mu must be held.
 func (s *Stager) widen() {
 	if s.o.Grow == nil || !s.reserving || !s.starved() {
+		return
+	}
+	if s.o.Cache.Busy() && !s.gain.grows(time.Now(), s.taken) {
 		return
 	}
 	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
