@@ -63,6 +63,9 @@ type segment struct {
 	// uses counts the views of its samples, and 1 until all tenants have settled. At 0 the segment
 	// is unmapped.
 	uses atomic.Int64
+	// populated is up to which byte its pages were mapped ahead of what fills them. Set with
+	// store.mu held.
+	populated atomic.Int64
 
 	// Guarded by store.mu:
 	state   segmentState
@@ -257,12 +260,20 @@ func (g *segment) back(end int64) bool {
 	}
 }
 
-// populate maps the pages of n bytes for writing, which the kernel clears for that, so that what
-// fills them does not fault at each of them. It does nothing before Linux 5.14: then they do.
-func (g *segment) populate(offset, n int64) {
+// populate maps the pages up to byte end for writing, which the kernel clears for that, so that
+// what fills them does not fault at each of them; at least minChunk at a time, as the call itself
+// takes longer than the page of a small sample. It does nothing before Linux 5.14: then they fault.
+func (g *segment) populate(end int64) {
+	if end <= g.populated.Load() {
+		return
+	}
 	page := int64(os.Getpagesize())
-	from, to := offset/page*page, min((offset+n+page-1)/page*page, g.size)
-	if n > 0 {
+	g.store.mu.Lock()
+	from := g.populated.Load()
+	to := max(from, (min(max(end, from+minChunk), g.backed)+page-1)/page*page)
+	g.populated.Store(to)
+	g.store.mu.Unlock()
+	if to > from {
 		_ = unix.Madvise(g.mapped[from:to], unix.MADV_POPULATE_WRITE)
 	}
 }

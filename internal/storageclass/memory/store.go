@@ -191,7 +191,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 			s.where[id].Store(absent)
 		}
 	}()
-	g.populate(offset, n)
+	g.populate(offset + n)
 	origin, err := read(g.mapped[offset : offset+n : offset+n])
 	if err != nil {
 		return err
