@@ -34,3 +34,24 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	}
 	visit(root)
 }
+
+func TestHelpOnWhatIsNoCommandIsRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"help bogus":       "no help on \"bogus\": it is no command; `hdmlp --help` lists the",
+		"help cache bogus": "no help on \"cache bogus\": it is no command; `hdmlp cache --help` ",
+	} {
+		if code, out, errs := status(t, strings.Fields(args)...); code != 2 || out != "" ||
+			!strings.Contains(errs, want) {
+			t.Errorf("%s: status %d, %q, %q; want %q", args, code, out, errs, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"help":          "Available Commands:",
+		"help cache rm": "hdmlp cache rm ",
+	} {
+		if code, out, errs := status(t, strings.Fields(args)...); code != 0 || errs != "" ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s: status %d, %q, %q; want %q", args, code, out, errs, want)
+		}
+	}
+}

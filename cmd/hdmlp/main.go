@@ -85,7 +85,27 @@ EXIT STATUS
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages",
 		fmt.Sprint("FlagUsagesWrapped ", helpColumns)))
 	root.AddCommand(commands()...)
+	root.InitDefaultHelpCmd()
+	root.SetHelpCommand(refusingUnknown(root))
 	return root
+}
+
+// refusingUnknown returns cobra's help command, which refuses what is no command: cobra itself
+// shows the help of the group that it would be in.
+func refusingUnknown(root *cobra.Command) *cobra.Command {
+	help, _, _ := root.Find([]string{"help"})
+	show := help.Run
+	help.Run = nil
+	help.RunE = func(cmd *cobra.Command, args []string) error {
+		of, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return badInput("no help on %q: it is no command; `%s --help` lists the commands",
+				strings.Join(args, " "), of.CommandPath())
+		}
+		show(cmd, args)
+		return nil
+	}
+	return help
 }
 
 // inputError marks an error caused by the user's input: exit status 2.

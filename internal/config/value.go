@@ -122,6 +122,8 @@ func (p Parameter) parse(text string, field any) error {
 
 func (p Parameter) inRange(n int64) error {
 	switch {
+	case n < p.Min && p.Kind == Size && p.Min == 1:
+		return errors.New("not more than 0")
 	case n < p.Min && p.Kind == Size:
 		return fmt.Errorf("less than %s", size.Format(p.Min))
 	case n < p.Min:

@@ -239,7 +239,7 @@ class Ordering:
             self._warned_of_nothing = True
             log.warning(
                 "the loader delivers no batches: drop_last leaves nothing, because batch_size=%d "
-                "is more than this rank's part of the dataset's %d samples; give a smaller "
+                "is more than this process gets of the dataset's %d samples; give a smaller "
                 "batch_size, or drop_last=False",
                 loader.batch_size,
                 samples,
