@@ -41,7 +41,18 @@ func newHolding(in *placement.Input, plan *placement.Plan) (*holding, error) {
 		return nil, err
 	}
 	samples := in.Stream.Spec().Samples
-	h := &holding{in: in, plan: plan, nodeOf: nodeOf, head: slices.Repeat([]int32{none}, samples)}
+	most := 0
+	for n, node := range in.Nodes {
+		most += len(node.Kept)
+		for _, ids := range plan.Nodes[n].Classes {
+			most += len(ids)
+		}
+	}
+	h := &holding{
+		in: in, plan: plan, nodeOf: nodeOf,
+		head:   slices.Repeat([]int32{none}, samples),
+		copies: make([]copyOf, 0, most),
+	}
 	add := func(n, j int, k int32) {
 		h.copies = append(h.copies, copyOf{k, h.head[k], uint16(n), uint8(j)})
 		h.head[k] = int32(len(h.copies) - 1)
