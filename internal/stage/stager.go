@@ -69,6 +69,13 @@ func (s *Stager) settle(n int) {
 	s.mu.Unlock()
 }
 
+// timed takes account of how long it took until the next batch was staged.
+func (s *Stager) timed(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gain.staged(s.emitted, b.ready.Sub(b.planned))
+}
+
 // discard frees a batch's memory once no read writes to it any more.
 func (s *Stager) discard(b *batch) {
 	s.reap.Go(func() {
@@ -182,11 +189,13 @@ func (s *Stager) widen() {
 	if s.o.Grow == nil || !s.reserving || !s.starved() {
 		return
 	}
-	if s.o.Cache.Busy() && !s.gain.grows(time.Now(), s.taken) {
+	more, busy := s.o.Buffer.Growth(), s.o.Cache.Busy()
+	if more == 0 || busy && !s.gain.grows(time.Now(), s.o.Buffer.Limit()) || !s.o.Grow(more) {
 		return
 	}
-	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
-		s.o.Buffer.Grow(more)
+	s.o.Buffer.Grow(more)
+	if busy {
+		s.gain.grew(s.laidOut)
 	}
 }
 
