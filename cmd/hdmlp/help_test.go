@@ -37,8 +37,9 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 
 func TestHelpOnWhatIsNoCommandIsRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"help bogus":       "no help on \"bogus\": it is no command; `hdmlp --help` lists the",
-		"help cache bogus": "no help on \"cache bogus\": it is no command; `hdmlp cache --help` ",
+		"help bogus":         "no help on \"bogus\": it is no command; `hdmlp --help` lists the",
+		"help cache bogus":   "no help on \"cache bogus\": it is no command; `hdmlp cache --help` ",
+		"help cache rm more": "it is no command; `hdmlp cache --help` lists the commands",
 	} {
 		if code, out, errs := status(t, strings.Fields(args)...); code != 2 || out != "" ||
 			!strings.Contains(errs, want) {

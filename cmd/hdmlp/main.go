@@ -99,6 +99,9 @@ func refusingUnknown(root *cobra.Command) *cobra.Command {
 	help.RunE = func(cmd *cobra.Command, args []string) error {
 		of, rest, err := root.Find(args)
 		if err != nil || len(rest) > 0 {
+			for of.HasParent() && !of.HasAvailableSubCommands() {
+				of = of.Parent()
+			}
 			return badInput("no help on %q: it is no command; `%s --help` lists the commands",
 				strings.Join(args, " "), of.CommandPath())
 		}
