@@ -222,6 +222,23 @@ def test_an_interrupted_wait_loses_no_batch(made, monkeypatch):
         assert source.position == 10
 
 
+def test_an_interrupt_as_a_wait_ends_does_not_block_the_next_one(made, monkeypatch):
+    """Ctrl-C may come when the lock is taken and before anything else has happened."""
+    _stream, source = made(4)
+    assert take(source, 1) == [3]
+    settle(source)
+
+    def ended(copy, seconds):
+        assert copy._done.acquire(timeout=30)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_pinning._Copy, "wait", ended)
+        with pytest.raises(KeyboardInterrupt):
+            source.next()
+    assert take(source, 6) == list(range(4, 10))
+
+
 @pytest.mark.parametrize("to", [3, 5, 6, 40])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_batch_of_an_interrupted_wait_is_given_up(made, monkeypatch, to, restarts):

@@ -88,7 +88,17 @@ class _Copy:
         good: It is done, and did not fail.
     """
 
-    __slots__ = ("_batch", "_content", "_device", "_done", "_error", "_make", "given_up", "good")
+    __slots__ = (
+        "_batch",
+        "_content",
+        "_device",
+        "_done",
+        "_error",
+        "_is_done",
+        "_make",
+        "given_up",
+        "good",
+    )
 
     def __init__(self, content: Any, make: Callable[[Any], Any], device: int):
         self._content, self._make, self._device = content, make, device
@@ -96,7 +106,7 @@ class _Copy:
         self._error: BaseException | None = None
         self._done = threading.Lock()
         self._done.acquire()
-        self.given_up = self.good = False
+        self.given_up = self.good = self._is_done = False
 
     def run(self, device: int | None) -> int | None:
         """Makes the copy, in the thread.
@@ -116,6 +126,7 @@ class _Copy:
         except BaseException as error:
             traceback.clear_frames(error.__traceback__)  # they hold the batch's memory
             self._error, self._content = error, None
+        self._is_done = True
         self._done.release()
         return device
 
@@ -126,10 +137,10 @@ class _Copy:
 
     def wait(self, seconds: float) -> bool:
         """Waits until it is done; reports whether it is."""
-        if not self._done.acquire(timeout=seconds):
-            return False
-        self._done.release()
-        return True
+        if self._is_done:
+            return True
+        # Not released again, which Ctrl-C might prevent: _is_done was set before.
+        return self._done.acquire(timeout=seconds)
 
     def get(self) -> Any:
         """Returns the batch, once it is done.
