@@ -26,7 +26,6 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
-	s.gain.restart()
 	s.pace, s.holding = meter.Pace{Ranks: s.o.Stream.Spec().WorldSize}, false
 	s.mu.Unlock()
 
@@ -73,7 +72,6 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		b.compact()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		s.o.Buffer.MarkSent(b.Slots)
-		s.timed(b)
 		b.made = b.delivery()
 		s.o.Ledger.emitted(b.made)
 		// Before emit: once the process has the batch it may wait for the next one, and settle must

@@ -29,7 +29,6 @@ type Stager struct {
 	holding                        bool      // the walker waits for batches to be taken, or has ended
 	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
-	gain                           gain // of growing, while processors are busy
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
@@ -67,13 +66,6 @@ func (s *Stager) settle(n int) {
 	s.waiting = false
 	s.o.Buffer.Urge(false)
 	s.mu.Unlock()
-}
-
-// timed takes account of how long it took until the next batch was staged.
-func (s *Stager) timed(b *batch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gain.staged(s.emitted, b.ready.Sub(b.planned))
 }
 
 // discard frees a batch's memory once no read writes to it any more.
@@ -189,13 +181,8 @@ func (s *Stager) widen() {
 	if s.o.Grow == nil || !s.reserving || !s.starved() {
 		return
 	}
-	more, busy := s.o.Buffer.Growth(), s.o.Cache.Busy()
-	if more == 0 || busy && !s.gain.grows(time.Now(), s.o.Buffer.Limit()) || !s.o.Grow(more) {
-		return
-	}
-	s.o.Buffer.Grow(more)
-	if busy {
-		s.gain.grew(s.laidOut)
+	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
+		s.o.Buffer.Grow(more)
 	}
 }
 
