@@ -246,7 +246,7 @@ func (b *Budget) refusal(need, available int64, c *Claim, job string, summands [
 	}
 	if left := available - (need - c.class); c.class > 0 && left > 0 {
 		advice = "set memory to " + size.Format(left) + " or less, " + advice
-	} else if c.class > 0 {
+	} else if c.class > need/100 { // else that would not help
 		advice = "reduce memory, and " + advice
 	}
 	left := "no memory is available"
