@@ -50,7 +50,7 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 	}
 	due := math.Inf(1)
 	switch {
-	case c.isBusy():
+	case c.Busy():
 		due = 0
 	case r.Due != nil:
 		due = r.Due(now)
@@ -97,8 +97,8 @@ func (c *Cache) resume() {
 	c.pool.Continue()
 }
 
-// isBusy reports whether all processors are busy.
-func (c *Cache) isBusy() bool { return c.busy != nil && c.busy() }
+// Busy reports whether all processors are busy, as Options.Busy says.
+func (c *Cache) Busy() bool { return c.busy != nil && c.busy() }
 
 // passing reports whether memory for a late sample did not repay lately.
 func (c *Cache) passing() bool { return time.Now().UnixNano() < c.passes.Load() }

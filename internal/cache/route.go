@@ -100,7 +100,7 @@ func (c *Cache) route(r *Request, id int) route {
 	tiers[n] = Source
 	n++
 	var candidates [most]perfmodel.Candidate
-	busy := c.isBusy()
+	busy := c.Busy()
 	for i, tier := range tiers[:n] {
 		candidates[i].Shared = r.Peers != nil && tier < FirstClass
 		if candidates[i].Arrival = arrival; tier != Peer {
@@ -153,7 +153,7 @@ const calm = time.Second
 // bears returns how long another node may take for a sample at least, however fast the source is.
 func (c *Cache) bears() time.Duration {
 	peer, source := c.meters[Peer].Sustained(), c.meters[Source].Sustained()
-	if c.isBusy() && !perfmodel.Dwarfs(source, peer) {
+	if c.Busy() && !perfmodel.Dwarfs(source, peer) {
 		return calm
 	}
 	return 0

@@ -126,7 +126,7 @@ func (u *Use) fill(j int) {
 	}
 	writers := c.writers(j)
 	how.Ready = func(id int) bool {
-		return !(c.passing() && c.isBusy()) && writers.Reserve(id, c.index.Size(id))
+		return !(c.passing() && c.Busy()) && writers.Reserve(id, c.index.Size(id))
 	}
 	how.Run = func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)

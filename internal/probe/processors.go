@@ -26,8 +26,9 @@ type Processors struct {
 }
 
 const (
-	// processorsTime is how long a measurement counts.
-	processorsTime = 200 * time.Millisecond
+	// processorsTime is how long a measurement counts, and longAgo when it tells nothing of now.
+	processorsTime = 50 * time.Millisecond
+	longAgo        = 2 * time.Second
 	// idleShare is the share of their time up to which processors may be idle, or from which on they
 	// are withheld, to count as busy. Of a few, half a processor may be idle: what runs there also
 	// waits for each other, and was seen to leave up to a fifth of two.
@@ -88,7 +89,7 @@ func (p *Processors) measure(now time.Time) {
 // nothing of now.
 func (t processorTime) busySince(last processorTime) bool {
 	took := t.at.Sub(last.at)
-	if took <= 0 || took > 10*processorsTime || t.count == 0 || t.count != last.count {
+	if took <= 0 || took > longAgo || t.count == 0 || t.count != last.count {
 		return false
 	}
 	share := idleShare * took.Seconds()

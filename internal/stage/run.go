@@ -26,6 +26,7 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
+	s.growth.restart()
 	s.pace, s.holding = meter.Pace{Ranks: s.o.Stream.Spec().WorldSize}, false
 	s.mu.Unlock()
 

@@ -21,14 +21,16 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool      // the process is blocked, and was sent nothing since
-	urgent                         bool      // if waiting: nothing frees memory that it lacks
-	since                          time.Time // when it was blocked, if waiting
-	lacking                        bool      // the next batch waits for memory
-	reserving                      bool      // the walker waits for memory
-	holding                        bool      // the walker waits for batches to be taken, or has ended
-	ahead                          int       // most batches staged and not yet taken
+	waiting                        bool          // the process is blocked, with nothing sent since
+	urgent                         bool          // if waiting: nothing frees memory that it lacks
+	since                          time.Time     // when it was blocked, if waiting
+	waited                         time.Duration // before, in all
+	lacking                        bool          // the next batch waits for memory
+	reserving                      bool          // the walker waits for memory
+	holding                        bool          // the walker waits for the process, or has ended
+	ahead                          int           // most batches staged and not yet taken
 	pace                           meter.Pace
+	growth                         growth
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
@@ -60,8 +62,9 @@ func (s *Stager) settle(n int) {
 	}
 	s.outstanding -= n
 	s.emitted += n
-	if s.waiting {
-		s.pace.Resume(time.Now())
+	if now := time.Now(); s.waiting {
+		s.pace.Resume(now)
+		s.waited += now.Sub(s.since)
 	}
 	s.waiting = false
 	s.o.Buffer.Urge(false)
@@ -150,7 +153,9 @@ func (s *Stager) take(n int) {
 	steps := s.o.Stream.Steps()
 	// The first of these batches, or a later one, is the first of an epoch.
 	paused := (s.begin+s.taken)%steps == 0 || (s.begin+s.taken)/steps != (s.begin+n-1)/steps
-	s.pace.Took(time.Now(), n-s.taken, paused)
+	now := time.Now()
+	s.pace.Took(now, n-s.taken, paused)
+	s.growth.took(now, s.waited, n)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -163,6 +168,7 @@ func (s *Stager) reserve(begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reserving = begins; begins {
+		s.growth.full(s.waited, s.taken, s.laidOut-1)
 		s.widen()
 	}
 }
@@ -178,11 +184,13 @@ func (s *Stager) starved() bool {
 // widen lets the staging buffer grow if there may be no more batches in progress for lack of
 // memory. s.mu must be held.
 func (s *Stager) widen() {
-	if s.o.Grow == nil || !s.reserving || !s.starved() {
+	if s.o.Grow == nil || !s.reserving || !s.starved() ||
+		!s.growth.due(time.Now(), s.o.Cache.Busy()) {
 		return
 	}
 	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
 		s.o.Buffer.Grow(more)
+		s.growth.grew()
 	}
 }
 
