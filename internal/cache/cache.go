@@ -31,7 +31,6 @@ package cache
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -266,20 +265,6 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 
 // Path returns where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
-
-// Streams returns how many samples may be read from the source at the same time now.
-func (c *Cache) Streams() int {
-	if c.gate == nil {
-		return c.pool.Most()
-	}
-	return c.gate.Limit()
-}
-
-// StreamChanges returns how many samples might be read from the source at the same time since the
-// cache was made, with the times of changes; none if their number is fixed.
-func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
-	return c.gate.Changes()
-}
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.
 func (c *Cache) Unused() bool { return c.pool.Unused() }

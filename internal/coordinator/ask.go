@@ -27,6 +27,7 @@ const (
 	tellStopped = "stopped" // the node's stops
 	tellAway    = "away"    // an awayMessage
 	tellFaults  = "faults"  // samples that the node has found to be unusable
+	tellStreams = "streams" // how many reads of the source at the same time are best
 )
 
 // answer returns the answer to another node's question.
@@ -60,6 +61,8 @@ func (c *Coordinator) hear(what []byte) bool {
 		return c.hearAway(text)
 	case tellFaults:
 		return c.hearFaults(text)
+	case tellStreams:
+		return c.hearStreams(text)
 	}
 	return false
 }

@@ -1,14 +1,10 @@
 package coordinator
 
 import (
-	"bytes"
-	"compress/flate"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/failure"
@@ -25,65 +21,18 @@ type capacityReport struct {
 	Known json.RawMessage `json:"known,omitempty"`
 }
 
-// pack encodes a set of samples as a bitmap, sample 0 in the lowest bit of the first byte,
-// compressed (RFC 1951).
-func pack(ids []int32) []byte {
-	if len(ids) == 0 {
-		return nil
-	}
-	var set []byte
-	for _, id := range ids {
-		if more := int(id)/8 + 1 - len(set); more > 0 {
-			set = append(set, make([]byte, more)...)
-		}
-		set[id/8] |= 1 << (id % 8)
-	}
-	var out bytes.Buffer
-	w, _ := flate.NewWriter(&out, flate.BestSpeed) // cannot fail: the level is valid
-	_, _ = w.Write(set)                            // cannot fail: the writer is a buffer
-	_ = w.Close()
-	return out.Bytes()
-}
-
-// unpack decodes a set that pack encoded, for a dataset with the given number of samples. The
-// result is in ascending order.
-func unpack(packed []byte, samples int) ([]int32, error) {
-	if len(packed) == 0 {
-		return nil, nil
-	}
-	most := (samples + 7) / 8
-	set, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), int64(most)+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(set) > most {
-		return nil, fmt.Errorf("more than %d samples", samples)
-	}
-	var ids []int32
-	for i, b := range set {
-		for ; b != 0; b &= b - 1 {
-			id := 8*i + bits.TrailingZeros8(b)
-			if id >= samples {
-				return nil, fmt.Errorf("sample %d; the dataset has 0 to %d", id, samples-1)
-			}
-			ids = append(ids, int32(id))
-		}
-	}
-	return ids, nil
-}
-
 // encodeCapacity encodes this node's capacity report. If that takes more than most bytes, the sets
 // of samples are left out, and the plan is made as if the node held nothing yet; whole reports
 // whether they are included.
 func encodeCapacity(mine placement.Node, most int) (text []byte, whole bool, err error) {
-	r := capacityReport{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
+	r := capacityReport{Capacity: mine.Capacity, Kept: placement.PackSet(mine.Kept)}
 	if mine.Known != nil {
 		if r.Known, err = json.Marshal(mine.Known); err != nil {
 			return nil, false, err
 		}
 	}
 	for _, ids := range mine.Held {
-		r.Held = append(r.Held, pack(ids))
+		r.Held = append(r.Held, placement.PackSet(ids))
 	}
 	if text, err = json.Marshal(r); err != nil || len(text) <= most {
 		return text, true, err
@@ -117,11 +66,11 @@ func decodeCapacity(text []byte, samples int) (node placement.Node, err error) {
 	}
 	node.Capacity, node.Held = r.Capacity, make([][]int32, len(r.Capacity))
 	for j, packed := range r.Held {
-		if node.Held[j], err = unpack(packed, samples); err != nil {
+		if node.Held[j], err = placement.UnpackSet(packed, samples); err != nil {
 			return node, fmt.Errorf("storage class %d: %w", j+1, err)
 		}
 	}
-	if node.Kept, err = unpack(r.Kept, samples); err != nil {
+	if node.Kept, err = placement.UnpackSet(r.Kept, samples); err != nil {
 		return node, fmt.Errorf("kept samples: %w", err)
 	}
 	return node, nil

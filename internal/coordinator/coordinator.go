@@ -53,6 +53,13 @@ type Samples interface {
 		send func(data []byte, digest uint32, read bool) error) (source int64, err error)
 	// Watch has w told of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())
+	// FoundStreams returns how many reads of the source at the same time the node has found to be
+	// best, the number's version (0: it has found none), and a channel that is closed when there is a
+	// later one.
+	FoundStreams() (streams, version int, news <-chan struct{})
+	// FollowStreams makes the number of another node this one's; 0: the present one. The node finds
+	// none itself until it has heard of no other one for some time.
+	FollowStreams(streams int)
 }
 
 // Coordinator is one node's part in the cluster of a job's nodes: it reads from the other nodes'
@@ -68,6 +75,7 @@ type Coordinator struct {
 	server   *exchange.Server   // nil until there is a cache
 	ended    chan struct{}      // closed when the server has ended
 	holder   atomic.Pointer[holder]
+	serving  chan struct{} // closed once there is a holder
 
 	news            []*broadcast
 	cancelBroadcast context.CancelFunc // ends what news and away are told by
@@ -90,14 +98,18 @@ type Coordinator struct {
 
 func newCoordinator(o Options) *Coordinator {
 	c := &Coordinator{
-		o:    o,
-		me:   o.Node,
-		last: make(map[int]heard),
-		told: make(map[int]map[int][]audit.Part),
+		o:       o,
+		me:      o.Node,
+		serving: make(chan struct{}),
+		last:    make(map[int]heard),
+		told:    make(map[int]map[int][]audit.Part),
 	}
 	c.news = []*broadcast{newBroadcast(tellStopped, c.stopsToTell)}
 	if o.Faults != nil {
 		c.news = append(c.news, newBroadcast(tellFaults, c.faultsToTell))
+	}
+	if c.me == 0 {
+		c.news = append(c.news, newBroadcast(tellStreams, c.streamsToTell))
 	}
 	c.watch.gone = make(map[int]bool)
 	c.away.changed = make(chan struct{}, 1)
@@ -206,6 +218,10 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 ) {
 	h := &holder{samples, readsOnce, read}
 	c.holder.Store(h)
+	close(c.serving)
+	if c.me != 0 {
+		samples.FollowStreams(0)
+	}
 	c.unwatch = samples.Watch(c)
 	var named refusals
 	c.server = exchange.NewServer(c.identity(), h, exchange.ServerOptions{

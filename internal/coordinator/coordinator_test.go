@@ -29,9 +29,9 @@ import (
 
 // fakeSamples has some samples in memory, and others in its source.
 type fakeSamples struct {
-	held   map[int]bool
-	source int // the source has samples 0 to source-1
-	reads  int
+	held          map[int]bool
+	source, reads int // the source has samples 0 to source-1
+	found         streams
 }
 
 func (f *fakeSamples) Held(id int) ([]byte, uint32, exchange.Hold, bool) {

@@ -25,11 +25,18 @@ type Gate struct {
 	// throughput.
 	since time.Time // beginning of the window; zero: none
 	done  int       // reads since then
+	// Windows for which the limit is another gate's, and since this gate's own one was news.
+	follows, same int
+	version       int           // of the limit that this gate has found
+	news          chan struct{} // closed when there is a later one
 }
 
 const (
 	windowTime  = 250 * time.Millisecond
 	windowReads = 4 // per stream
+	// A limit that this gate has found is news every so many windows, though it has not changed, and
+	// another gate's holds for so many, unless there is news of it.
+	again, followed = 16, 64
 )
 
 // Limits are the first number of reads that a Gate admits at a time, and the limits of later ones.
@@ -41,7 +48,7 @@ const growth = 1.5
 // NewGate returns a gate. changed is called with each new limit, without a lock held.
 func NewGate(l Limits, changed func(limit int)) *Gate {
 	o := tune.Options{Start: l.Start, Least: l.Least, Most: l.Most, Growth: growth}
-	g := &Gate{tuner: tune.New(o), changed: changed}
+	g := &Gate{tuner: tune.New(o), changed: changed, news: make(chan struct{})}
 	g.changes.Add(time.Now(), g.tuner.Value())
 	return g
 }
@@ -127,10 +134,61 @@ func (g *Gate) Leave(ok bool) {
 			g.tuner.Next(float64(g.done) / took.Seconds())
 			g.since, g.done = now, 0
 			g.changes.Add(now, g.tuner.Value())
+			g.found(g.tuner.Value() != was)
 		}
 	}
 	g.admit()
 	limit := g.tuner.Value()
+	g.mu.Unlock()
+	if limit != was {
+		g.changed(limit)
+	}
+}
+
+// found makes the limit after a window news, if it is this gate's. g.mu must be held.
+func (g *Gate) found(changed bool) {
+	if g.follows > 0 {
+		g.follows--
+		return
+	}
+	if g.same++; changed || g.same == again {
+		g.same = 0
+		g.version++
+		close(g.news)
+		g.news = make(chan struct{})
+	}
+}
+
+// Found returns the limit that this gate has found, its version, and a channel that is closed when
+// there is a later one. The version is 0 until there is one.
+func (g *Gate) Found() (limit, version int, news <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tuner.Value(), g.version, g.news
+}
+
+// Follow makes another gate's limit this one's, which finds none itself for some time; 0: the
+// present one.
+//
+// Gates to one source must not look for their limits alone. Each would find that more reads of its
+// own are more of the source's throughput, which they take from those of the others: of four nodes
+// behind a source of 200 MB/s, each had up to 512 reads in progress, for a second each, where 16
+// are enough. If all change their limits together, a gate's throughput tells of the source's.
+func (g *Gate) Follow(limit int) {
+	g.mu.Lock()
+	was := g.tuner.Value()
+	if limit == 0 {
+		limit = was
+	}
+	g.tuner.Adopt(limit, followed)
+	g.follows = followed
+	now := time.Now()
+	if !g.since.IsZero() {
+		g.since, g.done = now, 0
+	}
+	limit = g.tuner.Value()
+	g.changes.Add(now, limit)
+	g.admit()
 	g.mu.Unlock()
 	if limit != was {
 		g.changed(limit)

@@ -1,0 +1,38 @@
+package cache
+
+import (
+	"iter"
+	"time"
+)
+
+// Streams returns how many samples may be read from the source at the same time now.
+func (c *Cache) Streams() int {
+	if c.gate == nil {
+		return c.pool.Most()
+	}
+	return c.gate.Limit()
+}
+
+// StreamChanges returns how many samples might be read from the source at the same time since the
+// cache was made, with the times of changes; none if their number is fixed.
+func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
+	return c.gate.Changes()
+}
+
+// FoundStreams returns the number of reads from the source at the same time that this cache has
+// found to be best, its version, and a channel that is closed when there is a later one. The
+// version is 0 until there is one, and if the number is fixed.
+func (c *Cache) FoundStreams() (streams, version int, news <-chan struct{}) {
+	if c.gate == nil {
+		return c.pool.Most(), 0, nil
+	}
+	return c.gate.Found()
+}
+
+// FollowStreams makes the number that another node's cache has found this one's for some time,
+// within its limits; 0: the present one. A number that is fixed remains.
+func (c *Cache) FollowStreams(streams int) {
+	if c.gate != nil {
+		c.gate.Follow(streams)
+	}
+}

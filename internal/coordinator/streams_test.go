@@ -1,0 +1,127 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/networktest"
+)
+
+// streams is a fake of a number of streams that a node finds, or follows.
+type streams struct {
+	mu      sync.Mutex
+	number  int
+	version int
+	news    chan struct{}
+	heard   []int
+}
+
+func (s *streams) get() (number, version int, news <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.news == nil {
+		s.news = make(chan struct{})
+	}
+	return s.number, s.version, s.news
+}
+
+func (s *streams) find(number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number = number
+	s.version++
+	if s.news != nil {
+		close(s.news)
+	}
+	s.news = make(chan struct{})
+}
+
+func (s *streams) follow(number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = append(s.heard, number)
+}
+
+// FoundStreams implements Samples.
+func (f *fakeSamples) FoundStreams() (int, int, <-chan struct{}) { return f.found.get() }
+
+// FollowStreams implements Samples.
+func (f *fakeSamples) FollowStreams(streams int) { f.found.follow(streams) }
+
+// TestAllNodesReadWithTheStreamsOfNode0 checks that the other nodes do not look for a number of
+// their own, and hear of each that node 0 finds, once, though one of them has no samples yet; and
+// that what another node finds is told to nobody.
+func TestAllNodesReadWithTheStreamsOfNode0(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		nodes := formed(t, 3, on(networktest.New()))
+		var all [3]*fakeSamples
+		serve := func(n int) {
+			all[n] = &fakeSamples{}
+			nodes[n].Serve(all[n], func(context.Context) (bool, error) { return false, nil },
+				func(int64) {})
+		}
+		heard := func(n int, want ...int) {
+			t.Helper()
+			<-time.After(time.Minute)
+			s := &all[n].found
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !slices.Equal(s.heard, want) {
+				t.Errorf("node %d follows %d, want %d", n, s.heard, want)
+			}
+		}
+		serve(0)
+		serve(1)
+		all[0].found.find(24)
+		heard(1, 0, 24)
+		all[0].found.find(36)
+		heard(1, 0, 24, 36)
+		serve(2)
+		heard(2, 0)
+		all[0].found.find(54)
+		heard(1, 0, 24, 36, 54)
+		heard(2, 0, 54)
+		all[1].found.find(99)
+		heard(0)
+		heard(2, 0, 54)
+	})
+}
+
+// TestWrongStreamsAreRefused checks that a number that cannot be one is not followed.
+func TestWrongStreamsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		nodes := formed(t, 2, on(networktest.New()))
+		for _, c := range []struct {
+			node int
+			text string
+			want bool
+		}{
+			{1, "streams 0", false},
+			{1, "streams -4", false},
+			{1, "streams x", false},
+			{1, "streams", false},
+			{1, "streams 4", true}, // it has no samples yet, and hears of it again
+			{0, "streams 4", false},
+		} {
+			if got := nodes[c.node].hear([]byte(c.text)); got != c.want {
+				t.Errorf("node %d hears %q: %v", c.node, c.text, got)
+			}
+		}
+		f := &fakeSamples{}
+		nodes[1].Serve(f, func(context.Context) (bool, error) { return false, nil }, func(int64) {})
+		for _, text := range []string{"streams 0", "streams 4"} {
+			if got := nodes[1].hear([]byte(text)); got != (text == "streams 4") {
+				t.Errorf("a node with samples hears %q: %v", text, got)
+			}
+		}
+		if want := []int{0, 4}; !slices.Equal(f.found.heard, want) {
+			t.Errorf("it follows %d, want %d", f.found.heard, want)
+		}
+	})
+}
