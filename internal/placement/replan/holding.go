@@ -1,6 +1,7 @@
 package replan
 
 import (
+	"math"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -86,6 +87,30 @@ func (h *holding) class(node int, k int32) int {
 		}
 	}
 	return none
+}
+
+// hasRoom reports whether a class could hold another sample.
+func (h *holding) hasRoom() bool {
+	least := int64(math.MaxInt64)
+	for k := range h.head {
+		least = min(least, h.in.Size(k))
+	}
+	room := make([][]int64, len(h.in.Nodes))
+	for n, node := range h.in.Nodes {
+		room[n] = slices.Clone(node.Capacity)
+	}
+	for i := range h.copies {
+		c := &h.copies[i]
+		room[c.node][c.class] -= h.in.Size(int(c.k))
+	}
+	for _, classes := range room {
+		for _, left := range classes {
+			if left >= least {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // owner returns the node that others read a sample from, or none.

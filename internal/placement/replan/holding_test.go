@@ -201,3 +201,46 @@ func TestBetterCandidateWins(t *testing.T) {
 		}
 	}
 }
+
+// counting counts the plans that a policy makes.
+type counting struct {
+	placement.Policy
+	plans int
+}
+
+func (c *counting) Plan(in placement.Input) (*placement.Plan, error) {
+	c.plans++
+	return c.Policy.Plan(in)
+}
+
+// TestNoPlanIsMadeToFillWhatIsFull checks that a plan that only fills free capacity is made only if
+// there is any, and one from scratch only if what is known has settled.
+func TestNoPlanIsMadeToFillWhatIsFull(t *testing.T) {
+	fast := machine{60, 1000, 50, 1e6}
+	for _, c := range []struct {
+		name    string
+		more    int64 // bytes that a class of node 1 can hold besides
+		settled bool
+		want    int
+	}{
+		{"full, settled", 0, true, 1},
+		{"full, not settled", 0, false, 0},
+		{"a byte less than a sample", bytes - 1, false, 0},
+		{"room for a sample", bytes, false, 1},
+		{"room for a sample, settled", bytes, true, 2},
+	} {
+		q := question(t, 2, 0.5, &fast, fast)
+		policy := &counting{Policy: q.Policy}
+		q.Policy, q.Settled = policy, c.settled
+		q.Input.Nodes[1].Capacity[0] += c.more
+		out, plan, err := Decide(q)
+		if err != nil || plan != nil || out.Why != Equal || policy.plans != c.want {
+			t.Errorf("%s: %d plans, want %d; %+v, %v", c.name, policy.plans, c.want, out, err)
+		}
+	}
+	q := question(t, 2, 0.5, &fast, fast)
+	q.Settled, q.Took = false, 1e9 // the model does not explain it; there is no other plan
+	if out, plan, err := Decide(q); err != nil || plan != nil || out.Why != Equal {
+		t.Errorf("%+v, %v, %v", out, plan != nil, err)
+	}
+}

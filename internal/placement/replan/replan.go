@@ -82,10 +82,10 @@ type Tried struct {
 // errors are those of Policy.Plan.
 //
 // There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
-// fits, and only fills free capacity; and, if what is known is Settled, one from scratch. The one
-// that saves more in the remaining epochs, after what moving takes, is compared with the plan in
-// force: with what was measured of it, if that is less than what is predicted, because the model
-// then sees limits that are not there.
+// fits, and only fills free capacity, if there is any; and, if what is known is Settled, one from
+// scratch. The one that saves more in the remaining epochs, after what moving takes, is compared
+// with the plan in force: with what was measured of it, if that is less than what is predicted,
+// because the model then sees limits that are not there.
 //
 // If epochs have become longer with the plan in force than they were with the one before, the model
 // was wrong when it was made. If it still is, because it does not predict what is measured now, it
@@ -127,11 +127,15 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, nil
 	}
-	candidates := []placement.Input{q.filling()}
+	plan, out.New = q.Plan, now.seconds
+	var candidates []placement.Input
+	if now.holding.hasRoom() { // else it is the plan in force
+		candidates = append(candidates, q.filling())
+	}
 	if q.Settled {
 		candidates = append(candidates, q.Input)
 	}
-	for i, in := range candidates {
+	for _, in := range candidates {
 		candidate, err := q.Policy.Plan(in)
 		if err != nil {
 			return out, nil, err
@@ -141,13 +145,13 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 			return out, nil, err
 		}
 		bytes, move := m.holding.move(now.holding)
-		if i == 0 || left*(out.New-m.seconds) > move-out.Move {
+		if plan == q.Plan || left*(out.New-m.seconds) > move-out.Move {
 			plan, out.New, out.Bytes, out.Move = candidate, m.seconds, bytes, move
 		}
 	}
 	saved := out.Takes() - out.New
 	switch {
-	case saved <= enough:
+	case plan == q.Plan, saved <= enough:
 		out.Why = Equal
 	case left*saved <= repays*out.Move:
 		out.Why = Costs
