@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // TestFillLeavesAQuarterOfTheWorkers checks that filling never takes all workers.
@@ -107,6 +109,27 @@ func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
 				}
 				g.close()
 			})
+		})
+	}
+}
+
+// TestStreamsOfAnotherNode checks that a cache reads with as many streams as another one has found,
+// as far as its own may, and that it reads with a fixed number whatever others find.
+func TestStreamsOfAnotherNode(t *testing.T) {
+	for _, c := range []struct{ threads, most, found, want int }{
+		{2, 8, 5, 5}, {2, 8, 100, 8}, {2, 0, 5, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := plain(4)
+			o.threads, o.mostThreads = c.threads, c.most
+			g := newRig(t, o)
+			defer g.close()
+			g.cache.ExpectStreams()
+			g.cache.FollowStreams(stats.Streams{Number: c.found, Takes: 0.01})
+			is, version, _ := g.cache.FoundStreams()
+			if got := g.cache.Streams(); got != c.want || is.Number != got || version != 0 {
+				t.Errorf("%+v: %d streams; found %+v, version %d", c, got, is, version)
+			}
 		})
 	}
 }

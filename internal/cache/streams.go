@@ -3,6 +3,8 @@ package cache
 import (
 	"iter"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Streams returns how many samples may be read from the source at the same time now.
@@ -22,17 +24,25 @@ func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
 // FoundStreams returns the number of reads from the source at the same time that this cache has
 // found to be best, its version, and a channel that is closed when there is a later one. The
 // version is 0 until there is one, and if the number is fixed.
-func (c *Cache) FoundStreams() (streams, version int, news <-chan struct{}) {
+func (c *Cache) FoundStreams() (is stats.Streams, version int, news <-chan struct{}) {
 	if c.gate == nil {
-		return c.pool.Most(), 0, nil
+		return stats.Streams{Number: c.pool.Most()}, 0, nil
 	}
-	return c.gate.Found()
+	number, takes, version, news := c.gate.Found()
+	return stats.Streams{Number: number, Takes: takes.Seconds()}, version, news
+}
+
+// ExpectStreams has the cache wait for some time for what another node finds (FollowStreams).
+func (c *Cache) ExpectStreams() {
+	if c.gate != nil {
+		c.gate.Expect()
+	}
 }
 
 // FollowStreams makes the number that another node's cache has found this one's for some time,
-// within its limits; 0: the present one. A number that is fixed remains.
-func (c *Cache) FollowStreams(streams int) {
+// within its limits. It does not if the number is fixed, or reads take much longer or shorter here.
+func (c *Cache) FollowStreams(found stats.Streams) {
 	if c.gate != nil {
-		c.gate.Follow(streams)
+		c.gate.Follow(found.Number, time.Duration(found.Takes*float64(time.Second)))
 	}
 }

@@ -13,6 +13,9 @@ const toldPause = 250 * time.Millisecond
 type broadcast struct {
 	word string        // before what is told
 	back chan struct{} // receives a token when a node may have come back
+	// passing is set if what is told is of no use once this node leaves the job, which then does not
+	// wait until it is told.
+	passing bool
 	// latest returns what a node has to be told that has received version since; nil: nothing. Then
 	// it has received version, and there is more once changed is closed.
 	latest func(since int) (about any, version int, changed <-chan struct{})
@@ -21,7 +24,7 @@ type broadcast struct {
 func newBroadcast(word string,
 	latest func(since int) (about any, version int, changed <-chan struct{}),
 ) *broadcast {
-	return &broadcast{word, make(chan struct{}, 1), latest}
+	return &broadcast{word: word, back: make(chan struct{}, 1), latest: latest}
 }
 
 // run tells the other nodes the news until ctx ends, and once more after that, because a process
@@ -29,14 +32,21 @@ func newBroadcast(word string,
 // is back.
 func (b *broadcast) run(ctx context.Context, c *Coordinator) {
 	heard := make([]int, c.nodes()) // by node, the version that it received last
+	within := context.WithoutCancel(ctx)
+	if b.passing {
+		within = ctx
+	}
 	for {
 		// Asked before the news is taken: what was taken before ctx ended may lack the last of it.
 		ended := ctx.Err() != nil
+		if ended && b.passing {
+			return
+		}
 		since := c.heardByAll(heard)
 		about, version, changed := b.latest(since)
 		var again <-chan time.Time
 		if c.untold(heard, version) {
-			for n, ok := range c.tell(context.Background(), b.word, about) {
+			for n, ok := range c.tell(within, b.word, about) {
 				if ok && heard[n] >= since { // else it is back, and lacks more
 					heard[n] = max(heard[n], version)
 				}

@@ -54,12 +54,13 @@ type Samples interface {
 	// Watch has w told of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())
 	// FoundStreams returns how many reads of the source at the same time the node has found to be
-	// best, the number's version (0: it has found none), and a channel that is closed when there is a
-	// later one.
-	FoundStreams() (streams, version int, news <-chan struct{})
-	// FollowStreams makes the number of another node this one's; 0: the present one. The node finds
-	// none itself until it has heard of no other one for some time.
-	FollowStreams(streams int)
+	// best, the version of that (0: it has found nothing), and a channel that is closed when there is
+	// a later one.
+	FoundStreams() (found stats.Streams, version int, news <-chan struct{})
+	// ExpectStreams has the node find no number itself until it has waited for another one for some
+	// time, and FollowStreams makes that its own one.
+	ExpectStreams()
+	FollowStreams(found stats.Streams)
 }
 
 // Coordinator is one node's part in the cluster of a job's nodes: it reads from the other nodes'
@@ -109,7 +110,9 @@ func newCoordinator(o Options) *Coordinator {
 		c.news = append(c.news, newBroadcast(tellFaults, c.faultsToTell))
 	}
 	if c.me == 0 {
-		c.news = append(c.news, newBroadcast(tellStreams, c.streamsToTell))
+		streams := newBroadcast(tellStreams, c.streamsToTell)
+		streams.passing = true
+		c.news = append(c.news, streams)
 	}
 	c.watch.gone = make(map[int]bool)
 	c.away.changed = make(chan struct{}, 1)
@@ -220,7 +223,7 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	c.holder.Store(h)
 	close(c.serving)
 	if c.me != 0 {
-		samples.FollowStreams(0)
+		samples.ExpectStreams()
 	}
 	c.unwatch = samples.Watch(c)
 	var named refusals

@@ -1,6 +1,10 @@
 package coordinator
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
 
 // All nodes read the source with as many streams as node 0 finds to be best: nodes that share a
 // source cannot find that alone (pool.Gate.Follow).
@@ -11,19 +15,22 @@ func (c *Coordinator) streamsToTell(int) (about any, version int, changed <-chan
 	if h == nil {
 		return nil, 0, c.serving
 	}
-	streams, version, changed := h.samples.FoundStreams()
-	return streams, version, changed
+	found, version, changed := h.samples.FoundStreams()
+	return found, version, changed
 }
 
 // hearStreams takes in the number of streams that node 0 has found.
 func (c *Coordinator) hearStreams(text []byte) bool {
-	var streams int
-	if err := json.Unmarshal(text, &streams); err != nil || streams < 1 || c.me == 0 {
-		c.o.Log.Warn("a node sent an invalid number of streams", "error", err, "number", streams)
+	var found stats.Streams
+	err := json.Unmarshal(text, &found)
+	if err != nil || found.Number < 1 || found.Takes < 0 || c.me == 0 {
+		c.o.Log.Warn("a node sent an invalid number of streams", "error", err, "found", found)
 		return false
 	}
-	if h := c.holder.Load(); h != nil { // else it hears of the number again once it reads
-		h.samples.FollowStreams(streams)
+	h := c.holder.Load()
+	if h == nil {
+		return false
 	}
+	h.samples.FollowStreams(found)
 	return true
 }

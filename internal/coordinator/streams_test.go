@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/networktest"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // streams is a fake of a number of streams that a node finds, or follows.
@@ -20,13 +21,13 @@ type streams struct {
 	heard   []int
 }
 
-func (s *streams) get() (number, version int, news <-chan struct{}) {
+func (s *streams) get() (found stats.Streams, version int, news <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.news == nil {
 		s.news = make(chan struct{})
 	}
-	return s.number, s.version, s.news
+	return stats.Streams{Number: s.number, Takes: takes}, s.version, s.news
 }
 
 func (s *streams) find(number int) {
@@ -47,14 +48,26 @@ func (s *streams) follow(number int) {
 }
 
 // FoundStreams implements Samples.
-func (f *fakeSamples) FoundStreams() (int, int, <-chan struct{}) { return f.found.get() }
+func (f *fakeSamples) FoundStreams() (stats.Streams, int, <-chan struct{}) {
+	return f.found.get()
+}
+
+// ExpectStreams implements Samples.
+func (f *fakeSamples) ExpectStreams() { f.found.follow(0) }
 
 // FollowStreams implements Samples.
-func (f *fakeSamples) FollowStreams(streams int) { f.found.follow(streams) }
+func (f *fakeSamples) FollowStreams(found stats.Streams) {
+	if found.Takes == takes {
+		f.found.follow(found.Number)
+	}
+}
+
+// takes is how long a read takes, in seconds.
+const takes = 0.003
 
 // TestAllNodesReadWithTheStreamsOfNode0 checks that the other nodes do not look for a number of
-// their own, and hear of each that node 0 finds, once, though one of them has no samples yet; and
-// that what another node finds is told to nobody.
+// their own, and hear of each that node 0 finds; that one that has no samples yet hears of the
+// latest when it has; and that what another node finds is told to nobody.
 func TestAllNodesReadWithTheStreamsOfNode0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
@@ -71,8 +84,8 @@ func TestAllNodesReadWithTheStreamsOfNode0(t *testing.T) {
 			s := &all[n].found
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if !slices.Equal(s.heard, want) {
-				t.Errorf("node %d follows %d, want %d", n, s.heard, want)
+			if got := slices.Compact(slices.Clone(s.heard)); !slices.Equal(got, want) {
+				t.Errorf("node %d follows %d, want %d", n, got, want)
 			}
 		}
 		serve(0)
@@ -82,13 +95,13 @@ func TestAllNodesReadWithTheStreamsOfNode0(t *testing.T) {
 		all[0].found.find(36)
 		heard(1, 0, 24, 36)
 		serve(2)
-		heard(2, 0)
+		heard(2, 0, 36)
 		all[0].found.find(54)
 		heard(1, 0, 24, 36, 54)
-		heard(2, 0, 54)
+		heard(2, 0, 36, 54)
 		all[1].found.find(99)
 		heard(0)
-		heard(2, 0, 54)
+		heard(2, 0, 36, 54)
 	})
 }
 
@@ -102,12 +115,14 @@ func TestWrongStreamsAreRefused(t *testing.T) {
 			text string
 			want bool
 		}{
-			{1, "streams 0", false},
-			{1, "streams -4", false},
+			{1, `streams {"number":0}`, false},
+			{1, `streams {"number":-4}`, false},
 			{1, "streams x", false},
 			{1, "streams", false},
-			{1, "streams 4", true}, // it has no samples yet, and hears of it again
-			{0, "streams 4", false},
+			{1, "streams 4", false},
+			{1, `streams {"number":4,"takes_s":-1}`, false},
+			{1, `streams {"number":4,"takes_s":0.003}`, false}, // it has no samples yet
+			{0, `streams {"number":4,"takes_s":0.003}`, false},
 		} {
 			if got := nodes[c.node].hear([]byte(c.text)); got != c.want {
 				t.Errorf("node %d hears %q: %v", c.node, c.text, got)
@@ -115,8 +130,10 @@ func TestWrongStreamsAreRefused(t *testing.T) {
 		}
 		f := &fakeSamples{}
 		nodes[1].Serve(f, func(context.Context) (bool, error) { return false, nil }, func(int64) {})
-		for _, text := range []string{"streams 0", "streams 4"} {
-			if got := nodes[1].hear([]byte(text)); got != (text == "streams 4") {
+		for text, want := range map[string]bool{
+			`streams {"number":0}`: false, `streams {"number":4,"takes_s":0.003}`: true,
+		} {
+			if got := nodes[1].hear([]byte(text)); got != want {
 				t.Errorf("a node with samples hears %q: %v", text, got)
 			}
 		}

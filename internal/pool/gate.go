@@ -15,6 +15,7 @@ import (
 // Its methods are safe for concurrent use.
 type Gate struct {
 	changed func(limit int)
+	order   sync.Mutex // of calls of changed: the last one has the last limit; before mu
 
 	mu           sync.Mutex // guards the following
 	tuner        *tune.Tuner
@@ -23,20 +24,24 @@ type Gate struct {
 	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
 	// throughput.
-	since time.Time // beginning of the window; zero: none
-	done  int       // reads since then
-	// Windows for which the limit is another gate's, and since this gate's own one was news.
-	follows, same int
-	version       int           // of the limit that this gate has found
-	news          chan struct{} // closed when there is a later one
+	since time.Time     // beginning of the window; zero: none
+	done  int           // reads since then
+	takes time.Duration // a read in the last window, on average; 0: none has ended
+	// until when the limit is another gate's, and when this gate's own one was news last.
+	until, told time.Time
+	version     int           // of the limit that this gate has found
+	news        chan struct{} // closed when there is a later one
 }
 
 const (
 	windowTime  = 250 * time.Millisecond
 	windowReads = 4 // per stream
-	// A limit that this gate has found is news every so many windows, though it has not changed, and
-	// another gate's holds for so many, unless there is news of it.
-	again, followed = 16, 64
+	// A limit that this gate has found is news again after so long, though it has not changed.
+	again = 4 * time.Second
+	// How long a gate follows another one after news of it, and if there has been none yet.
+	followed, expected = 16 * time.Second, 3 * time.Second
+	// alike is by what factor reads of gates to the same source may differ in how long they take.
+	alike = 2
 )
 
 // Limits are the first number of reads that a Gate admits at a time, and the limits of later ones.
@@ -131,68 +136,86 @@ func (g *Gate) Leave(ok bool) {
 		g.done++
 		now := time.Now()
 		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
-			g.tuner.Next(float64(g.done) / took.Seconds())
+			g.takes = took * time.Duration(was) / time.Duration(g.done)
+			if now.After(g.until) {
+				g.tuner.Next(float64(g.done) / took.Seconds())
+				g.changes.Add(now, g.tuner.Value())
+				g.found(now, g.tuner.Value() != was)
+			}
 			g.since, g.done = now, 0
-			g.changes.Add(now, g.tuner.Value())
-			g.found(g.tuner.Value() != was)
 		}
 	}
 	g.admit()
 	limit := g.tuner.Value()
 	g.mu.Unlock()
 	if limit != was {
-		g.changed(limit)
+		g.tell()
 	}
 }
 
-// found makes the limit after a window news, if it is this gate's. g.mu must be held.
-func (g *Gate) found(changed bool) {
-	if g.follows > 0 {
-		g.follows--
-		return
-	}
-	if g.same++; changed || g.same == again {
-		g.same = 0
+// tell calls changed with the limit.
+func (g *Gate) tell() {
+	g.order.Lock()
+	defer g.order.Unlock()
+	g.changed(g.Limit())
+}
+
+// found makes the limit news after a window, if it has changed, or from time to time. g.mu must be
+// held.
+func (g *Gate) found(now time.Time, changed bool) {
+	if changed || now.Sub(g.told) >= again {
+		g.told = now
 		g.version++
 		close(g.news)
 		g.news = make(chan struct{})
 	}
 }
 
-// Found returns the limit that this gate has found, its version, and a channel that is closed when
-// there is a later one. The version is 0 until there is one.
-func (g *Gate) Found() (limit, version int, news <-chan struct{}) {
+// Found returns the limit that this gate has found, how long a read took in the last window, on
+// average, the version of these, and a channel that is closed when there are later ones. The
+// version is 0 until there are any.
+func (g *Gate) Found() (limit int, takes time.Duration, version int, news <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.tuner.Value(), g.version, g.news
+	return g.tuner.Value(), g.takes, g.version, g.news
 }
 
-// Follow makes another gate's limit this one's, which finds none itself for some time; 0: the
-// present one.
+// Expect makes this gate wait for a limit of another one (Follow), for some time.
+func (g *Gate) Expect() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = time.Now().Add(expected)
+}
+
+// Follow makes another gate's limit this one's, as far as it can, which finds none itself for some
+// time. takes is how long a read takes there: if that is much longer, or shorter, than here, the
+// gates do not share what limits them, as one of them reads from a page cache or from another disk,
+// and each finds its own limit.
 //
 // Gates to one source must not look for their limits alone. Each would find that more reads of its
 // own are more of the source's throughput, which they take from those of the others: of four nodes
 // behind a source of 200 MB/s, each had up to 512 reads in progress, for a second each, where 16
 // are enough. If all change their limits together, a gate's throughput tells of the source's.
-func (g *Gate) Follow(limit int) {
+func (g *Gate) Follow(limit int, takes time.Duration) {
 	g.mu.Lock()
-	was := g.tuner.Value()
-	if limit == 0 {
-		limit = was
+	if g.takes > 0 && (g.takes > alike*takes || takes > alike*g.takes) {
+		g.until = time.Time{}
+		g.mu.Unlock()
+		return
 	}
-	g.tuner.Adopt(limit, followed)
-	g.follows = followed
-	now := time.Now()
+	now, was := time.Now(), g.tuner.Value()
+	g.until = now.Add(followed)
+	if g.tuner.Adopt(limit); g.tuner.Value() == was {
+		g.mu.Unlock()
+		return
+	}
 	if !g.since.IsZero() {
 		g.since, g.done = now, 0
 	}
-	limit = g.tuner.Value()
-	g.changes.Add(now, limit)
+	g.changes.Add(now, g.tuner.Value())
 	g.admit()
 	g.mu.Unlock()
-	if limit != was {
-		g.changed(limit)
-	}
+	g.tell()
 }
 
 // Lend admits n more reads at a time than the limit, in the place of reads that hang; a negative

@@ -36,7 +36,7 @@ func behind(s *shared, gates int, together bool, lasts time.Duration) (limits []
 	for range gates {
 		g := NewGate(Limits{Start: 16, Least: 1, Most: 512}, func(int) {})
 		if together && len(all) > 0 {
-			g.Follow(0)
+			g.Expect()
 		}
 		all = append(all, g)
 		for range 600 {
@@ -53,10 +53,10 @@ func behind(s *shared, gates int, together bool, lasts time.Duration) (limits []
 	var telling sync.WaitGroup
 	telling.Go(func() {
 		for {
-			limit, version, news := all[0].Found()
+			limit, takes, version, news := all[0].Found()
 			if together && version > 0 {
 				for _, g := range all[1:] {
-					g.Follow(limit)
+					g.Follow(limit, takes)
 				}
 			}
 			select {
@@ -131,26 +131,26 @@ func TestGatesTogetherTakeNoMoreThanTheSourceNeeds(t *testing.T) {
 func TestGateThatHearsNothingFindsItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(Limits{Start: 16, Least: 1, Most: 512}, func(int) {})
-		g.Follow(0)
+		g.Expect()
 		source := shared{latency: 50 * time.Millisecond}
 		begun := time.Now()
 		var running sync.WaitGroup
 		for range 600 {
 			running.Go(func() {
-				for time.Since(begun) < 30*time.Second {
+				for time.Since(begun) < 10*time.Second {
 					g.Enter(true, nil)
 					source.read()
 					g.Leave(true)
 				}
 			})
 		}
-		<-time.After(10 * time.Second)
-		if n, version, _ := g.Found(); n != 16 || version != 0 {
-			t.Errorf("%d, version %d after 10 s, want 16 and none", n, version)
+		<-time.After(expected - time.Millisecond)
+		if n, _, version, _ := g.Found(); n != 16 || version != 0 {
+			t.Errorf("%d, version %d after 3 s, want 16 and none", n, version)
 		}
 		running.Wait()
-		if n, version, _ := g.Found(); n < 140 || version == 0 {
-			t.Errorf("%d, version %d after 30 s, want hundreds", n, version)
+		if n, _, version, _ := g.Found(); n < 140 || version == 0 {
+			t.Errorf("%d, version %d after 10 s, want hundreds", n, version)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestLimitThatDoesNotChangeIsNewsAgain(t *testing.T) {
 			})
 		}
 		running.Wait()
-		if _, version, _ := g.Found(); version < 3 || version > 5 {
+		if _, _, version, _ := g.Found(); version < 3 || version > 5 {
 			t.Errorf("the limit was told %d times in 20 s, want every 4 to 5 s", version)
 		}
 	})
@@ -192,13 +192,13 @@ func TestGateFollowsWithinItsLimits(t *testing.T) {
 		}()
 	}
 	<-admitted
-	g.Follow(500)
+	g.Follow(500, 0)
 	<-admitted
 	<-admitted
 	if g.Limit() != 3 || changed != 3 {
 		t.Errorf("%d reads are admitted, and %d was called with", g.Limit(), changed)
 	}
-	if g.Follow(-7); g.Limit() != 1 || changed != 1 {
+	if g.Follow(-7, 0); g.Limit() != 1 || changed != 1 {
 		t.Errorf("%d reads are admitted, and %d was called with", g.Limit(), changed)
 	}
 	for range 3 {
@@ -206,4 +206,51 @@ func TestGateFollowsWithinItsLimits(t *testing.T) {
 	}
 	<-admitted
 	g.Leave(true)
+}
+
+// TestGatesToDifferentSourcesFindTheirOwnLimits checks that a gate does not follow one whose reads
+// are much faster, or slower: what is best there is not here.
+func TestGatesToDifferentSourcesFindTheirOwnLimits(t *testing.T) {
+	for name, sources := range map[string][2]*shared{
+		"the first has its dataset in memory": {
+			{each: 500 * time.Microsecond}, {latency: 50 * time.Millisecond},
+		},
+		"the second has": {
+			{latency: 50 * time.Millisecond}, {each: 500 * time.Microsecond},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var gates [2]*Gate
+			var running sync.WaitGroup
+			begun := time.Now()
+			for i := range gates {
+				g := NewGate(Limits{Start: 16, Least: 1, Most: 512}, func(int) {})
+				gates[i] = g
+				for range 600 {
+					running.Go(func() {
+						for time.Since(begun) < 30*time.Second {
+							g.Enter(true, nil)
+							sources[i].read()
+							g.Leave(true)
+						}
+					})
+				}
+			}
+			gates[1].Expect()
+			running.Go(func() {
+				for time.Since(begun) < 29*time.Second {
+					if limit, takes, version, _ := gates[0].Found(); version > 0 {
+						gates[1].Follow(limit, takes)
+					}
+					<-time.After(100 * time.Millisecond)
+				}
+			})
+			running.Wait()
+			for i, g := range gates {
+				if n := g.Limit(); sources[i].latency > 0 && n < 140 || sources[i].latency == 0 && n > 54 {
+					t.Errorf("%s: gate %d admits %d reads", name, i, n)
+				}
+			}
+		})
+	}
 }

@@ -27,7 +27,7 @@ type Processors struct {
 
 const (
 	// processorsTime is how long a measurement counts, and longAgo when it tells nothing of now.
-	processorsTime = 50 * time.Millisecond
+	processorsTime = 100 * time.Millisecond
 	longAgo        = 2 * time.Second
 	// idleShare is the share of their time up to which processors may be idle, or from which on they
 	// are withheld, to count as busy. Of a few, half a processor may be idle: what runs there also
@@ -95,7 +95,8 @@ func (t processorTime) busySince(last processorTime) bool {
 	share := idleShare * took.Seconds()
 	all := share * float64(t.count)
 	idle := max(all, idleLeast*took.Seconds())
-	return (t.idle-last.idle).Seconds() <= idle || (t.stolen-last.stolen).Seconds() >= all ||
+	stolen := max(all, (2 * tick).Seconds()) // one tick says nothing
+	return (t.idle-last.idle).Seconds() <= idle || (t.stolen-last.stolen).Seconds() >= stolen ||
 		(t.throttled-last.throttled).Seconds() >= share
 }
 

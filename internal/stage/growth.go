@@ -22,7 +22,7 @@ type growth struct {
 	// 0 if there is none.
 	waited      time.Duration
 	taken, laid int
-	turned      int // turnovers since the buffer grew, or a Run began
+	turned      int // turnovers since the buffer grew
 	// The most batches per second of waiting of a turnover since the buffer grew, and before it
 	// did; that one is 0 if the last growth is no longer judged.
 	best, before float64
@@ -31,7 +31,7 @@ type growth struct {
 }
 
 // restart forgets what it counts by batches: another Run begins.
-func (g *growth) restart() { g.laid, g.turned, g.before = 0, 0, 0 }
+func (g *growth) restart() { g.laid = 0 }
 
 // full records that there is no room for another batch. The process has waited for this long in
 // all.

@@ -96,10 +96,11 @@ func TestGrowthOfAnotherRun(t *testing.T) {
 			g.grew()
 		}
 	}
+	turned := g.turned
 	g.full(0, 8, 16)
 	g.restart()
-	if g.took(now, time.Second, 16); g.due(now.Add(time.Hour), false) {
-		t.Error("a turnover of the Run before counted")
+	if g.took(now, time.Second, 16); g.turned != turned {
+		t.Error("a turnover of the Run before ended in the next one")
 	}
 	g.full(0, 0, 2)
 	if g.took(now, time.Second, 2); !g.due(now, false) || g.due(now, true) {
@@ -107,5 +108,25 @@ func TestGrowthOfAnotherRun(t *testing.T) {
 	}
 	if !g.due(now.Add(growthPause), true) {
 		t.Error("not after the pause")
+	}
+}
+
+// TestJudgementOutlastsARun checks that a growth is judged by turnovers of later Runs as well.
+func TestJudgementOutlastsARun(t *testing.T) {
+	var g growth
+	now := time.Now()
+	g.full(0, 0, 8)
+	g.took(now, time.Second, 8)
+	g.grew()
+	for range gainTries {
+		if g.due(now, true) {
+			t.Fatal("due before the growth was judged")
+		}
+		g.restart()
+		g.full(0, 0, 8)
+		g.took(now, time.Second, 8)
+	}
+	if g.due(now, true) || !g.due(now.Add(growthPause), true) {
+		t.Errorf("%+v: no pause after a growth in vain", g)
 	}
 }

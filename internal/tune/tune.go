@@ -114,13 +114,11 @@ func (t *Tuner) Next(rate float64) int {
 	return t.value
 }
 
-// Adopt makes a number that was found elsewhere the value, and tries no other one for so many
-// windows. What was measured before no longer counts.
-func (t *Tuner) Adopt(value, windows int) {
+// Adopt makes a number that was found elsewhere the value. What was measured before it no longer
+// counts.
+func (t *Tuner) Adopt(value int) {
 	value = min(max(value, t.o.Least), t.o.Most)
-	*t = Tuner{
-		o: t.o, value: value, wait: windows, pause: t.pause, up: value < t.o.Most,
-	}
+	*t = Tuner{o: t.o, value: value, wait: 1, pause: t.pause, up: value < t.o.Most}
 }
 
 // judge ends a trial with the given rate.

@@ -89,6 +89,19 @@ func (h *holding) class(node int, k int32) int {
 	return none
 }
 
+// complete reports whether a plan that leaves everything where it is could not be another one: no
+// class could hold another sample, and the owner of each sample that any node holds has it.
+func (h *holding) complete() bool {
+	for k := range int32(len(h.head)) {
+		if h.plan.Remote && h.head[k] != none {
+			if owner := h.owner(k); owner == none || h.class(owner, k) == none {
+				return false
+			}
+		}
+	}
+	return !h.hasRoom()
+}
+
 // hasRoom reports whether a class could hold another sample.
 func (h *holding) hasRoom() bool {
 	least := int64(math.MaxInt64)

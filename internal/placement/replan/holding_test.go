@@ -238,9 +238,17 @@ func TestNoPlanIsMadeToFillWhatIsFull(t *testing.T) {
 			t.Errorf("%s: %d plans, want %d; %+v, %v", c.name, policy.plans, c.want, out, err)
 		}
 	}
-	q := question(t, 2, 0.5, &fast, fast)
-	q.Settled, q.Took = false, 1e9 // the model does not explain it; there is no other plan
-	if out, plan, err := Decide(q); err != nil || plan != nil || out.Why != Equal {
-		t.Errorf("%+v, %v, %v", out, plan != nil, err)
+}
+
+// TestOthersOwnWhatANodeGaveBack checks that a plan that only makes other nodes the owners of
+// samples which their owner dropped is adopted, though all classes are full.
+func TestOthersOwnWhatANodeGaveBack(t *testing.T) {
+	m := machine{200, 10000, 20, 1e6}
+	q := question(t, 3, 1, &m, m)
+	q.Settled = false
+	q.Input.Nodes[0].Capacity[0] = samples / 2 * bytes
+	out, plan, err := Decide(q)
+	if err != nil || plan == nil || out.Bytes != 0 || out.New > 0.95*out.Seconds {
+		t.Errorf("%+v, %v", out, err)
 	}
 }

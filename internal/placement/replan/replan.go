@@ -82,10 +82,10 @@ type Tried struct {
 // errors are those of Policy.Plan.
 //
 // There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
-// fits, and only fills free capacity, if there is any; and, if what is known is Settled, one from
-// scratch. The one that saves more in the remaining epochs, after what moving takes, is compared
-// with the plan in force: with what was measured of it, if that is less than what is predicted,
-// because the model then sees limits that are not there.
+// fits, and only fills free capacity, or gives samples other owners, if it could differ; and, if
+// what is known is Settled, one from scratch. The one that saves more in the remaining epochs,
+// after what moving takes, is compared with the plan in force: with what was measured of it, if
+// that is less than what is predicted, because the model then sees limits that are not there.
 //
 // If epochs have become longer with the plan in force than they were with the one before, the model
 // was wrong when it was made. If it still is, because it does not predict what is measured now, it
@@ -129,7 +129,7 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	}
 	plan, out.New = q.Plan, now.seconds
 	var candidates []placement.Input
-	if now.holding.hasRoom() { // else it is the plan in force
+	if !now.holding.complete() { // else it is the plan in force
 		candidates = append(candidates, q.filling())
 	}
 	if q.Settled {
