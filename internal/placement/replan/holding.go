@@ -147,11 +147,16 @@ const (
 	fewReads  = 1 << 20
 )
 
+// looked returns at how many epochs of [from, to) is looked.
+func looked(in *placement.Input, from, to int) int {
+	return min(to-from, max(fewEpochs, fewReads/max(in.Stream.Delivered(), 1)))
+}
+
 // served returns what each node reads in a mean epoch of [from, to). A sample is found in an own
 // class, or in one of its owner's.
 func (h *holding) served(from, to int) ([]served, error) {
 	in, spec := h.in, h.in.Stream.Spec()
-	epochs := min(to-from, max(fewEpochs, fewReads/max(in.Stream.Delivered(), 1)))
+	epochs := looked(in, from, to)
 	var ranks []int // whose reads count; nil: all
 	if spec.Scheme == access.Whole || len(in.Nodes) == 1 {
 		epochs = 1 // all are alike

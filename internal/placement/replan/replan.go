@@ -10,9 +10,7 @@ package replan
 
 import (
 	"cmp"
-	"slices"
 
-	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
@@ -123,9 +121,10 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		}
 	}
 	enough := least * cmp.Or(out.Took, out.Seconds)
-	if q.floor(now) >= out.Takes()-enough {
+	spared, err := q.cannotSave(now, out.Takes()-enough)
+	if err != nil || spared {
 		out.Why = Equal // whatever the plan: spare making it
-		return out, nil, nil
+		return out, nil, err
 	}
 	plan, out.New = q.Plan, now.seconds
 	var candidates []placement.Input
@@ -242,30 +241,6 @@ func (q *Question) epoch(reads float64, transformers int, hits *perfmodel.Hits) 
 		env.Preprocess, l.Transformers = untransformed, 1
 	}
 	return env.Epoch(&l).Seconds
-}
-
-// floor returns the least that an epoch can take with any plan: as if what nodes read in an epoch
-// were just what they hold, to their capacities. Epochs take as long as on the slowest node, and so
-// at least as long as on a mean one.
-func (q *Question) floor(now measured) float64 {
-	nodes, hits := float64(len(q.Input.Nodes)), perfmodel.Hits{}
-	for j := range len(q.Input.Env.Classes) - 1 {
-		own := 0.0
-		for _, n := range q.Input.Nodes {
-			if j < len(n.Capacity) {
-				own += float64(n.Capacity[j]) / 1e6 / nodes
-			}
-		}
-		all := own
-		if q.Input.Stream.Spec().Scheme == access.Whole { // a class serves every node what it holds
-			all *= nodes
-		}
-		hits.Own = append(hits.Own, min(own, now.reads))
-		hits.All = append(hits.All, min(all, now.reads))
-		hits.Cached += all
-	}
-	hits.Cached = min(hits.Cached, now.reads)
-	return q.epoch(now.reads, slices.Max(q.Transformers), &hits)
 }
 
 // untransformed is the rate in MB/s of samples that are not transformed: too high to matter.

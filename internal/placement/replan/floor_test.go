@@ -1,0 +1,92 @@
+package replan
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
+)
+
+// TestNoPlanBeatsTheFloor checks that epochs take at least as long with the plans of several
+// policies, made for several machines, as with any plan by cannotSave.
+func TestNoPlanBeatsTheFloor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
+		draw := func(of string) machine {
+			return machine{
+				network: rate.Draw(t, of+" network"), class: rate.Draw(t, of+" class"),
+				source: rate.Draw(t, of+" source"), compute: rate.Draw(t, of+" compute"),
+			}
+		}
+		nodes := rapid.SampledFrom([]int{1, 2, 3, 4, 8}).Draw(t, "nodes")
+		planned := draw("planned")
+		share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1}).Draw(t, "share")
+		q := question(t, nodes, share, &planned, draw("now"))
+		q.Input.From = rapid.IntRange(1, 29).Draw(t, "from")
+		q.mean = q.Input.MeanSize()
+		for _, policy := range []placement.Policy{
+			policies.Cooperative{}, policies.Frequency{}, policies.MinIO{},
+		} {
+			for _, in := range []placement.Input{q.Input, q.filling()} {
+				is, err := q.measure(policytest.Plan(t, policy, in))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if spared, err := q.cannotSave(is, 1.001*is.seconds); spared || err != nil {
+					t.Errorf("%s: %.4f s, at least %.4f s", policy.Name(), is.seconds, q.floor(is, 1))
+				}
+			}
+		}
+	})
+}
+
+// TestOwnable checks the share of reads that nodes can hold themselves, by hand: of one epoch, each
+// node holds what it reads, as far as it fits; of many, hardly more than what all hold of the
+// dataset, over their number.
+func TestOwnable(t *testing.T) {
+	m := machine{100, 100, 100, 1e6}
+	for _, c := range []struct {
+		nodes, from int
+		share, want float64
+	}{
+		{4, 29, 0.25, 1},
+		{4, 29, 0.125, 0.5},
+		{2, 2, 1, 1},
+		{2, 28, 0.5, 0.75}, // half of the samples are read twice by one node
+		{2, 2, 0.5, 0.575}, // 28 reads of a sample: a node has 16.1 of them
+		{1, 2, 0.1, 1},
+	} {
+		q := question(t, c.nodes, c.share, &m, m)
+		q.Input.From = c.from
+		got, err := ownable(&q.Input, q.end())
+		if err != nil || math.Abs(got-c.want) > 0.02 {
+			t.Errorf("%+v: %.3f, %v", c, got, err)
+		}
+	}
+}
+
+// TestOwnableOfManySamples checks that the share that a part of the samples tells of is about that
+// of all.
+func TestOwnableOfManySamples(t *testing.T) {
+	const samples, nodes = 1 << 20, 8 // twice as many pairs as are counted
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{
+			Samples: samples, Seed: 3, Epochs: 4, WorldSize: nodes, GlobalBatch: 1024,
+			Scheme: access.Uniform, Tail: access.Keep,
+		}),
+		Size:  func(int) int64 { return bytes },
+		Nodes: policytest.Nodes(nodes, samples*bytes/nodes),
+	}
+	// By hand, over the 4,096 equally likely ways in which eight nodes read a sample four times: the
+	// pairs that are read most often, as many as there are samples.
+	const want = 0.422
+	got, err := ownable(&in, 4)
+	if err != nil || math.Abs(got-want) > 0.02 {
+		t.Errorf("%.3f, want %.3f; %v", got, want, err)
+	}
+}
