@@ -27,7 +27,7 @@ type Processors struct {
 
 const (
 	// processorsTime is how long a measurement counts, and longAgo when it tells nothing of now.
-	processorsTime = 100 * time.Millisecond
+	processorsTime = 200 * time.Millisecond
 	longAgo        = 2 * time.Second
 	// idleShare is the share of their time up to which processors may be idle, or from which on they
 	// are withheld, to count as busy. Of a few, half a processor may be idle: what runs there also
