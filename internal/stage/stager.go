@@ -62,7 +62,8 @@ func (s *Stager) settle(n int) {
 	}
 	s.outstanding -= n
 	s.emitted += n
-	if now := time.Now(); s.waiting {
+	if s.waiting {
+		now := time.Now()
 		s.pace.Resume(now)
 		s.waited += now.Sub(s.since)
 	}

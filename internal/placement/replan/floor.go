@@ -8,9 +8,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// cannotSave reports whether an epoch takes at least so many seconds with any plan. What is quick
+// cannotBeat reports whether an epoch takes at least so many seconds with any plan. What is quick
 // to find out comes first.
-func (q *Question) cannotSave(now measured, seconds float64) (bool, error) {
+func (q *Question) cannotBeat(now measured, seconds float64) (bool, error) {
 	if q.floor(now, 1) >= seconds {
 		return true, nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestNoPlanBeatsTheFloor checks that epochs take at least as long with the plans of several
-// policies, made for several machines, as with any plan by cannotSave.
+// policies, made for several machines, as with any plan by cannotBeat.
 func TestNoPlanBeatsTheFloor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
@@ -37,7 +37,7 @@ func TestNoPlanBeatsTheFloor(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if spared, err := q.cannotSave(is, 1.001*is.seconds); spared || err != nil {
+				if spared, err := q.cannotBeat(is, 1.001*is.seconds); spared || err != nil {
 					t.Errorf("%s: %.4f s, at least %.4f s", policy.Name(), is.seconds, q.floor(is, 1))
 				}
 			}

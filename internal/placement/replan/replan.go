@@ -121,7 +121,7 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		}
 	}
 	enough := least * cmp.Or(out.Took, out.Seconds)
-	spared, err := q.cannotSave(now, out.Takes()-enough)
+	spared, err := q.cannotBeat(now, out.Takes()-enough)
 	if err != nil || spared {
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, err
