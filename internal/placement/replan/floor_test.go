@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
@@ -89,4 +90,48 @@ func TestOwnableOfManySamples(t *testing.T) {
 	if err != nil || math.Abs(got-want) > 0.02 {
 		t.Errorf("%.3f, want %.3f; %v", got, want, err)
 	}
+}
+
+// TestNoPlanRepaysInFewEpochs checks that an epoch spares at most what moving takes, in the mean of
+// all nodes: then no plan spares repays times of that in so many epochs.
+func TestNoPlanRepaysInFewEpochs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
+		draw := func(of string) machine {
+			return machine{
+				network: rate.Draw(t, of+" network"), class: rate.Draw(t, of+" class"),
+				source: rate.Draw(t, of+" source"), compute: rate.Draw(t, of+" compute"),
+			}
+		}
+		nodes := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "nodes")
+		planned := draw("planned")
+		share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1}).Draw(t, "share")
+		q := question(t, nodes, share, &planned, draw("now"))
+		q.Input.From = q.end() - rapid.IntRange(1, repays).Draw(t, "left")
+		q.mean = q.Input.MeanSize()
+		mean := func(plan *placement.Plan) (float64, *holding) { // seconds of an epoch on a mean node
+			m, err := q.measure(plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := m.holding.served(q.Input.From, q.end())
+			if err != nil {
+				t.Fatal(err)
+			}
+			hits := perfmodel.Hits{Own: make([]float64, 1), All: make([]float64, 1)}
+			for _, s := range all {
+				hits.Own[0] += s.Own[0] / float64(nodes)
+				hits.All[0] += s.All[0] / float64(nodes)
+				hits.Cached += s.Cached / float64(nodes)
+			}
+			return q.epoch(m.reads, 0, &hits), m.holding
+		}
+		now, from := mean(q.Plan)
+		for _, in := range []placement.Input{q.Input, q.filling()} {
+			then, to := mean(policytest.Plan(t, q.Policy, in))
+			if _, move := to.move(from); now-then > 1.001*move {
+				t.Errorf("%.4f s instead of %.4f s, by a move of %.4f s", then, now, move)
+			}
+		}
+	})
 }

@@ -11,6 +11,7 @@ package replan
 import (
 	"cmp"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
@@ -37,7 +38,7 @@ const (
 	Unknown = "a tier is not measured yet"
 	// Equal: it saves less than least of an epoch.
 	Equal = "it would be at most 5 % faster, which is within the error of predictions"
-	// Costs: moving takes too long.
+	// Costs: moving takes too long, whatever the plan if only repays epochs remain.
 	Costs = "it would not save twice the time that moving takes in the epochs that remain"
 	// Wrong: the model has made a plan that is worse than the one before, and does not explain why.
 	Wrong = "epochs became longer with a new plan, which the model does not explain"
@@ -104,6 +105,11 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	case q.Input.Env == nil:
 		out.Why = Unknown
 		return out, nil, nil
+	case left <= repays && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole:
+		// A move reads what it moves once, from where it is now. An epoch spares at most as much by it,
+		// as it reads a sample once, on one node.
+		out.Took, out.Why = q.Took, Costs
+		return out, nil, nil
 	}
 	now, err := q.measure(q.Plan)
 	if err != nil {
@@ -120,13 +126,6 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 			return out, nil, err
 		}
 	}
-	enough := least * cmp.Or(out.Took, out.Seconds)
-	spared, err := q.cannotBeat(now, out.Takes()-enough)
-	if err != nil || spared {
-		out.Why = Equal // whatever the plan: spare making it
-		return out, nil, err
-	}
-	plan, out.New = q.Plan, now.seconds
 	var candidates []placement.Input
 	if !now.holding.complete() { // else it is the plan in force
 		candidates = append(candidates, q.filling())
@@ -134,6 +133,16 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	if q.Settled {
 		candidates = append(candidates, q.Input)
 	}
+	enough := least * cmp.Or(out.Took, out.Seconds)
+	spared := len(candidates) == 0
+	if !spared {
+		spared, err = q.cannotBeat(now, out.Takes()-enough)
+	}
+	if err != nil || spared {
+		out.Why = Equal // whatever the plan: spare making it
+		return out, nil, err
+	}
+	plan, out.New = q.Plan, now.seconds
 	for _, in := range candidates {
 		candidate, err := q.Policy.Plan(in)
 		if err != nil {

@@ -120,7 +120,14 @@ func TestDecisions(t *testing.T) {
 		},
 		"the last epochs": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
-			change: func(q *Question) { q.Input.From = 28 }, why: Costs,
+			change: func(q *Question) { q.Input.From, q.Policy = 28, nil }, why: Costs, // it is not asked
+		},
+		"the last epochs, in which each node reads the whole dataset": {
+			nodes: 4, share: 0.25, planned: &slowDisk, now: machine{100, 1000, 10, never},
+			change: func(q *Question) {
+				q.Input.From = 28
+				whole(t, q)
+			}, most: 40_000_000,
 		},
 		"after the last epoch": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
@@ -223,6 +230,13 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 			t.Errorf("%s: the outcome does not say what was measured: %+v", name, out)
 		}
 	}
+}
+
+// whole makes each rank read every sample in every epoch.
+func whole(t *testing.T, q *Question) {
+	spec := q.Input.Stream.Spec()
+	spec.Scheme, spec.GlobalBatch = access.Whole, 10
+	q.Input.Stream = policytest.Stream(t, spec)
 }
 
 // same makes the plan in force one by which both nodes hold what the first does.
