@@ -289,7 +289,7 @@ func (a *Assembly) plan() planner.Options {
 }
 
 // adviseCapacity adds a warning if the caches hold only a part of the dataset, because every epoch
-// then reads the rest again.
+// then reads the rest again, or if a directory can hold nothing of it, for this job and the next.
 func (a *Assembly) adviseCapacity() {
 	capacity, total := a.Job.Planner().Capacity(), a.Order.Bytes()
 	whose := "dataset's"
@@ -299,10 +299,21 @@ func (a *Assembly) adviseCapacity() {
 	case a.Order.Given():
 		whose = "first epoch's"
 	}
-	if capacity < total && a.Job.Planner().Keeps() {
+	if !a.Job.Planner().Keeps() {
+		return
+	}
+	opened := a.spec.Dataset.Classes()
+	if capacity < total {
 		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from the source "+
 			"in every epoch: %s", size.Format(capacity), whose, size.Format(total),
-			moreCapacity(a.Config.StorageClasses, a.spec.Dataset.Classes())))
+			moreCapacity(a.Config.StorageClasses, opened)))
+		return
+	}
+	for i := range opened {
+		if c := &opened[i]; c.Path != "" && c.Capacity <= 0 {
+			a.Job.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space than is "+
+				"to be left free; free space on it, or reduce disk_reserve", c.Path))
+		}
 	}
 }
 

@@ -67,3 +67,16 @@ def test_advice_for_more_cache_knows_what_is_configured(tmp_path, caplog, option
     with data.DataLoader(folder.parent, batch_size=8, seed=1, memory="30KB", **options) as loader:
         next(iter(loader))
     assert f"read from the source in every epoch: {advice.format(dir=cache)}" in caplog.text
+
+
+@pytest.mark.parametrize("reserve, said", [("100TiB", True), ("1MB", False)])
+def test_a_disk_without_space_is_said_if_memory_holds_everything(tmp_path, caplog, reserve, said):
+    """The next job will not find what this one has read."""
+    folder, cache = tmp_path / "data" / "a", str(tmp_path / "cache")
+    folder.mkdir(parents=True)
+    (folder / "0.jpg").write_bytes(bytes(20_000))
+    options = {"memory": "1MB", "cache_dir": cache, "disk_reserve": reserve}
+    with data.DataLoader(folder.parent, batch_size=1, seed=1, **options) as loader:
+        next(iter(loader))
+    words = f"nothing can be cached in {cache}: its disk has less free space than is to be left"
+    assert (words in caplog.text) is said
