@@ -48,6 +48,7 @@ class Client:
     Attributes:
         connection: The frames.
         pid: The daemon's process ID.
+        peer: The same in this process's namespace; 0 if it has none there.
         version: The daemon's version.
         log: Descriptor of the daemon's log, or None.
         end: What :meth:`died` has said; None if it was not called.
@@ -64,7 +65,7 @@ class Client:
         self.pid = int(welcome.get("pid", 0))
         self.version = str(welcome.get("version", ""))
         self.log = log_fd
-        self._peer = peer
+        self.peer = peer
         self._watch = _oom.Watch(peer)
         self.end: str | None = None
 
@@ -87,7 +88,7 @@ class Client:
         Args:
             then: What to do to continue with a new daemon.
         """
-        reason = self._watch.reason(exit_status(self._peer))
+        reason = self._watch.reason(exit_status(self.peer))
         if reason:
             what = f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}"
         else:

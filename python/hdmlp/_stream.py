@@ -30,7 +30,7 @@ from ._output import Output
 from ._segments import Block, Returns, Segment
 from ._source import HEAD_SIZE, Taken
 from ._staging import Staging
-from ._stall import CAUSES, stalled
+from ._stall import causes, stalled
 from ._view import View, seconds
 from ._view import answer as answer_renew
 from .errors import EndError, HDMLPError, ProtocolError, from_answer
@@ -384,10 +384,10 @@ class Stream:
                 return taken
             self.return_slots()
             if timeout and waited > timeout * 1e9:
-                raise stalled(timeout)
+                raise stalled(timeout, daemon=self.daemon.peer)
             if not logged and waited > _WARN_AFTER * 1e9:
                 logged = True
-                log.warning("no batch for %.0f s: %s", waited / 1e9, CAUSES)
+                log.warning("no batch for %.0f s: %s", waited / 1e9, causes(self.daemon.peer))
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """Calls a method of the daemon on the stream's connection; keeps batches that come.

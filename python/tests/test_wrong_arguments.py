@@ -13,7 +13,6 @@ from hdmlp import transforms as T
 from hdmlp._arguments import switch
 from hdmlp._directory import located
 from hdmlp._handle import _advice
-from hdmlp._stall import stalled
 from torch.utils.data import DistributedSampler, Sampler, Subset, TensorDataset
 
 np = pytest.importorskip("numpy")
@@ -225,11 +224,6 @@ def test_a_state_names_its_wrong_entry(daemon, folder):
         ):
             with pytest.raises(errors.ConfigError, match=message):
                 loader.load_state_dict({**state, entry: value})
-
-
-def test_a_batch_that_does_not_come_in_time():
-    assert "timeout=5 seconds: the source is slow" in str(stalled(5))
-    assert "a worker process is still making it" in str(stalled(5, working=True))
 
 
 def test_a_worker_that_ended():
