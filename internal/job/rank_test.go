@@ -58,6 +58,29 @@ func TestRunLastsUntilTheLastBatchIsTaken(t *testing.T) {
 	})
 }
 
+// TestBatchThatWasTakenBeforeIsTakenAgain checks that a Run that goes back lasts until its last
+// batch is taken in it, although the process took that batch in the Run before.
+func TestBatchThatWasTakenBeforeIsTakenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, nil)
+		r := w.join(t, 0)
+		defer r.Close()
+		if err := r.Run(t.Context(), 3, 0, take(r, 3)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(t.Context(), 3, 2, take(r, 0)) }()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatalf("it ended before its batch was taken: %v", <-ended)
+		}
+		r.Yielded(3, 2, stage.Stall{}, 0)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestSegmentsEndAfterTheirBatches checks that a segment that is given back is settled after the
 // batches in progress, and gone when the process says so; at once if no process is to be told.
 func TestSegmentsEndAfterTheirBatches(t *testing.T) {
