@@ -101,6 +101,59 @@ func TestUnusableSamplesAreTold(t *testing.T) {
 	})
 }
 
+// TestNodeThatIsBackIsToldWhatItMissed: a node that was gone when another one told of a sample, and
+// is back while that one prepares to tell of the next sample, is told of both.
+func TestNodeThatIsBackIsToldWhatItMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		network, back := networktest.New(), make(chan struct{})
+		var records [3]*found
+		nodes := formed(t, 3, on(network), func(o *Options) {
+			records[o.Node] = &found{more: make(chan struct{}), heard: map[int]int{}}
+			if o.Faults = records[o.Node]; o.Node == 1 {
+				o.Faults = &interrupted{found: records[1], after: 1, until: func() {
+					network.Join("10.0.0.3")
+					<-back
+				}}
+			}
+		})
+		network.Cut("10.0.0.3")
+		<-time.After(time.Minute) // the nodes take each other for dead
+		records[1].find(3)
+		<-time.After(time.Minute)
+		var once sync.Once
+		nodes[1].Watch(func(node int, there bool) {
+			if node == 2 && there {
+				once.Do(func() { close(back) })
+			}
+		})
+		records[1].find(4)
+		<-time.After(time.Minute)
+		records[2].mu.Lock()
+		defer records[2].mu.Unlock()
+		if heard := records[2].heard; heard[3] == 0 || heard[4] == 0 {
+			t.Errorf("it has heard of %v, want 3 and 4", heard)
+		}
+	})
+}
+
+// interrupted is a record of unusable samples in which something happens once while it is asked for
+// those after so many.
+type interrupted struct {
+	*found
+	after int
+	until func() // nil: it has happened
+}
+
+func (i *interrupted) Own(after int) (list []stats.Fault, upTo int, more <-chan struct{}) {
+	list, upTo, more = i.found.Own(after)
+	if after == i.after && len(list) > 0 && i.until != nil {
+		i.until()
+		i.until = nil
+	}
+	return list, upTo, more
+}
+
 // TestInvalidListsOfUnusableSamplesAreRefused: so are lists for a job that leaves out none.
 func TestInvalidListsOfUnusableSamplesAreRefused(t *testing.T) {
 	o := options(t, 2, 0, "")
