@@ -88,6 +88,35 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 	}
 }
 
+// TestBufferGrowsAfterATurnover checks that a buffer grows by half once the process has taken as
+// many batches as the buffer has memory for, and not a batch later; in another Run, of batches of
+// that Run.
+func TestBufferGrowsAfterATurnover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := far(80)
+		o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+		var s *Stager
+		var at []int // how many batches of the Run were taken when the buffer grew
+		o.grow = func(int64) bool { at = append(at, s.taken); return true }
+		g := newRig(t, o)
+		defer g.close()
+		s = g.ranks[0].stager
+		if _, err := g.run(g.ranks[0], step{0, 0}, 30, 0); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int{4, 4 + 6, 4 + 6 + 9}; !slices.Equal(at, want) {
+			t.Errorf("it grew after %v batches, want %v", at, want)
+		}
+		at = nil
+		if _, err := g.run(g.ranks[0], step{0, 50}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if len(at) == 0 || at[0] > 13 { // for which it has memory by then
+			t.Errorf("in another Run it grew after %v batches, want at most 13", at)
+		}
+	})
+}
+
 // TestBufferGrowsForLatencyWhileProcessorsAreBusy checks that a buffer of four batches grows about
 // as fast as if processors were not busy if what it is for has latency, however long.
 func TestBufferGrowsForLatencyWhileProcessorsAreBusy(t *testing.T) {
