@@ -208,6 +208,38 @@ func TestGateFollowsWithinItsLimits(t *testing.T) {
 	g.Leave(true)
 }
 
+// TestGateThatFollowsMeasuresAnew checks that a gate measures how long a read takes in a window
+// that begins with the limit that it follows. If the window began under another limit, the gate
+// would take its source for another one than that of the gate that it follows.
+func TestGateThatFollowsMeasuresAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		source := shared{latency: 10 * ms}
+		g := NewGate(Limits{Start: 1, Least: 1, Most: 512}, func(int) {})
+		begun := time.Now()
+		var running sync.WaitGroup
+		for range 100 {
+			running.Go(func() {
+				for time.Since(begun) < 600*ms {
+					g.Enter(true, nil)
+					source.read()
+					g.Leave(true)
+				}
+			})
+		}
+		<-time.After(200 * ms) // a window lasts 250 ms
+		g.Follow(64, source.latency)
+		<-time.After(280 * ms)
+		if _, takes, _, _ := g.Found(); takes < 9*ms || takes > 11*ms {
+			t.Errorf("a read takes %v, want %v", takes, source.latency)
+		}
+		if g.Follow(32, source.latency); g.Limit() != 32 {
+			t.Errorf("%d reads are admitted, want those of the gate that it follows", g.Limit())
+		}
+		running.Wait()
+	})
+}
+
 // TestGatesToDifferentSourcesFindTheirOwnLimits checks that a gate does not follow one whose reads
 // are much faster, or slower: what is best there is not here.
 func TestGatesToDifferentSourcesFindTheirOwnLimits(t *testing.T) {
