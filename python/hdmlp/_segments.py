@@ -75,12 +75,13 @@ class Lease:
     __slots__ = ("give_back", "slots")
 
     def __init__(self, slots: Any, give_back: Callable[[Any], None]):
-        self.slots = slots
         self.give_back = give_back
+        self.slots = slots  # last: __del__ takes them as a sign that give_back is there
 
     def __del__(self) -> None:
-        if self.slots:
-            self.give_back(self.slots)
+        slots = getattr(self, "slots", None)  # Ctrl-C may have interrupted __init__
+        if slots:
+            self.give_back(slots)
 
 
 class Segment:
@@ -267,8 +268,8 @@ class Block(Lease):
         begin: int,
         size: int,
     ):
-        self.slots = slots
         self.give_back = give_back
+        self.slots = slots
         if begin + size > segment.size:
             raise ProtocolError("a batch reaches beyond its segment")
         self.segment = segment

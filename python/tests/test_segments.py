@@ -1,13 +1,18 @@
 """Segments of storage classes, which the daemon drops one by one, and the views that are left."""
 
+import contextlib
 import gc
+import inspect
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch  # noqa: F401
 from hdmlp import _protocol as protocol
 from hdmlp import _worker
 from hdmlp._ahead import Ahead
+from hdmlp._segments import Block, Lease
 from peer import Peer
 from test_workers import Task, played
 
@@ -174,3 +179,30 @@ def test_a_worker_says_when_its_last_view_is_gone():
     kept.clear()
     dropped(CLASS + 2, [CLASS + 1])
     task.close()
+
+
+@pytest.mark.parametrize("line", range(5))
+@pytest.mark.parametrize("kind", [Lease, Block])
+def test_a_lease_whose_making_is_interrupted_is_dropped_quietly(monkeypatch, kind, line):
+    """By Ctrl-C at any line. If it has its slots, they go back."""
+    returned, complaints, ran = [], [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda why: complaints.append(why.exc_value))
+
+    def interrupt(frame, event, _):
+        if frame.f_code is not kind.__init__.__code__:
+            return None
+        if event == "line":
+            if len(ran) == line:
+                raise KeyboardInterrupt
+            ran.append("slots" in source[frame.f_lineno - first])
+        return interrupt
+
+    source, first = inspect.getsourcelines(kind.__init__)
+    arguments = () if kind is Lease else (SimpleNamespace(size=10), 0, 10)
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        kind((1, 2), returned.append, *arguments)
+    sys.settrace(before)
+    assert complaints == []
+    assert returned == [(1, 2)] * any(ran)
