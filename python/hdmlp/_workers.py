@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,9 +17,10 @@ from typing import Any
 
 from . import _protocol as protocol
 from . import _worker
+from ._crew import Crew
 from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
-from ._segments import Segment, drop, forget_in_child, of_class
+from ._segments import Segment
 from ._source import Taken, TaskSource
 from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
@@ -58,30 +58,20 @@ class Pool:
         init: Callable[[int, int], None] | None = None,
         base_seed: Callable[[int, int], int] = base_seed,
     ):
-        self._recipe = recipe
-        self._count = workers
+        self._crew = Crew(recipe, workers, context, init)
         self._capacity = workers * prefetch
-        self._context = context
-        self._init, self._base_seed = init, base_seed
+        self._base_seed = base_seed
         self._pid = os.getpid()
         self._attached: TaskSource | None = None
-        self._workers: list[Handle] = []
-        self._by_fd: dict[int, Handle] = {}
         # What is under way, in the order in which it is yielded, and which worker has it.
         self._order: deque[tuple[Task, Handle]] = deque()
         self._error: HDMLPError | None = None  # of the source, to raise after what is under way
         self._error_at: int | None = None
         self._end: int | None = None  # nothing from this position on is handed out
-        self._fds: dict[int, tuple[int, int]] = {}  # the daemon's segments: descriptor and size
-        # Segments that the daemon dropped: the workers that may still map one, and what to call
-        # when none does.
-        self._dropped: dict[int, tuple[set[int], Callable[[int], None]]] = {}
         self._tasks = 0
         # A section is under way in which the books do not match the workers'; see Link.busy.
         self._busy = False
-        self._workers_only, self._all = select.poll(), select.poll()
         self.stall = self.python = 0
-        forget_in_child(self)
 
     def attach(self, source: TaskSource) -> None:
         """Takes tasks from ``source`` from now on."""
@@ -93,45 +83,13 @@ class Pool:
             raise ClosedError("the loader is closed")
         return self._attached
 
-    # Segments.
-
     def on_segment(self, number: int, fd: int, size: int) -> None:
-        """Passes a segment of the daemon's on to workers that run, and to those that will."""
-        self._fds[number] = (os.dup(fd), size)
-        for worker in self._workers:
-            worker.send_segment(number, *self._fds[number])
-
-    def forget(self) -> None:
-        """Closes the descriptors of the daemon's segments."""
-        for fd, _ in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        """Passes a segment of the daemon's on to the workers; see :meth:`Crew.on_segment`."""
+        self._crew.on_segment(number, fd, size)
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
-        """Forgets a segment that no later batch names.
-
-        Args:
-            number: The segment's number.
-            gone: Called with it once no worker maps the segment.
-        """
-        entry = self._fds.pop(number, None)
-        if entry is None:
-            return
-        os.close(entry[0])
-        for worker in self._workers:
-            worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
-        if of_class(number):
-            self._dropped[number] = ({worker.number for worker in self._workers}, gone)
-            self._let_go(number, None)
-
-    def _let_go(self, number: int, worker: Handle | None) -> None:
-        """Notes that a worker does not map a segment any more, which was dropped."""
-        mapping, gone = self._dropped.get(number, (set(), None))
-        if worker is not None:
-            mapping.discard(worker.number)
-        if gone is not None and not mapping:
-            del self._dropped[number]
-            drop(None, number, gone)
+        """Forgets a segment that no later batch names; see :meth:`Crew.on_drop`."""
+        self._crew.on_drop(number, gone)
 
     # Life.
 
@@ -143,37 +101,22 @@ class Pool:
             return True
         if source.broken and self._error is None:  # else what is under way comes first
             return True
-        return any(w.connection.unusable for w in self._workers)
+        return self._crew.unusable
+
+    @property
+    def _workers(self) -> list[Handle]:
+        return self._crew.workers
 
     def _start(self, position: int) -> None:
         source = self._source
-        self._workers_only, self._all = select.poll(), select.poll()
-        self._all.register(source.fileno(), select.POLLIN)
         seed = int(source.opened["seed"])
         base = self._base_seed(seed, position // source.steps if source.steps else 0)
-        for number in range(self._count):
-            worker = Handle(number, self._context, self._recipe, seed, self._init, base)
-            self._workers.append(worker)
-            fd = worker.connection.fileno()
-            self._by_fd[fd] = worker
-            self._workers_only.register(fd, worker.events)
-            self._all.register(fd, worker.events)
-            for segment, entry in list(self._fds.items()):
-                worker.send_segment(segment, *entry)
+        self._crew.start(source.fileno(), seed, base)
 
     def _stop(self) -> None:
         """Ends the workers. What they had goes back to the daemon."""
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.end()
-        for worker in workers:
-            worker.reap()
-            for task in worker.tasks.values():
-                if self._attached is not None:
-                    self._attached.free(task.slots)
-            for number in list(self._dropped):
-                self._let_go(number, worker)
-        self._by_fd.clear()
+        source = self._attached
+        self._crew.stop(source.free if source is not None else lambda slots: None)
 
     def close(self) -> None:
         """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
@@ -181,8 +124,8 @@ class Pool:
         if os.getpid() == self._pid:
             self._stop()
         else:  # in a forked child the workers are the parent's to end
-            self._workers = []
-        self.forget()
+            self._crew.leave()
+        self._crew.forget()
         self._attached = None
 
     # Batches.
@@ -335,28 +278,13 @@ class Pool:
 
     def _turn(self, milliseconds: int) -> None:
         """Waits at most so long, reads what came, and hands out what there is to hand out."""
-        self._await_room()
         full = len(self._order) >= self._capacity or self._error is not None or self._complete
-        ready = (self._workers_only if full else self._all).poll(milliseconds)
+        ready = self._crew.wait(milliseconds, source=not full)
         self._busy = True
-        for fd, _ in ready:
-            worker = self._by_fd.get(fd)
-            if worker is not None:
-                self._read(worker)
+        for worker in ready:
+            self._read(worker)
         self._dispatch()
         self._busy = False
-
-    def _await_room(self) -> None:
-        """Has a wait end as well when a worker can take more of what is queued for it.
-
-        A task may be larger than what a socket holds.
-        """
-        for worker in self._workers:
-            events = select.POLLIN | (select.POLLOUT if worker.connection.writing else 0)
-            if events != worker.events:
-                worker.events = events
-                self._workers_only.modify(worker.connection.fileno(), events)
-                self._all.modify(worker.connection.fileno(), events)
 
     def _read(self, worker: Handle) -> None:
         try:
@@ -380,7 +308,7 @@ class Pool:
                 os.close(fd)
             return
         if kind == protocol.GONE:
-            self._let_go(protocol.U32.unpack(payload)[0], worker)
+            self._crew.let_go(protocol.U32.unpack(payload)[0], worker)
             return
         if kind == _worker.FORGET:
             worker.segments.pop(protocol.U32.unpack(payload)[0], None)
@@ -414,7 +342,7 @@ class Pool:
                 return
             if taken is None:
                 return
-            worker = min(self._workers, key=lambda w: len(w.tasks))
+            worker = self._crew.idlest()
             self._tasks += 1
             task = Task(self._tasks, taken.epoch * source.steps + taken.step, taken)
             worker.assign(task)
