@@ -11,6 +11,7 @@ from . import _protocol as protocol
 from . import _worker
 from ._handle import Handle
 from ._segments import drop, forget_in_child, of_class
+from .errors import ClosedError
 
 
 class Crew:
@@ -135,8 +136,15 @@ class Crew:
     # Work.
 
     def idlest(self) -> Handle:
-        """Returns the worker with the fewest tasks."""
-        return min(self.workers, key=lambda worker: len(worker.tasks))
+        """Returns the worker with the fewest tasks.
+
+        Raises:
+            ClosedError: Another thread has ended the workers.
+        """
+        worker = min(self.workers, key=lambda worker: len(worker.tasks), default=None)
+        if worker is None:
+            raise ClosedError("the loader is closed")
+        return worker
 
     def wait(self, milliseconds: int, source: bool) -> list[Handle]:
         """Waits at most so long for workers; returns those that sent something, or take more.

@@ -22,7 +22,7 @@ from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
 from hdmlp._segments import Segment
 from hdmlp._worker import Worker
 from hdmlp._workers import Pool
-from hdmlp.errors import SampleError, StallTimeoutError
+from hdmlp.errors import ClosedError, SampleError, StallTimeoutError
 from numbered import dataset, decode, expected, ids_of
 from peer import PAGE, Peer, descriptors, memory
 from waiting import until
@@ -289,6 +289,26 @@ def test_batches_of_workers_after_another_ranks_stop_are_not_yielded(tmp_path):
     with pytest.raises(SampleError, match="rank 1 stopped"):
         pool.next()
     pool.close(), peer.close(), context.connection.close()
+
+
+def test_a_pool_that_another_thread_closes_says_so(tmp_path, monkeypatch):
+    """While it takes a batch from the daemon, for which there is then no worker."""
+    context, pool, peer = played(tmp_path)
+    pool.seek(0)
+    peer.batch(1, 0, [(0, 0, 10)], [5])
+    poll = peer.stream.poll
+
+    def closed_meanwhile():
+        taken = poll()
+        closing = threading.Thread(target=pool.close)
+        closing.start()
+        closing.join()
+        return taken
+
+    monkeypatch.setattr(peer.stream, "poll", closed_meanwhile)
+    with pytest.raises(ClosedError, match="the loader is closed"):
+        pool.start()
+    peer.close(), context.connection.close()
 
 
 class Task:
