@@ -158,3 +158,29 @@ func TestTunerAdopts(t *testing.T) {
 		t.Errorf("twice the rate is no gain: %d", u.Kept())
 	}
 }
+
+// TestTunerThatAdoptsStartsAnew checks that a tuner that has adopted a number then tries the same
+// numbers as one that starts with that number, however far it was.
+func TestTunerThatAdoptsStartsAnew(t *testing.T) {
+	for name, rate := range map[string]func(n int) float64{
+		"more are a little faster": func(n int) float64 { return math.Pow(float64(n), 0.2) },
+		"all are as fast":          func(int) float64 { return 1 },
+	} {
+		for before := range 60 {
+			o := Options{Start: 4, Least: 1, Most: 64, Growth: 2}
+			u := New(o)
+			for range before {
+				u.Next(1.5 * rate(u.Value()))
+			}
+			o.Start = 16
+			u.Adopt(o.Start)
+			for since, anew := 0, New(o); since < 12; since++ {
+				got, want := u.Next(rate(u.Value())), anew.Next(rate(anew.Value()))
+				if got != want {
+					t.Fatalf("%s: after %d windows, and %d since, %d is tried, want %d", name, before,
+						since, got, want)
+				}
+			}
+		}
+	}
+}
