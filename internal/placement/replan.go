@@ -47,6 +47,9 @@ type Replanning struct {
 	// Bytes must be moved for the new plan, on all nodes, which takes Move seconds at least.
 	Bytes int64   `json:"move_bytes"`
 	Move  float64 `json:"move_seconds"`
+	// Spared is how many bytes all nodes read less from the source in an epoch with the new plan, if
+	// it is adopted for that, because epochs take as long with both; otherwise 0.
+	Spared int64 `json:"spared_source_bytes,omitempty"`
 	// Adopted is set if the nodes follow the new plan, from the epoch From on.
 	Adopted bool   `json:"adopted"`
 	From    int    `json:"from_epoch"`

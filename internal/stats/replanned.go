@@ -25,6 +25,11 @@ func replanned(rounds []placement.Replanning) (text string) {
 		case r.Why != "":
 			text = fmt.Sprintf(" From epoch %d on the job follows the plan before the last one again: "+
 				"an epoch took %.3f s with it, and %.3f s since.", r.From, r.Before, r.Took)
+		case r.Spared > 0:
+			text = fmt.Sprintf(" From epoch %d on the job follows a new plan, made with what was "+
+				"measured by then: an epoch is to read %s less from the source and to take as long, "+
+				"%.3f s, for which %s are moved.", r.From, size.Format(r.Spared), r.New,
+				size.Format(r.Bytes))
 		case r.Seconds > 0:
 			text = fmt.Sprintf(" From epoch %d on the job follows a new plan, made with what was "+
 				"measured by then: an epoch is to take %.3f s instead of %.3f s, for which %s are "+

@@ -67,7 +67,8 @@ type Question struct {
 	// because epochs became longer with it. Zero: there is none.
 	Before, Failed Tried
 
-	mean float64 // size of a sample, MB
+	mean float64   // size of a sample, MB
+	fill candidate // what filled has made
 }
 
 // Tried is a plan that was followed, and how long an epoch took with it, in seconds; 0: not
@@ -126,15 +127,21 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 			return out, nil, err
 		}
 	}
-	var candidates []placement.Input
-	if !now.holding.complete() { // else it is the plan in force
-		candidates = append(candidates, q.filling())
+	if out, plan, err = q.faster(out, now); err != nil || out.Why != Equal {
+		return out, plan, err
 	}
-	if q.Settled {
-		candidates = append(candidates, q.Input)
-	}
+	return q.thriftier(out, now)
+}
+
+// faster decides whether to follow another plan because epochs would be shorter.
+func (q *Question) faster(out placement.Replanning, now measured) (placement.Replanning,
+	*placement.Plan, error,
+) {
+	left := float64(q.end() - q.Input.From)
 	enough := least * cmp.Or(out.Took, out.Seconds)
-	spared := len(candidates) == 0
+	complete := now.holding.complete()
+	spared := complete && !q.Settled // there is no plan to compare
+	var err error
 	if !spared {
 		spared, err = q.cannotBeat(now, out.Takes()-enough)
 	}
@@ -142,32 +149,89 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, err
 	}
-	plan, out.New = q.Plan, now.seconds
-	for _, in := range candidates {
-		candidate, err := q.Policy.Plan(in)
-		if err != nil {
-			return out, nil, err
+	best := candidate{plan: q.Plan, measured: now}
+	try := func(c candidate, err error) error {
+		if err == nil && (best.plan == q.Plan || left*(best.seconds-c.seconds) > c.move-best.move) {
+			best = c
 		}
-		m, err := q.measure(candidate)
-		if err != nil {
-			return out, nil, err
-		}
-		bytes, move := m.holding.move(now.holding)
-		if plan == q.Plan || left*(out.New-m.seconds) > move-out.Move {
-			plan, out.New, out.Bytes, out.Move = candidate, m.seconds, bytes, move
-		}
+		return err
 	}
+	if !complete { // else it is the plan in force
+		err = try(q.filled(now))
+	}
+	if err == nil && q.Settled {
+		err = try(q.make(q.Input, now))
+	}
+	if err != nil {
+		return out, nil, err
+	}
+	out.New, out.Bytes, out.Move = best.seconds, best.bytes, best.move
 	saved := out.Takes() - out.New
 	switch {
-	case plan == q.Plan, saved <= enough:
+	case best.plan == q.Plan, saved <= enough:
 		out.Why = Equal
 	case left*saved <= repays*out.Move:
 		out.Why = Costs
 	default:
 		out.Adopted = true
-		return out, plan, nil
+		return out, best.plan, nil
 	}
 	return out, nil, nil
+}
+
+// thriftier decides whether to fill free capacities although epochs take as long: less is read from
+// the source then. The plan in force may have left them free because its classes are slower than
+// the source; if it is the training that limits epochs, as was not known then, classes need not be
+// faster.
+func (q *Question) thriftier(out placement.Replanning, now measured) (placement.Replanning,
+	*placement.Plan, error,
+) {
+	if now.source <= least*now.reads || now.holding.complete() {
+		return out, nil, nil
+	}
+	c, err := q.filled(now)
+	if err != nil {
+		return out, nil, err
+	}
+	spared := (now.source - c.source) * float64(len(q.Input.Nodes))
+	left := float64(q.end() - q.Input.From)
+	if c.seconds > min(now.seconds, (1+least)*out.Takes()) || spared <= least*now.source ||
+		left*spared <= repays*float64(c.bytes)/1e6 {
+		return out, nil, nil
+	}
+	out.Adopted, out.Why, out.Spared = true, "", int64(spared*1e6)
+	out.New, out.Bytes, out.Move = c.seconds, c.bytes, c.move
+	return out, c.plan, nil
+}
+
+// candidate is another plan, and what must be moved for it: bytes, and the seconds that takes.
+type candidate struct {
+	plan *placement.Plan
+	measured
+	bytes int64
+	move  float64
+}
+
+// make makes a plan, and compares it with what the one in force brings.
+func (q *Question) make(in placement.Input, now measured) (c candidate, err error) {
+	if c.plan, err = q.Policy.Plan(in); err != nil {
+		return c, err
+	}
+	if c.measured, err = q.measure(c.plan); err != nil {
+		return c, err
+	}
+	c.bytes, c.move = c.holding.move(now.holding)
+	return c, nil
+}
+
+// filled returns the plan that leaves everything where it is. It makes it once.
+func (q *Question) filled(now measured) (candidate, error) {
+	if q.fill.plan != nil {
+		return q.fill, nil
+	}
+	var err error
+	q.fill, err = q.make(q.filling(), now)
+	return q.fill, err
 }
 
 // worse reports whether epochs have become longer with the plan in force, by more than noise.
@@ -221,6 +285,7 @@ func (q *Question) end() int {
 type measured struct {
 	holding *holding
 	reads   float64 // MB that a node reads in an epoch, in the mean
+	source  float64 // what no node holds of it
 	seconds float64 // of a mean epoch that remains
 }
 
@@ -234,6 +299,7 @@ func (q *Question) measure(plan *placement.Plan) (m measured, err error) {
 	all, err := m.holding.served(in.From, q.end())
 	for n, s := range all {
 		m.reads += s.reads / float64(len(all))
+		m.source += max(s.reads-s.Cached, 0) / float64(len(all))
 		m.seconds = max(m.seconds, q.epoch(s.reads, q.Transformers[n], &s.Hits))
 	}
 	return m, err

@@ -74,6 +74,7 @@ func TestDecisions(t *testing.T) {
 		change  func(*Question)
 		why     string // "": adopted
 		most    int64  // bytes to move
+		spared  int64  // bytes of the source, if that is why
 	}{
 		"the source is slower than it was": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
@@ -108,11 +109,23 @@ func TestDecisions(t *testing.T) {
 			nodes: 2, share: 0.3, planned: &fastLink, now: machine{970, 103, 49, never}, why: Equal,
 		},
 		"compute limits": {
-			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5}, why: Equal,
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5}, most: 36_400_000,
+			spared: 36_400_000, // in the same time
 		},
 		"transforms limit": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
-			change: func(q *Question) { q.Input.Env.Preprocess, q.Transformers[0] = 2, 2 }, why: Equal,
+			change: func(q *Question) { q.Input.Env.Preprocess, q.Transformers[0] = 2, 2 },
+			most:   36_400_000, spared: 36_400_000,
+		},
+		"compute limits, and too few epochs remain": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5},
+			change: func(q *Question) { q.Input.From = 28 }, why: Costs,
+		},
+		"compute limits, and nothing is free": {
+			nodes: 1, share: 0.09, planned: &slowDisk, now: machine{100, 40, 10, 5}, why: Equal,
+		},
+		"the source is faster than the class": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, never}, why: Equal,
 		},
 		"transforms of another job do not": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
@@ -156,11 +169,11 @@ func TestDecisions(t *testing.T) {
 		}
 		out, plan, err := Decide(q)
 		if err != nil || out.Why != c.why || out.Adopted != (c.why == "") ||
-			(plan != nil) != out.Adopted {
+			(plan != nil) != out.Adopted || out.Spared != c.spared {
 			t.Errorf("%s: %+v, %v", name, out, err)
 		}
-		if out.Adopted && q.Plan != nil &&
-			(out.Bytes <= 0 || out.Bytes > c.most || out.New > 0.9*out.Seconds) {
+		if out.Adopted && q.Plan != nil && (out.Bytes <= 0 || out.Bytes > c.most ||
+			c.spared == 0 && out.New > 0.9*out.Seconds || out.New > out.Seconds) {
 			t.Errorf("%s: %+v; at most %d bytes are to be moved", name, out, c.most)
 		}
 	}
@@ -193,10 +206,13 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 		"as predicted":                   {func(q *Question) { q.Took = first.Seconds }, "", false},
 		"it is not as slow as predicted": {func(q *Question) { q.Took = 1.5 * first.New }, "", false},
 		"it is as fast as the new plan is to be": {
-			func(q *Question) { q.Took = 1.02 * first.New }, Equal, false,
+			func(q *Question) { q.Took = 1.02 * first.New }, "", false, // less is read from the source
+		},
+		"it is faster than the new plan is to be": {
+			func(q *Question) { q.Took = 0.9 * first.New }, Equal, false,
 		},
 		"something else takes most of the time": {
-			func(q *Question) { q.Took = 100 * first.Seconds }, Equal, false,
+			func(q *Question) { q.Took = 100 * first.Seconds }, "", false, // likewise
 		},
 		"it is faster than the one before": {
 			func(q *Question) { q.Took, q.Before.Seconds = 2*first.Seconds, 3*first.Seconds }, "", false,
