@@ -304,7 +304,7 @@ func (a *Assembly) adviseCapacity() {
 	}
 	opened := a.spec.Dataset.Classes()
 	if capacity < total {
-		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from the source "+
+		a.Job.Warn(fmt.Sprintf("the caches can hold %s of the %s %s; the rest is read from the source "+
 			"in every epoch: %s", size.Format(capacity), whose, size.Format(total),
 			moreCapacity(a.Config.StorageClasses, opened)))
 		return

@@ -135,6 +135,11 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
+	for i, bytes := range j.planner.Free(r.Needed) {
+		if i < len(r.Classes) {
+			r.Classes[i].Free = bytes
+		}
+	}
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
 	r.Replanning, r.Lacked = j.planner.Replanned(), j.lackedSoFar()
 	r.Complete(j.beside(), capacity)

@@ -172,6 +172,9 @@ type Class struct {
 	// Passed is what was read for a class in memory and not kept, as supplying memory for it would
 	// have taken longer than later reads of it; nil: nothing.
 	Passed *Amount `json:"not_kept,omitempty"`
+	// Free is how many bytes the plan leaves free although the source is read, as that takes the
+	// least time: the class is slower than the source.
+	Free int64 `json:"left_free,omitempty"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
 }

@@ -341,6 +341,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		{Name: "memory", Passed: &Amount{3, 3 * mib}}: " 3.0 MiB (3 samples) were read for storage " +
 			"class memory and not kept: memory for them would have taken longer than the source " +
 			"takes to deliver them again.",
+		{Name: "file", Free: 3 * mib}: " The plan leaves 3.0 MiB of storage class file free: it is " +
+			"slower than the source, and reads of both at the same time take the least time.",
 		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
 			"more for now, because memory is short.",
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
@@ -364,8 +366,13 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	}
 	sum := Class{Name: "memory"}
 	passed := Class{Name: "memory", Passed: &Amount{1, mib}}
-	for _, c := range []Class{{Name: "memory", Capacity: 5}, first, passed, second, first, passed} {
+	for _, c := range []Class{
+		{Name: "memory", Capacity: 5, Free: 1}, first, passed, second, first, passed, {Free: 2},
+	} {
 		sum.add(c)
+	}
+	if sum.Free != 3 {
+		t.Errorf("%d bytes are left free, of 1 and 2", sum.Free)
 	}
 	if *sum.Passed != (Amount{2, 2 * mib}) || passed.Passed.Samples != 1 {
 		t.Errorf("%+v were not kept, of %+v each", sum.Passed, passed.Passed)

@@ -37,7 +37,7 @@ def test_a_smaller_memory_is_what_the_job_has(tmp_path, monkeypatch, caplog):
     assert less["held_at_start"]["bytes"] == 6 * MIB
     assert less["used"] == 6 * MIB
     assert "given_back" not in less
-    assert "the caches hold 6.0 MiB of the dataset's 16.0 MiB" in caplog.text
+    assert "the caches can hold 6.0 MiB of the dataset's 16.0 MiB" in caplog.text
     assert until(lambda: run("16MiB"))["used"] == 16 * MIB
 
 
