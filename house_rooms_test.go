@@ -74,7 +74,7 @@ pool: invariants patience tune
 cache/digests: printable dataset digest
 cache/flights: invariants
 cache: invariants perfmodel stats meter dataset storageclass writeback pool cache/digests cache/flights
-stage/unusable: stats dataset
+stage/unusable: stats dataset printable
 stage: invariants access stats meter dataset staging cache stage/unusable
 failure: printable dataset storageclass config staging cache cache/digests
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure

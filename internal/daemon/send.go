@@ -64,6 +64,13 @@ func (x *conn) sendWithFile(frame []byte, f *os.File) error {
 	return err
 }
 
+// warn sends warnings, which the process logs.
+func (x *conn) warn(said []string) {
+	for _, text := range said {
+		_ = x.sendJSON(protocol.Progress, protocol.ProgressMessage{What: text, Warning: true})
+	}
+}
+
 // progress returns a function that reports progress to the process. Updates of the same step are
 // limited to five per second; warnings and new steps are sent at once.
 func (x *conn) progress() request.Progress {

@@ -4,12 +4,14 @@ package unusable
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -70,6 +72,31 @@ func (u *Samples) List() []stats.Fault {
 	}
 	slices.SortFunc(out, func(a, b stats.Fault) int { return a.Sample - b.Sample })
 	return out
+}
+
+// News returns a sentence on samples that the policy leaves out or replaces, if there are at least
+// as many as next, and of how many the next one is: of ten times as many. Otherwise, and if such
+// samples end streams, it returns "".
+func (u *Samples) News(next int) (text string, after int) {
+	if u.policy == Raise || !u.some.Load() {
+		return "", next
+	}
+	faults := u.List()
+	if len(faults) < next {
+		return "", next
+	}
+	of, does := "1 sample", "it is left out of its batch"
+	switch {
+	case len(faults) > 1 && u.policy == Substitute:
+		of, does = fmt.Sprintf("%d samples", len(faults)), "each is replaced by another one"
+	case len(faults) > 1:
+		of, does = fmt.Sprintf("%d samples", len(faults)), "each is left out of its batch"
+	case u.policy == Substitute:
+		does = "it is replaced by another one"
+	}
+	return fmt.Sprintf("%s cannot be used so far, and %s (on_error=%q); sample %d, %s: %s; "+
+		"report()[\"faults\"] lists all", of, does, u.policy, faults[0].Sample,
+		printable.Name(faults[0].Path), faults[0].Reason), 10 * len(faults)
 }
 
 // Known returns the error of a sample that is not to be tried again, because the policy leaves such

@@ -1,0 +1,86 @@
+"""What a process is warned of in the middle of a job that goes on."""
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+from hdmlp import data, errors
+from waiting import until
+
+pytestmark = pytest.mark.usefixtures("real")
+
+SIZE = 20_000
+
+
+def files(tmp_path, count):
+    folder = tmp_path / "data" / "a"
+    folder.mkdir(parents=True)
+    for number in range(count):
+        (folder / f"{number:03d}.jpg").write_bytes(bytes([number]) * SIZE)
+    return folder
+
+
+def got(loader):
+    return [bytes(sample) for samples, _ in loader for sample in samples]
+
+
+@pytest.mark.parametrize(
+    "policy, does", [("skip", "left out of its batch"), ("substitute", "replaced by another one")]
+)
+def test_files_that_go_in_mid_run_are_warned_of(tmp_path, caplog, policy, does):
+    """At the first one, and when there are ten times as many; the report has all."""
+    folder = files(tmp_path, 24)
+    options = {"batch_size": 4, "seed": 1, "shuffle": "none", "on_error": policy}
+    with data.DataLoader(folder.parent, memory=0, prefetch_batches=1, **options) as loader:
+        assert len(got(loader)) == 24
+        assert "cannot be used" not in caplog.text
+        for number in range(12, 24):
+            os.remove(folder / f"{number:03d}.jpg")
+        assert [sample[0] for sample in got(loader)][:12] == list(range(12))
+        said = [text for text in caplog.messages if "cannot be used so far" in text]
+        assert len(loader.report()["faults"]) == 12
+    counts = [int(text.split(" sample")[0]) for text in said]  # as many as were tried by then
+    assert len(counts) == 1 or counts[0] * 10 <= counts[1] <= 12, said
+    assert all(f'{does} (on_error="{policy}")' in text for text in said)
+
+
+def test_files_that_end_the_stream_are_no_warning(tmp_path, caplog):
+    folder = files(tmp_path, 24)
+    options = {"batch_size": 4, "seed": 1, "shuffle": "none", "memory": 0, "prefetch_batches": 1}
+    with data.DataLoader(folder.parent, **options) as loader:
+        got(loader)
+        os.remove(folder / "020.jpg")
+        with pytest.raises(errors.SampleError):
+            got(loader)
+    assert "cannot be used so far" not in caplog.text
+
+
+def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
+    """The stream goes on from the source, right to the byte."""
+    folder, disk = files(tmp_path, 200), tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk])
+    if mounted.returncode:
+        pytest.skip("mounting takes privileges")
+    try:
+        # A policy that reads nothing ahead for caches: the disk is full before these are.
+        options = {"policy": "minio", "prefetch_batches": 1, "memory": 0, "cache_size": "3.9MB"}
+        options.update(batch_size=4, seed=1, shuffle="none")
+        options.update(cache_dir=str(disk / "cache"), disk_reserve="1B")
+        with data.DataLoader(folder.parent, **options) as loader:
+            with open(disk / "other", "wb", buffering=0) as other, contextlib.suppress(OSError):
+                while other.write(bytes(4096)):
+                    pass
+
+            def said():
+                """What was said of the class, after one more epoch; it is looked at each second."""
+                assert got(loader) == [bytes([number]) * SIZE for number in range(200)]
+                return [text for text in caplog.messages if "keeps no more samples" in text]
+
+            assert until(said) == [
+                "storage class file keeps no more samples, which are read again in later epochs: "
+                + loader.report()["classes"][0]["stopped"]
+            ]
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
