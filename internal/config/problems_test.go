@@ -27,6 +27,24 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 				"half of the available memory",
 			},
 		},
+		"size without a unit": {
+			arguments: map[string]any{"memory": 1.5, "cache_dir": "/c", "cache_size": 0.5},
+			variables: map[string]string{
+				"HDMLP_DISK_RESERVE": "2.5", "HDMLP_STAGING_BUFFER": " 70000.5 ",
+			},
+			file: "decode_memory = 20000000.5",
+			want: []string{
+				`memory = "1.5" (argument): not a whole number of bytes: add a unit, as in "1.5GB"`,
+				`cache_size = "0.5" (argument): not a whole number of bytes`,
+				`disk_reserve = "2.5" (HDMLP_DISK_RESERVE): not a whole number of bytes`,
+				`(HDMLP_STAGING_BUFFER): not a whole number of bytes`,
+				`decode_memory = "20000000.5"`,
+			},
+		},
+		"capacity without a unit": {
+			file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1.5",
+			want: []string{`storage_class[0].capacity = "1.5"`, `add a unit, as in "1.5GB"`},
+		},
 		"list": {
 			arguments: map[string]any{"memory": []any{1.0}},
 			want:      []string{`memory = "[1]" (argument): not a single value`},

@@ -16,6 +16,10 @@ const Allowed = `a size such as "10GB" (10^9 bytes), "64MiB" (2^20) or 1048576`
 // ErrRange is the error for a size that does not fit into an int64.
 var ErrRange = errors.New("more than the largest size")
 
+// ErrFraction is the error for a number without a unit that is not whole: it is not a number of
+// bytes, and the unit may have been forgotten.
+var ErrFraction = errors.New("not a whole number of bytes")
+
 var units = map[string]int64{
 	"": 1, "b": 1,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
@@ -23,7 +27,8 @@ var units = map[string]int64{
 }
 
 // Parse parses a size: a decimal number and a unit from B to PB (powers of 1000) or from KiB to PiB
-// (powers of 1024), in upper or lower case. Fractions of a byte are truncated.
+// (powers of 1024), in upper or lower case. Fractions of a byte are truncated; without a unit, the
+// number must be whole.
 func Parse(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \t")
@@ -34,6 +39,9 @@ func Parse(text string) (int64, error) {
 	value, ok := new(big.Rat).SetString(digits)
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size", text)
+	}
+	if digits == text && !value.IsInt() {
+		return 0, fmt.Errorf("%q is %w: add a unit, as in %q", text, ErrFraction, text+"GB")
 	}
 	value.Mul(value, new(big.Rat).SetInt64(factor))
 	bytes := new(big.Int).Quo(value.Num(), value.Denom())
