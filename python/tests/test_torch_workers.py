@@ -346,10 +346,17 @@ def test_worker_init_fn_runs_in_each_worker(daemon, folder, tmp_path):
 
 def test_arguments_for_workers_that_are_not_started_are_named(folder, caplog):
     data = ht.ImageFolder(folder)
-    arguments = {"prefetch_factor": 4, "persistent_workers": True}
+    arguments = {"prefetch_factor": 4, "persistent_workers": True, "worker_init_fn": print}
     with ht.DataLoader(data, 4, **arguments) as loader:
         assert len(list(loader)) == 7
-    assert "prefetch_factor=4, persistent_workers=True: no effect" in caplog.text
+    assert (
+        "prefetch_factor=4, persistent_workers=True, worker_init_fn=<built-in function print>: no "
+        "effect"
+    ) in caplog.text
+    caplog.clear()
+    with ht.DataLoader(data, 4, worker_init_fn=print) as loader:
+        assert len(list(loader)) == 7
+    assert "worker_init_fn=<built-in function print>: no effect" in caplog.text
     caplog.clear()
     with ht.DataLoader(data, 4, num_workers=1, **arguments) as loader:
         assert loader.prefetch_factor == 4

@@ -217,14 +217,18 @@ def process_arguments(
     prefetch_factor: int | None,
     persistent_workers: bool,
     multiprocessing_context: Any,
+    worker_init_fn: Any,
     taken: bool,
 ) -> dict[str, Any]:
     """Returns those of torch's arguments for worker processes which were given.
+
+    That is without ``worker_init_fn``, which torch takes in any case.
 
     Args:
         prefetch_factor: The argument.
         persistent_workers: The argument.
         multiprocessing_context: The argument.
+        worker_init_fn: The argument.
         taken: torch takes them. Otherwise there are no workers, though the user did not say so; a
             warning says which arguments have no effect.
     """
@@ -235,6 +239,8 @@ def process_arguments(
     }
     if taken:
         return {name: value for name, value in given.items() if value is not None}
+    if worker_init_fn is not None:
+        given["worker_init_fn"] = worker_init_fn
     idle = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
     if idle:
         log.warning(

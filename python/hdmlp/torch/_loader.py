@@ -167,7 +167,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)
         persistent = switch("persistent_workers", persistent_workers)
-        more = (prefetch_factor, persistent, multiprocessing_context)
+        more = (prefetch_factor, persistent, multiprocessing_context, worker_init_fn)
         taken = workers or num_workers is not None  # otherwise torch refuses them
         processes = process_arguments(*more, taken=bool(taken))
         sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, drop_last)
