@@ -15,6 +15,9 @@ from typing import Any, Callable, NamedTuple
 from . import _transforms as ours
 from ._image_state import Convert, State, Step, Unknown
 
+#: How the names begin of those known transforms that draw random numbers.
+RANDOM = ("Random", "ColorJitter")
+
 _NO_SIZE = (
     "images have no fixed size {} it; add CenterCrop or RandomCrop, "
     "or resize to a height and a width"
@@ -181,6 +184,20 @@ def in_python(transforms: Any, why: str) -> Split:
         if isinstance(t, ours.Transform):
             raise _not_in_python(t, why)
     return Split([], [] if transforms is None else [transforms], "bytes", "")
+
+
+def may_draw(transforms: Any) -> bool:
+    """Reports whether transforms that run in Python may draw random numbers.
+
+    One that HDMLP does not know may.
+
+    Args:
+        transforms: As for :func:`split`.
+    """
+    return any(
+        type(t).__name__.startswith(RANDOM) or not (_name(t) in _MAPPINGS or _timm(t) in _TIMM)
+        for t in _flat(transforms)
+    )
 
 
 def _not_in_python(t: ours.Transform, why: str) -> TypeError:

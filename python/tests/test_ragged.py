@@ -15,7 +15,7 @@ import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp import transforms as T
 from hdmlp._recipe import sample_key, seed_generators
-from reference import decoded, picture, read
+from reference import decoded, jpegs, picture, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -335,3 +335,29 @@ def test_missing_workers_are_warned_of_once(folder, caplog, monkeypatch):
     ):
         with ht.DataLoader(batch_size=4, shuffle=False, **quiet):
             assert said() == []
+
+
+@pytest.mark.parametrize(
+    "shuffle, transform, warns",
+    [
+        (False, None, False),
+        (False, V.ToTensor(), False),
+        (False, V.Compose([V.Resize(8), V.Compose([V.ToTensor()])]), False),
+        (False, V.Compose([V.Resize(8), V.RandomHorizontalFlip(), V.ToTensor()]), True),
+        (False, V.Compose([V.CenterCrop(8), V.ToTensor()]), False),
+        (False, V.Compose([V.RandomCrop(8), V.ToTensor()]), True),
+        (False, by_size, True),
+        (True, V.ToTensor(), True),
+    ],
+)
+@pytest.mark.parametrize("offload", [True, False])
+def test_repeating_an_epoch_warns_only_where_something_depends_on_it(
+    tmp_path, caplog, shuffle, transform, warns, offload
+):
+    """Frameworks repeat the first epoch of validation, which is by ID."""
+    data = ht.ImageFolder(jpegs(tmp_path / "data", {"a": 2}), transform)
+    own = {"num_workers": 0, "offload": offload, "collate_fn": len}
+    sampler = torch.utils.data.DistributedSampler(data, 1, 0, shuffle=shuffle)
+    with ht.DataLoader(data, 1, sampler=sampler, **own) as loader:
+        assert list(loader) == list(loader) == [1, 1]
+    assert ("comes again" in caplog.text) == warns

@@ -82,6 +82,11 @@ class Content:
         """Reports whether making the samples may draw random numbers."""
         return self.making is not None and self.making.draws
 
+    @property
+    def transforms_draw(self) -> bool:
+        """Reports whether the transforms of the samples draw random numbers, as far as is known."""
+        return self.making is not None and self.making.transforms_draw
+
     def make(self, collate: Collate | None, say: bool = True) -> Making | None:
         """Returns what is made of the samples, as the dataset is now.
 

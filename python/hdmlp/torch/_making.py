@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple
 
 from .._output import Handed
 from .._recipe import Composed, Recipe
+from .._torchvision import RANDOM, may_draw
 from ..data import Folder, described
 from ._batch import default_collate, stack_into
 from ._datasets import Mirror, Relabelled
@@ -38,14 +39,15 @@ class Making(NamedTuple):
 
         A random transform of the daemon's does so, and anything that Python runs may.
         """
-        return (
-            self.recipe is not None
-            or self.collate is not None
-            or any(
-                str(t["name"]).startswith(("Random", "ColorJitter"))
-                for t in described(self.transforms) or ()
-            )
-        )
+        return self.recipe is not None or self.collate is not None or self.transforms_draw
+
+    @property
+    def transforms_draw(self) -> bool:
+        """Reports whether a transform draws random numbers, or one that HDMLP does not know may."""
+        if any(str(t["name"]).startswith(RANDOM) for t in described(self.transforms) or ()):
+            return True
+        transform = None if self.recipe is None else self.recipe.transform
+        return may_draw(getattr(transform, "steps", transform))
 
     @property
     def runs_user_code(self) -> bool:

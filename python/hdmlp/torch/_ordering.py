@@ -307,7 +307,7 @@ class Ordering:
             epoch = sampler.epoch
         unchanged = epoch == self._sampler_epoch
         repeats = unchanged and engine.next_epoch == epoch + 1
-        if repeats and not self._warned and (sampler.shuffle or self._content.draws):
+        if repeats and not self._warned and (sampler.shuffle or self._content.transforms_draw):
             self._warned = True
             log.warning(
                 "epoch %d of the DistributedSampler comes again: its order is the same, as in "
