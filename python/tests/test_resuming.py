@@ -1,5 +1,7 @@
 """What resuming survives: iterators that are made and not asked; and what it does not restore."""
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,7 +9,7 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht
 from dropin import NUMBERS, Numbers, Stream, generator, same
 from hdmlp import errors
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -27,6 +29,10 @@ LOADERS = {
 
 def plain(batches):
     return [y.tolist() for _, y in batches]
+
+
+def plain_items(items):
+    return [torch.as_tensor(y).tolist() for _, y in items]
 
 
 @pytest.mark.parametrize("set_epoch", [False, True])
@@ -158,6 +164,96 @@ def test_a_state_of_an_earlier_version_resumes():
     with SHARED["shard"](0, 2, 4) as loader:
         loader.load_state_dict(state)
         assert plain(loader) == want
+
+
+class Remembering(torch.utils.data.Sampler):
+    """A sampler which has a state, and no generator."""
+
+    def __init__(self, first):
+        self.first = first
+
+    def __len__(self):
+        return 10
+
+    def __iter__(self):
+        self.first += 1
+        return iter(range(self.first, self.first + 10))
+
+    def state_dict(self):
+        return {"first": self.first}
+
+    def load_state_dict(self, state):
+        self.first = state["first"]
+
+
+OWN = {
+    "generator": lambda d, g: ht.DataLoader(d, 4, shuffle=True, generator=g),
+    "random": lambda d, g: ht.DataLoader(d, 4, sampler=RandomSampler(d, generator=g)),
+    "weighted": lambda d, g: ht.DataLoader(
+        d, 4, sampler=WeightedRandomSampler([1 + i % 5 for i in range(25)], 12, generator=g)
+    ),
+    "single items": lambda d, g: ht.DataLoader(d, None, shuffle=True, generator=g),
+    "state": lambda d, g: ht.DataLoader(d, 4, sampler=Remembering(g.initial_seed())),
+}
+
+
+@pytest.mark.parametrize("dataset", ["folder", "in Python"])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", OWN)
+def test_a_state_from_before_the_first_batch_has_the_loaders_own_generators(
+    folder, name, begun, dataset
+):
+    """And what the sampler itself says of its state."""
+    data = ht.ImageFolder(folder, loader=len) if dataset == "folder" else NUMBERS
+
+    def made(seed):
+        return OWN[name](data, torch.Generator().manual_seed(seed))
+
+    with made(3) as loader:
+        before = iter(loader) if begun else None
+        state = json.loads(json.dumps(loader.state_dict()))
+        want = [plain_items(before or loader), plain_items(loader)]
+    with made(4) as loader:
+        assert plain_items(loader) != want[0]
+        loader.load_state_dict(state)
+        again = loader.state_dict()
+        assert [plain_items(loader), plain_items(loader)] == want
+        loader.load_state_dict(again)
+        assert plain_items(loader) == want[0]
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_another_ranks_state_from_before_the_first_batch_warns(monkeypatch, caplog, seed):
+    """If this rank's generators differ from that rank's."""
+    with OWN["generator"](NUMBERS, torch.Generator().manual_seed(3)) as loader:
+        state = loader.state_dict()
+        want = plain(loader)
+    with OWN["generator"](NUMBERS, torch.Generator().manual_seed(seed)) as loader:
+        monkeypatch.setattr("hdmlp.torch._position.process_rank", lambda: 1)
+        loader.load_state_dict(state)
+        assert plain(loader) == want
+    assert ("the state is that of rank 0" in caplog.text) == (seed != 3)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_global_generator_is_the_programs(folder, before):
+    """A state from before an epoch leaves it; the rest of one that is begun is exact."""
+    data = ht.ImageFolder(folder)
+    torch.manual_seed(1)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        batches = None
+        if not before:
+            batches = iter(loader)
+            next(batches)
+        state = loader.state_dict()
+        rest = plain(batches or loader)
+    torch.manual_seed(2)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        other = [plain(loader) for _ in range(2)]
+    torch.manual_seed(2)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        loader.load_state_dict(state)
+        assert plain(loader) == (other[0] if before else rest)
 
 
 class Stateful(Numbers):

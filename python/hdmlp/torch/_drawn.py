@@ -51,8 +51,17 @@ class Generators:
         if numpy is not None:
             name, keys, *rest = numpy.random.get_state()
             state["numpy"] = [name, _text(keys.tobytes()), *rest]
-        state["own"] = [_text(g.get_state().numpy().tobytes()) for g in self._own]
+        state["own"] = self.own()
         return state
+
+    def own(self) -> list[str]:
+        """Returns the states of the loader's and the sampler's generators."""
+        return [_text(g.get_state().numpy().tobytes()) for g in self._own]
+
+    def set_own(self, states: list[str]) -> None:
+        """Sets the loader's and the sampler's generators to states that :meth:`own` returned."""
+        for generator, value in zip(self._own, states):
+            generator.set_state(_tensor(value))
 
     def set(self, state: dict[str, Any], own: bool = True) -> None:
         """Sets the generators to states that :meth:`state` returned.
@@ -70,9 +79,8 @@ class Generators:
             numpy.random.set_state(
                 (name, numpy.frombuffer(base64.b64decode(keys), numpy.uint32), *rest)
             )
-        states = state["own"] if own else ()
-        for generator, value in zip(self._own, states):
-            generator.set_state(_tensor(value))
+        if own:
+            self.set_own(state["own"])
 
 
 def _text(data: bytes) -> str:
@@ -238,6 +246,26 @@ class Drawn:
 def _programs(state: dict[str, Any]) -> dict[str, Any]:
     """Returns the states of the generators which belong to the program."""
     return {name: value for name, value in state.items() if name != "own"}
+
+
+def start_of(sampler: Any, generator: torch.Generator | None) -> dict[str, Any]:
+    """Returns what a state from before the first epoch contains for its order; may be empty.
+
+    The global generators are the program's, which it may set until the epoch begins, as with torch.
+
+    Args:
+        sampler: torch's index sampler.
+        generator: The loader's; None: it has none.
+    """
+    own = Generators(sampler, generator).own()
+    states = {key: value for key, value in _state_of(sampler).items() if "state" in value}
+    return {"start": {"own": own, "sampler": states}} if own or states else {}
+
+
+def set_start(sampler: Any, generator: torch.Generator | None, start: dict[str, Any]) -> None:
+    """Sets the generators and the sampler to what :func:`start_of` found."""
+    Generators(sampler, generator).set_own(start["own"])
+    _set_state(sampler, start["sampler"])
 
 
 def numbers(indices: Any) -> bytes | None:

@@ -21,7 +21,7 @@ from .._state import named
 from ..errors import ClosedError, ConfigError
 from ._counted import Counted
 from ._disjoint import Drawings
-from ._drawn import Drawn
+from ._drawn import Drawn, set_start, start_of
 from ._drawn import parts as samplers_in
 from ._epochs import Batches, Epoch
 from ._foreseen import foresee
@@ -345,11 +345,19 @@ class Local:
 
         It is JSON-compatible if what the sampler's ``state_dict`` returns is.
         """
-        return self.position.state_dict(self._numbers())
+        state = self.position.state_dict(self._numbers())
+        if not state.keys() & {"generators", "after"}:  # before the first epoch
+            state.update(start_of(self.sampler, self.generator))
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from where :meth:`state_dict` was called; the next iteration yields the rest."""
         number = self.position.load(state, length_of(self.dataset), self._redraw)
+        if "start" in state:
+            here = start_of(self.sampler, self.generator)
+            set_start(self.sampler, self.generator, state["start"])
+            if here.get("start") != state["start"] and self.position.is_anothers(state):
+                self._warn_of_another_rank(state["rank"])
         if "generators" not in state:
             set_epoch_of(self._ordered, self.position.epoch)
         if self.jobs is not None:

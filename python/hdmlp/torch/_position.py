@@ -211,7 +211,7 @@ class Position:
         self._check(state)
         self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
         number = whole_number("state['number']", state.get("number", self.epoch), 0)
-        if any(state.get(key, here) != here for key, here in self._place().items()):
+        if self.is_anothers(state):
             # accelerate saves one rank's state for all, and the others drew other indices; so did
             # the same rank of another number of ranks.
             state = _of_another_rank(state)
@@ -221,6 +221,10 @@ class Position:
             redraw(self._after)
             self._at = state
         return number
+
+    def is_anothers(self, state: State) -> bool:
+        """Reports whether a state is another rank's, or that of another number of ranks."""
+        return any(state.get(key, here) != here for key, here in self._place().items())
 
     def _check(self, state: State) -> None:
         mine = self._agreed()
