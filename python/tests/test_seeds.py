@@ -151,6 +151,56 @@ def test_a_seed_that_cannot_be_adopted_says_what_to_pass(folder):
             other.load_state_dict(seeded.state_dict())
 
 
+def test_a_distributed_sampler_refuses_another_order_and_says_why(folder):
+    """Lightning puts one in where there are several ranks."""
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 4, shuffle=True) as drawn:
+        next(iter(drawn))
+        state = drawn.state_dict()
+    with ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded:
+        batches = iter(seeded)
+        next(batches)
+        other = seeded.state_dict()
+        rest = [x for x, _ in batches]
+
+    def made(seed):
+        sampler = DistributedSampler(data, 1, 0, seed=seed)
+        return ht.DataLoader(data, 4, sampler=sampler)
+
+    with made(8) as loader:
+        with pytest.raises(errors.ConfigError, match=r"a DistributedSampler, given .* shard=True"):
+            loader.load_state_dict(state)
+        with pytest.raises(errors.MismatchError, match="make the DistributedSampler with seed=7"):
+            loader.load_state_dict(other)
+        assert len(list(loader)) == 7
+    with made(7) as loader:
+        loader.load_state_dict(other)
+        assert same([x for x, _ in loader], rest)
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 5}])
+def test_shard_has_one_order_for_any_number_of_ranks(folder, options):
+    """What the messages about other orders advise."""
+    data = ht.ImageFolder(folder)
+    own = {"shuffle": True, "shard": True, **options}
+    with ht.DataLoader(data, 4, rank=0, world_size=1, **own) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        want = [sorted(loader.explain(e, s).ids) for e in range(2) for s in range(6)]
+    two = [ht.DataLoader(data, 2, rank=r, world_size=2, name="two", **own) for r in range(2)]
+    for loader in two:
+        loader.load_state_dict(state)
+    got = [
+        sorted(two[0].explain(e, s, 0).ids + two[0].explain(e, s, 1).ids)
+        for e in range(2)
+        for s in range(6)
+    ]
+    assert len(list(zip(*two))) == 6
+    assert got == want
+    for loader in two:
+        loader.close()
+
+
 @pytest.mark.slow
 def test_two_ranks_take_the_states_seed(ranks):
     """Even if each has asked for the loader's length before."""

@@ -365,6 +365,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             MismatchError: The state belongs to another dataset, seed, order or global batch size.
             ConfigError: It is not a state of such a loader.
         """
+        self._ordering.check_state(state)
         seed = self._ordering.seed_of_state(self, state)
         if seed is not None:
             self._arguments = self._ordering.adopt_seed(self, seed)

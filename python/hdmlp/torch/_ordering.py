@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from .._arguments import whole_number
 from .._processors import not_started
-from ..errors import ConfigError
+from ..errors import ConfigError, MismatchError
 from ._arguments import Arguments
 from ._content import Content
 from ._drawn import parts
@@ -162,6 +162,36 @@ class Ordering:
                 f"generator: leave generator out, and give seed={seed}"
             )
         return whole_number("state['seed']", seed, 0)
+
+    def check_state(self, state: Any) -> None:
+        """Checks that a state can be one of a ``DistributedSampler``'s order, if this loader's is.
+
+        A framework puts such a sampler in, which the program does not see.
+
+        Raises:
+            ConfigError: Another sampler drew the order.
+            MismatchError: The order has another seed.
+        """
+        if self.known is None or self.known.follows is None or not isinstance(state, dict):
+            return
+        if state.get("kind") == "sampler":
+            raise ConfigError(
+                "the state is of a loader whose order another sampler drew (for shuffle=True on 1 "
+                "rank, torch's RandomSampler), and this loader has a DistributedSampler, given by "
+                "the program or, on several ranks, by a framework such as Lightning; the two "
+                "orders differ: resume with the sampler, or under a framework with the number of "
+                "ranks, with which the state was saved; or begin anew with shard=True and no "
+                "sampler, whose order is the same with any number of ranks"
+            )
+        mine, theirs = self.known.follows.seed, state.get("seed")
+        if isinstance(theirs, int) and theirs != mine:
+            raise MismatchError(
+                f"seed is {mine} here, from the DistributedSampler, but {theirs} in the saved "
+                f"state: make the DistributedSampler with seed={theirs}; if Lightning makes it, "
+                f"call seed_everything({theirs}), or give the loader shard=True from the start, "
+                "which keeps its own seed",
+                {"key": "seed", "mine": mine, "theirs": theirs},
+            )
 
     def adopt_seed(self, loader: DataLoader[Any], seed: int) -> Arguments:
         """Replaces the sampler of a loader which is shuffled without a seed by one with a seed."""
