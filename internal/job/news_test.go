@@ -1,11 +1,13 @@
 package job
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -27,7 +29,10 @@ func TestNewsOfUnusableSamples(t *testing.T) {
 		}
 		var said []string
 		for id := range 12 {
-			w.p.Unusable.Report(id, "a\n/b.jpg", "truncated")
+			w.p.Unusable.Report(100+id, "c.jpg", "no image") // of which the process has told
+			_ = w.p.Unusable.Forgive(id, &dataset.SampleError{
+				ID: id, Path: "a\n/b.jpg", Kind: errors.New("truncated"),
+			}, true)
 			for range 2 {
 				said = append(said, r.News(true)...)
 			}

@@ -56,6 +56,16 @@ def test_files_that_end_the_stream_are_no_warning(tmp_path, caplog):
     assert "cannot be used so far" not in caplog.text
 
 
+def fill(disk):
+    """Takes all that is free, at once: the job is writing as well."""
+    with open(disk / "other", "wb") as other:
+        size = 0
+        while free := os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize:
+            with contextlib.suppress(OSError):  # less is free by now
+                os.posix_fallocate(other.fileno(), size, free)
+                size += free
+
+
 def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
     """The stream goes on from the source, right to the byte."""
     folder, disk = files(tmp_path, 200), tmp_path / "disk"
@@ -69,9 +79,7 @@ def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
         options.update(batch_size=4, seed=1, shuffle="none")
         options.update(cache_dir=str(disk / "cache"), disk_reserve="1B")
         with data.DataLoader(folder.parent, **options) as loader:
-            with open(disk / "other", "wb", buffering=0) as other, contextlib.suppress(OSError):
-                while other.write(bytes(4096)):
-                    pass
+            fill(disk)
 
             def said():
                 """What was said of the class, after one more epoch; it is looked at each second."""

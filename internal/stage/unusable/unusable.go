@@ -76,27 +76,42 @@ func (u *Samples) List() []stats.Fault {
 
 // News returns a sentence on samples that the policy leaves out or replaces, if there are at least
 // as many as next, and of how many the next one is: of ten times as many. Otherwise, and if such
-// samples end streams, it returns "".
+// samples end streams, it returns "". What a process has reported does not count: it has said so.
 func (u *Samples) News(next int) (text string, after int) {
 	if u.policy == Raise || !u.some.Load() {
 		return "", next
 	}
-	faults := u.List()
-	if len(faults) < next {
+	first, count := u.unsaid()
+	if count < max(next, 1) {
 		return "", next
 	}
 	of, does := "1 sample", "it is left out of its batch"
 	switch {
-	case len(faults) > 1 && u.policy == Substitute:
-		of, does = fmt.Sprintf("%d samples", len(faults)), "each is replaced by another one"
-	case len(faults) > 1:
-		of, does = fmt.Sprintf("%d samples", len(faults)), "each is left out of its batch"
+	case count > 1 && u.policy == Substitute:
+		of, does = fmt.Sprintf("%d samples", count), "each is replaced by another one"
+	case count > 1:
+		of, does = fmt.Sprintf("%d samples", count), "each is left out of its batch"
 	case u.policy == Substitute:
 		does = "it is replaced by another one"
 	}
 	return fmt.Sprintf("%s cannot be used so far, and %s (on_error=%q); sample %d, %s: %s; "+
-		"report()[\"faults\"] lists all", of, does, u.policy, faults[0].Sample,
-		printable.Name(faults[0].Path), faults[0].Reason), 10 * len(faults)
+		"report()[\"faults\"] lists all", of, does, u.policy, first.Sample,
+		printable.Name(first.Path), first.Reason), 10 * count
+}
+
+// unsaid returns the first of the faults that no process has reported, and their number.
+func (u *Samples) unsaid() (first stats.Fault, count int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, x := range u.bad {
+		if x.reported {
+			continue
+		}
+		if count++; count == 1 || id < first.Sample {
+			first = x.Fault
+		}
+	}
+	return first, count
 }
 
 // Known returns the error of a sample that is not to be tried again, because the policy leaves such
