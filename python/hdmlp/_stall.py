@@ -27,7 +27,7 @@ def causes(daemon: int) -> str:
 def _is_stopped(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+            return file.read().rpartition(")")[2].split()[0] == "T"
     except OSError:  # it has ended, or cannot be seen from here
         return False
 
