@@ -33,10 +33,11 @@ type Samples struct {
 	policy Policy
 	some   atomic.Bool // fast path: true once any fault is recorded
 
-	mu   sync.Mutex // guards the following
-	bad  map[int]*fault
-	own  []stats.Fault // what other nodes are to know of those that this one has found
-	more chan struct{} // closed and replaced when own grows
+	mu     sync.Mutex // guards the following
+	bad    map[int]*fault
+	unsaid int           // how many of these no process has reported
+	own    []stats.Fault // what other nodes are to know of those that this one has found
+	more   chan struct{} // closed and replaced when own grows
 }
 
 // A list of what a node has found is told to others as one message (cluster.MaxPayload, 4 MiB): a
@@ -81,10 +82,13 @@ func (u *Samples) News(next int) (text string, after int) {
 	if u.policy == Raise || !u.some.Load() {
 		return "", next
 	}
-	first, count := u.unsaid()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	count := u.unsaid
 	if count < max(next, 1) {
 		return "", next
 	}
+	first := u.firstUnsaid()
 	of, does := "1 sample", "it is left out of its batch"
 	switch {
 	case count > 1 && u.policy == Substitute:
@@ -99,19 +103,16 @@ func (u *Samples) News(next int) (text string, after int) {
 		printable.Name(first.Path), first.Reason), 10 * count
 }
 
-// unsaid returns the first of the faults that no process has reported, and their number.
-func (u *Samples) unsaid() (first stats.Fault, count int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+// firstUnsaid returns the first of the faults that no process has reported. u.mu must be held, and
+// there must be one.
+func (u *Samples) firstUnsaid() (first stats.Fault) {
+	found := false
 	for id, x := range u.bad {
-		if x.reported {
-			continue
-		}
-		if count++; count == 1 || id < first.Sample {
-			first = x.Fault
+		if !x.reported && (!found || id < first.Sample) {
+			first, found = x.Fault, true
 		}
 	}
-	return first, count
+	return first
 }
 
 // Known returns the error of a sample that is not to be tried again, because the policy leaves such
@@ -136,7 +137,10 @@ func (u *Samples) Report(id int, path, reason string) Policy {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.remember(id, err, err).reported = true
+	if x := u.remember(id, err, err); !x.reported {
+		x.reported = true
+		u.unsaid--
+	}
 	return u.policy
 }
 
@@ -194,6 +198,7 @@ func (u *Samples) note(id int, sample *dataset.SampleError, err error) (x *fault
 			err: err,
 		}
 		u.bad[id] = x
+		u.unsaid++
 		u.some.Store(true)
 	}
 	return x, isNew
