@@ -32,13 +32,13 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			variables: map[string]string{
 				"HDMLP_DISK_RESERVE": "2.5", "HDMLP_STAGING_BUFFER": " 70000.5 ",
 			},
-			file: "decode_memory = 20000000.5",
+			file: "decode_memory = 20.5",
 			want: []string{
 				`memory = "1.5" (argument): not a whole number of bytes: add a unit, as in "1.5GB"`,
 				`cache_size = "0.5" (argument): not a whole number of bytes`,
 				`disk_reserve = "2.5" (HDMLP_DISK_RESERVE): not a whole number of bytes`,
-				`(HDMLP_STAGING_BUFFER): not a whole number of bytes`,
-				`decode_memory = "20000000.5"`,
+				`(HDMLP_STAGING_BUFFER): not a whole number of bytes: add a unit, as in "70000.5GB"`,
+				`decode_memory = "20.5"`,
 			},
 		},
 		"capacity without a unit": {

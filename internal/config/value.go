@@ -79,7 +79,8 @@ func (p Parameter) parse(text string, field any) error {
 				return fmt.Errorf("larger than %d bytes", int64(math.MaxInt64))
 			}
 			if errors.Is(err, size.ErrFraction) {
-				return fmt.Errorf("%w: add a unit, as in %q", size.ErrFraction, text+"GB")
+				return fmt.Errorf("%w: add a unit, as in %q", size.ErrFraction,
+					strings.TrimSpace(text)+"GB")
 			}
 			return errors.New("not a size")
 		}

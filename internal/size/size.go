@@ -16,9 +16,13 @@ const Allowed = `a size such as "10GB" (10^9 bytes), "64MiB" (2^20) or 1048576`
 // ErrRange is the error for a size that does not fit into an int64.
 var ErrRange = errors.New("more than the largest size")
 
-// ErrFraction is the error for a number without a unit that is not whole: it is not a number of
-// bytes, and the unit may have been forgotten.
+// ErrFraction is the error for a small number without a unit that is not whole: it is not a number
+// of bytes, and the unit may have been forgotten.
 var ErrFraction = errors.New("not a whole number of bytes")
+
+// computed is from which number of bytes on a fraction comes from a computation, such as a third of
+// the memory: nobody forgets the unit of so large a number.
+var computed = big.NewRat(1_000_000, 1)
 
 var units = map[string]int64{
 	"": 1, "b": 1,
@@ -27,8 +31,8 @@ var units = map[string]int64{
 }
 
 // Parse parses a size: a decimal number and a unit from B to PB (powers of 1000) or from KiB to PiB
-// (powers of 1024), in upper or lower case. Fractions of a byte are truncated; without a unit, the
-// number must be whole.
+// (powers of 1024), in upper or lower case. Fractions of a byte are truncated; without a unit, a
+// number below 10^6 must be whole.
 func Parse(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \t")
@@ -40,7 +44,7 @@ func Parse(text string) (int64, error) {
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size", text)
 	}
-	if digits == text && !value.IsInt() {
+	if digits == text && !value.IsInt() && value.Cmp(computed) < 0 {
 		return 0, fmt.Errorf("%q is %w: add a unit, as in %q", text, ErrFraction, text+"GB")
 	}
 	value.Mul(value, new(big.Rat).SetInt64(factor))

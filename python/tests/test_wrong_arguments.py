@@ -245,14 +245,14 @@ def test_sizes_and_directories_that_have_no_effect(real, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "key, value", [("memory", 1.5), ("memory", "1.5"), ("decode_memory", 2e7 + 0.5)]
+    "key, value", [("memory", 1.5), ("memory", "1.5"), ("decode_memory", 20.5)]
 )
 def test_a_size_with_a_fraction_and_no_unit(real, folder, key, value):
     """The user means another unit than bytes."""
     message = rf'{key} = .* not a whole number of bytes: add a unit, as in "{value}GB"'
     with pytest.raises(errors.ConfigError, match=message):
         ht.DataLoader(ht.ImageFolder(folder), 4, **{key: value})
-    for whole in (1e8, "0.1GB"):
+    for whole in (1e8, 1e8 + 0.5, "0.1GB"):  # of a computed number it is no mistake
         with ht.DataLoader(ht.ImageFolder(folder), 4, **{key: whole}) as loader:
             assert len(list(loader)) == 7
 
