@@ -54,14 +54,21 @@ class Generators:
         state["own"] = self.own()
         return state
 
-    def own(self) -> list[str]:
-        """Returns the states of the loader's and the sampler's generators."""
-        return [_text(g.get_state().numpy().tobytes()) for g in self._own]
+    def own(self, programs: bool = True) -> list[str]:
+        """Returns the states of the loader's and the sampler's generators.
 
-    def set_own(self, states: list[str]) -> None:
+        Args:
+            programs: Also if that is torch's global one. Default: True.
+        """
+        return [_text(g.get_state().numpy().tobytes()) for g in self._found(programs)]
+
+    def set_own(self, states: list[str], programs: bool = True) -> None:
         """Sets the loader's and the sampler's generators to states that :meth:`own` returned."""
-        for generator, value in zip(self._own, states):
+        for generator, value in zip(self._found(programs), states):
             generator.set_state(_tensor(value))
+
+    def _found(self, programs: bool) -> list[torch.Generator]:
+        return [g for g in self._own if programs or g is not torch.default_generator]
 
     def set(self, state: dict[str, Any], own: bool = True) -> None:
         """Sets the generators to states that :meth:`state` returned.
@@ -257,15 +264,25 @@ def start_of(sampler: Any, generator: torch.Generator | None) -> dict[str, Any]:
         sampler: torch's index sampler.
         generator: The loader's; None: it has none.
     """
-    own = Generators(sampler, generator).own()
+    own = Generators(sampler, generator).own(programs=False)
     states = {key: value for key, value in _state_of(sampler).items() if "state" in value}
     return {"start": {"own": own, "sampler": states}} if own or states else {}
 
 
 def set_start(sampler: Any, generator: torch.Generator | None, start: dict[str, Any]) -> None:
-    """Sets the generators and the sampler to what :func:`start_of` found."""
-    Generators(sampler, generator).set_own(start["own"])
-    _set_state(sampler, start["sampler"])
+    """Sets the generators and the sampler to what :func:`start_of` found.
+
+    Raises:
+        MismatchError: They are others, which have no such state.
+    """
+    try:
+        Generators(sampler, generator).set_own(start["own"], programs=False)
+        _set_state(sampler, start["sampler"])
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise MismatchError(
+            "the state is of a loader with another sampler, or generators of another kind: make "
+            f"the loader as that one was made ({type(error).__name__}: {error})"
+        ) from None
 
 
 def numbers(indices: Any) -> bytes | None:
