@@ -310,7 +310,7 @@ func (a *Assembly) adviseCapacity() {
 		return
 	}
 	for i := range opened {
-		if c := &opened[i]; c.Path != "" && c.Capacity <= 0 {
+		if c := &opened[i]; c.Path != "" && c.Capacity <= 0 && total > 0 {
 			a.Job.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space than is "+
 				"to be left free; free space on it, or reduce disk_reserve", c.Path))
 		}
