@@ -8,51 +8,49 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestFree: what a plan leaves free of a node's classes counts, unless nodes hold what is read, the
-// class keeps everything in any case, or it is next to nothing.
+// TestFree: what a plan withholds of a class counts, unless nodes hold what is read all the same,
+// the class keeps everything in any case, or it is next to nothing.
 func TestFree(t *testing.T) {
 	const size, all = 10, 100 // bytes of a sample, and of ten
-	two := placement.Plan{
-		Owner: []int32{0, 0, 1, none, none, none, none, none, none, none},
-		Nodes: []placement.NodePlan{{Classes: [][]int32{{0}, {1}}}, {Classes: [][]int32{{2}, nil}}},
+	plan := func(withheld []int64) *placement.Plan {
+		return &placement.Plan{
+			Owner: []int32{0, 0, 1, none, none, none, none, none, none, none},
+			Nodes: []placement.NodePlan{
+				{Classes: [][]int32{{0}, {1}}, Withheld: withheld}, {Classes: [][]int32{{2}, nil}},
+			},
+		}
 	}
-	onRead, ownerless, full := two, two, two
-	onRead.OnRead, ownerless.Owner = true, nil
-	full.Owner = make([]int32, all/size)
 	for name, c := range map[string]struct {
-		plan   *placement.Plan
-		me     int
-		keeps  bool  // whether the second class keeps everything
-		first  int64 // capacity of the first class
-		needed int64
-		want   []int64
+		withheld []int64
+		me       int
+		keeps    bool // whether the second class keeps everything
+		needed   int64
+		want     []int64
 	}{
-		"both classes":      {plan: &two, first: 30, needed: all, want: []int64{20, 40}},
-		"of the other node": {plan: &two, me: 1, first: 30, needed: all, want: []int64{20, 50}},
+		"both classes":              {withheld: []int64{20, 40}, needed: all, want: []int64{20, 40}},
+		"next to nothing":           {withheld: []int64{2, 40}, needed: all, want: []int64{0, 40}},
+		"of the other node":         {withheld: []int64{20, 40}, me: 1, needed: all},
+		"of no node":                {needed: all},
+		"nodes hold what is needed": {withheld: []int64{20, 40}, needed: 31},
+		"a node that is not there":  {withheld: []int64{20, 40}, me: 2, needed: all},
 		"one keeps everything": {
-			plan: &two, keeps: true, first: 30, needed: all, want: []int64{20, 0},
+			withheld: []int64{20, 40}, keeps: true, needed: all, want: []int64{20, 0},
 		},
-		"one is full":               {plan: &two, first: 10, needed: all, want: []int64{0, 40}},
-		"nodes hold what is needed": {plan: &two, first: 30, needed: 31},
-		"nodes hold everything":     {plan: &full, first: 30, needed: all},
-		"what is read first stays":  {plan: &onRead, first: 30, needed: all},
-		"nobody owns":               {plan: &ownerless, first: 30, needed: all},
-		"a node that joined later":  {plan: &two, me: 2, first: 30, needed: all},
 	} {
-		p := &Planner{o: Options{
+		p := &Planner{done: make(chan struct{}), o: Options{
 			Me: c.me, Size: func(int) int64 { return size },
-			Classes: []Class{{}, {KeepsAll: c.keeps}},
+			Classes: []Class{{Capacity: 50}, {Capacity: 50, KeepsAll: c.keeps}},
 		}}
-		nodes := []placement.Node{{Capacity: []int64{c.first, 50}}, {Capacity: []int64{c.first, 50}}}
-		p.free.Store(p.freeBy(c.plan, nodes))
+		if p.Free(c.needed) != nil {
+			t.Errorf("%s: there is no plan yet", name)
+		}
+		p.plan.Store(plan(c.withheld))
+		if p.Free(c.needed) != nil {
+			t.Errorf("%s: the plan is not the one that is still made", name)
+		}
+		close(p.done)
 		if diff := cmp.Diff(p.Free(c.needed), c.want); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if nodes[0].Capacity[0] != c.first {
-			t.Errorf("%s: it has changed the capacities", name)
-		}
-	}
-	if (&Planner{}).Free(all) != nil {
-		t.Error("there is no plan yet")
 	}
 }

@@ -125,7 +125,6 @@ type Planner struct {
 	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[placement.Plan]
-	free      atomic.Pointer[free]                  // what it leaves free
 	mean      float64                               // size of a sample, MB
 	env       atomic.Pointer[perfmodel.Environment] // of the plan in force; nil: too little was known
 	agreed    *perfmodel.Node                       // what the first plan's is made of, or nil
@@ -208,7 +207,6 @@ func (p *Planner) adopt(plan *placement.Plan, nodes []placement.Node) {
 	} else {
 		p.o.Use.Keep(p.ours(plan))
 	}
-	p.free.Store(p.freeBy(plan, nodes))
 	p.plan.Store(plan)
 }
 

@@ -40,8 +40,12 @@ func (b *Builder) SortClasses(r *Reads) {
 	})
 	// per node its copies as keys: the gain, largest first, above the index in b.copies
 	of := make([][]uint64, len(b.in.Nodes))
-	for i, n := range b.perNode() {
-		of[i] = make([]uint64, 0, n)
+	count := make([]int, len(of))
+	for i := range b.copies {
+		count[b.copies[i].node]++
+	}
+	for n := range of {
+		of[n] = make([]uint64, 0, count[n])
 	}
 	for at := range b.copies {
 		n := b.copies[at].node
@@ -84,15 +88,6 @@ func (b *Builder) SortClasses(r *Reads) {
 			b.copies[at].class = class[i]
 		}
 	}
-}
-
-// perNode returns how many copies each node has.
-func (b *Builder) perNode() []int {
-	count := make([]int, len(b.in.Nodes))
-	for i := range b.copies {
-		count[b.copies[i].node]++
-	}
-	return count
 }
 
 // remove removes a copy, which must not be its owner's, from its sample's list.

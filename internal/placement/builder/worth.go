@@ -29,8 +29,8 @@ func (b *Builder) LimitSlowClasses() {
 	source := e.NodeSourceRate(len(b.in.Nodes), mean)
 	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
 	for n, node := range b.in.Nodes {
-		rest, together := part, source
-		classes := min(len(b.room[n]), len(e.Classes)-1)
+		rest, together, classes := part, source, min(len(b.room[n]), len(e.Classes)-1)
+		b.withheld[n] = make([]int64, len(b.room[n]))
 		for j := range classes {
 			if rate := e.NodeRate(j + 1); rate < source {
 				together += rate
@@ -43,7 +43,8 @@ func (b *Builder) LimitSlowClasses() {
 			if rate := e.NodeRate(j + 1); rate < source {
 				held := node.Capacity[j] - b.room[n][j]
 				share := max(rate*seconds, probes*mean) * 1e6
-				b.room[n][j] = min(b.room[n][j], max(int64(math.Ceil(share))-held, 0))
+				room := min(b.room[n][j], max(int64(math.Ceil(share))-held, 0))
+				b.withheld[n][j], b.room[n][j] = b.room[n][j]-room, room
 			}
 		}
 	}
