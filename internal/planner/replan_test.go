@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/placement/replan"
@@ -312,4 +313,40 @@ func given(t *testing.T) *access.Stream {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestThriftyPlanStaysWhileEpochsTakeAsLong: if the training is slower than a disk that the first
+// plan left free, because the source is faster, the disk is filled, once it is known what epochs
+// take. If they take longer then, although the model explains it, the first plan is followed again,
+// for good.
+func TestThriftyPlanStaysWhileEpochsTakeAsLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		after float64 // seconds that epochs take with the new plan
+		back  bool
+	}{"longer": {8.8, true}, "as long": {8, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2)
+			defer f.close()
+			for _, m := range f.members {
+				m.mu.Lock()
+				m.known.Compute = perfmodel.Value{Number: 2, Origin: perfmodel.Measured}
+				m.mu.Unlock()
+			}
+			first := f.members[0].planner.Plan().Fingerprint()
+			f.takes(0, 3, 8)
+			f.takes(3, 40, c.after)
+			for epoch := range 33 {
+				f.begin(epoch)
+			}
+			for n, m := range f.members {
+				rounds, plan := m.planner.Replanned(), m.planner.Plan().Fingerprint()
+				if len(rounds) != 6 || rounds[0].Adopted || !rounds[1].Adopted || rounds[1].Spared < 10e6 {
+					t.Fatalf("%s: node %d decided %+v", name, n, rounds)
+				}
+				if (plan == first) != c.back || rounds[3].Adopted != c.back || rounds[5].Adopted {
+					t.Errorf("%s: node %d decided %+v", name, n, rounds)
+				}
+			}
+		})
+	}
 }

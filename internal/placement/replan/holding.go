@@ -91,7 +91,10 @@ func (h *holding) class(node int, k int32) int {
 
 // complete reports whether a plan that leaves everything where it is could not be another one: no
 // class could hold another sample, and the owner of each sample that any node holds has it.
-func (h *holding) complete() bool {
+func (h *holding) complete() bool { return h.owned() && !h.hasRoom() }
+
+// owned reports whether the owner of each sample that any node holds has it.
+func (h *holding) owned() bool {
 	for k := range int32(len(h.head)) {
 		if h.plan.Remote && h.head[k] != none {
 			if owner := h.owner(k); owner == none || h.class(owner, k) == none {
@@ -99,7 +102,7 @@ func (h *holding) complete() bool {
 			}
 		}
 	}
-	return !h.hasRoom()
+	return true
 }
 
 // hasRoom reports whether a class could hold another sample.
@@ -108,6 +111,28 @@ func (h *holding) hasRoom() bool {
 	for k := range h.head {
 		least = min(least, h.in.Size(k))
 	}
+	for _, classes := range h.room() {
+		for _, left := range classes {
+			if left >= least {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// free returns how many MB classes could hold more.
+func (h *holding) free() (mb float64) {
+	for _, classes := range h.room() {
+		for _, left := range classes {
+			mb += float64(max(left, 0)) / 1e6
+		}
+	}
+	return mb
+}
+
+// room returns how many bytes the classes of each node could hold more.
+func (h *holding) room() [][]int64 {
 	room := make([][]int64, len(h.in.Nodes))
 	for n, node := range h.in.Nodes {
 		room[n] = slices.Clone(node.Capacity)
@@ -116,14 +141,7 @@ func (h *holding) hasRoom() bool {
 		c := &h.copies[i]
 		room[c.node][c.class] -= h.in.Size(int(c.k))
 	}
-	for _, classes := range room {
-		for _, left := range classes {
-			if left >= least {
-				return true
-			}
-		}
-	}
-	return false
+	return room
 }
 
 // owner returns the node that others read a sample from, or none.

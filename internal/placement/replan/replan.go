@@ -63,6 +63,8 @@ type Question struct {
 	Settled bool
 	// Took is how long an epoch took with the plan in force, in seconds; 0: not measured.
 	Took float64
+	// Thrifty is set if the plan in force was adopted because epochs take as long with it.
+	Thrifty bool
 	// Before is the plan before the one in force, and Failed one from which the job has returned
 	// because epochs became longer with it. Zero: there is none.
 	Before, Failed Tried
@@ -108,16 +110,19 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		return out, nil, nil
 	case left <= repays && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole:
 		// A move reads what it moves once, from where it is now. An epoch spares at most as much by it,
-		// as it reads a sample once, on one node.
-		out.Took, out.Why = q.Took, Costs
-		return out, nil, nil
+		// as it reads a sample once, on one node. Other owners are no move.
+		h, err := newHolding(&q.Input, q.Plan)
+		if err != nil || h.owned() {
+			out.Took, out.Why = q.Took, Costs
+			return out, nil, err
+		}
 	}
 	now, err := q.measure(q.Plan)
 	if err != nil {
 		return out, nil, err
 	}
 	out.Seconds, out.Took, out.Before = now.seconds, q.Took, q.Before.Seconds
-	if q.worse() && !explained(now.seconds, q.Took) {
+	if q.worse() && (q.Thrifty || !explained(now.seconds, q.Took)) {
 		return q.back(out, now)
 	}
 	if q.Failed.Plan != nil {
@@ -182,21 +187,25 @@ func (q *Question) faster(out placement.Replanning, now measured) (placement.Rep
 // thriftier decides whether to fill free capacities although epochs take as long: less is read from
 // the source then. The plan in force may have left them free because its classes are slower than
 // the source; if it is the training that limits epochs, as was not known then, classes need not be
-// faster.
+// faster. As nothing is won in time, it must be known what epochs take, and they must not have
+// become longer with such a plan before.
 func (q *Question) thriftier(out placement.Replanning, now measured) (placement.Replanning,
 	*placement.Plan, error,
 ) {
-	if now.source <= least*now.reads || now.holding.complete() {
+	nodes := float64(len(q.Input.Nodes))
+	enough := max(least*now.source, least*least*now.reads) * nodes // MB
+	if out.Took == 0 || q.Failed.Plan != nil || min(now.source*nodes, now.holding.free()) <= enough {
 		return out, nil, nil
 	}
 	c, err := q.filled(now)
 	if err != nil {
 		return out, nil, err
 	}
-	spared := (now.source - c.source) * float64(len(q.Input.Nodes))
+	spared := (now.source - c.source) * nodes
 	left := float64(q.end() - q.Input.From)
-	if c.seconds > min(now.seconds, (1+least)*out.Takes()) || spared <= least*now.source ||
-		left*spared <= repays*float64(c.bytes)/1e6 {
+	switch {
+	case c.seconds > min(now.seconds, (1+least)*out.Takes()), spared <= enough,
+		left*spared <= repays*float64(c.bytes)/1e6, left*c.seconds <= repays*c.move:
 		return out, nil, nil
 	}
 	out.Adopted, out.Why, out.Spared = true, "", int64(spared*1e6)

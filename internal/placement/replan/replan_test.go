@@ -109,12 +109,34 @@ func TestDecisions(t *testing.T) {
 			nodes: 2, share: 0.3, planned: &fastLink, now: machine{970, 103, 49, never}, why: Equal,
 		},
 		"compute limits": {
-			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5}, most: 36_400_000,
-			spared: 36_400_000, // in the same time
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, 5},
+			change: func(q *Question) { q.Took = 8 }, most: 36_400_000, spared: 36_400_000,
+		},
+		"compute limits, and what epochs take is not known": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, 5}, why: Equal,
+		},
+		"compute limits both nodes": {
+			nodes: 2, share: 0.5, planned: &machine{40, 20, 400, never}, now: machine{40, 20, 400, 2},
+			change: func(q *Question) { q.Took = 10 }, most: 36_400_000, spared: 36_400_000,
+		},
+		"compute limits, and epochs have become longer with such a plan before": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, 5},
+			change: func(q *Question) { q.Took, q.Failed = 8, Tried{q.Plan, 8} }, why: Equal,
+		},
+		"compute limits, and the class takes as long to fill as half of the epochs": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, 5},
+			change: func(q *Question) {
+				q.Took = 8
+				q.Input.Env.Classes[1].Write = perfmodel.Constant(0.3)
+			}, why: Equal,
+		},
+		"compute limits, and next to nothing is free": {
+			nodes: 1, share: 0.094, planned: &slowDisk, now: machine{100, 40, 400, 5},
+			change: func(q *Question) { q.Took = 8 }, why: Equal,
 		},
 		"transforms limit": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
-			change: func(q *Question) { q.Input.Env.Preprocess, q.Transformers[0] = 2, 2 },
+			change: func(q *Question) { q.Took, q.Input.Env.Preprocess, q.Transformers[0] = 10, 2, 2 },
 			most:   36_400_000, spared: 36_400_000,
 		},
 		"compute limits, and too few epochs remain": {
@@ -122,7 +144,8 @@ func TestDecisions(t *testing.T) {
 			change: func(q *Question) { q.Input.From = 28 }, why: Costs,
 		},
 		"compute limits, and nothing is free": {
-			nodes: 1, share: 0.09, planned: &slowDisk, now: machine{100, 40, 10, 5}, why: Equal,
+			nodes: 1, share: 0.09, planned: &slowDisk, now: machine{100, 40, 10, 5},
+			change: func(q *Question) { q.Took = 8 }, why: Equal,
 		},
 		"the source is faster than the class": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 400, never}, why: Equal,
@@ -141,6 +164,14 @@ func TestDecisions(t *testing.T) {
 				q.Input.From = 28
 				whole(t, q)
 			}, most: 40_000_000,
+		},
+		"the last epochs, in which a sample has an owner that has given it back": {
+			nodes: 2, share: 1, planned: &machine{10, 1000, 10, never},
+			now: machine{1000, 1000, 3, never},
+			change: func(q *Question) {
+				q.Input.From = 28
+				q.Input.Nodes[1].Capacity = []int64{0}
+			},
 		},
 		"after the last epoch": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
@@ -172,7 +203,7 @@ func TestDecisions(t *testing.T) {
 			(plan != nil) != out.Adopted || out.Spared != c.spared {
 			t.Errorf("%s: %+v, %v", name, out, err)
 		}
-		if out.Adopted && q.Plan != nil && (out.Bytes <= 0 || out.Bytes > c.most ||
+		if out.Adopted && q.Plan != nil && (out.Bytes <= 0 && c.most > 0 || out.Bytes > c.most ||
 			c.spared == 0 && out.New > 0.9*out.Seconds || out.New > out.Seconds) {
 			t.Errorf("%s: %+v; at most %d bytes are to be moved", name, out, c.most)
 		}
@@ -225,6 +256,10 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 		},
 		"it is slower, and the one before is known": {func(q *Question) {
 			q.Took, q.Before = 3*first.Seconds, Tried{other(q), first.Seconds}
+		}, Wrong, true},
+		"it is a little slower, and was to be as fast": {func(q *Question) {
+			q.Took, q.Before = 1.1*first.Seconds, Tried{other(q), first.Seconds}
+			q.Thrifty = true
 		}, Wrong, true},
 		"it is slower, and returning does not repay": {func(q *Question) {
 			q.Took, q.Before = 3*first.Seconds, Tried{other(q), 2.8 * first.Seconds}
