@@ -235,6 +235,36 @@ def test_another_ranks_state_from_before_the_first_batch_warns(monkeypatch, capl
     assert ("the state is that of rank 0" in caplog.text) == (seed != 3)
 
 
+class Forgetful(Remembering):
+    """One which cannot be set to a state."""
+
+    load_state_dict = None
+
+
+def test_a_state_from_before_the_first_batch_is_of_the_same_kind_of_sampler():
+    with ht.DataLoader(NUMBERS, 4, sampler=Remembering(3)) as loader:
+        state = loader.state_dict()
+    with (
+        ht.DataLoader(NUMBERS, 4, sampler=Forgetful(4)) as loader,
+        pytest.raises(errors.MismatchError, match="of a loader with another sampler"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_the_global_generator_as_the_loaders_is_the_programs():
+    """A state from before the first batch does not set it, as without it."""
+    torch.manual_seed(1)
+    with ht.DataLoader(NUMBERS, 4, shuffle=True, generator=torch.default_generator) as loader:
+        state = loader.state_dict()
+    torch.manual_seed(2)
+    with ht.DataLoader(NUMBERS, 4, shuffle=True, generator=torch.default_generator) as loader:
+        want = plain(loader)
+    torch.manual_seed(2)
+    with ht.DataLoader(NUMBERS, 4, shuffle=True, generator=torch.default_generator) as loader:
+        loader.load_state_dict(state)
+        assert plain(loader) == want
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_the_global_generator_is_the_programs(folder, before):
     """A state from before an epoch leaves it; the rest of one that is begun is exact."""
