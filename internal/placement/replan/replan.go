@@ -108,16 +108,22 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	case q.Input.Env == nil:
 		out.Why = Unknown
 		return out, nil, nil
-	case left <= repays && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole:
+	}
+	h, err := newHolding(&q.Input, q.Plan)
+	if err != nil {
+		return out, nil, err
+	}
+	switch {
+	case left <= repays && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole && h.owned():
 		// A move reads what it moves once, from where it is now. An epoch spares at most as much by it,
 		// as it reads a sample once, on one node. Other owners are no move.
-		h, err := newHolding(&q.Input, q.Plan)
-		if err != nil || h.owned() {
-			out.Took, out.Why = q.Took, Costs
-			return out, nil, err
-		}
+		out.Took, out.Why = q.Took, Costs
+		return out, nil, nil
+	case !q.Settled && h.complete():
+		out.Why = Equal // there is no other plan
+		return out, nil, nil
 	}
-	now, err := q.measure(q.Plan)
+	now, err := q.holds(h)
 	if err != nil {
 		return out, nil, err
 	}
@@ -144,12 +150,7 @@ func (q *Question) faster(out placement.Replanning, now measured) (placement.Rep
 ) {
 	left := float64(q.end() - q.Input.From)
 	enough := least * cmp.Or(out.Took, out.Seconds)
-	complete := now.holding.complete()
-	spared := complete && !q.Settled // there is no plan to compare
-	var err error
-	if !spared {
-		spared, err = q.cannotBeat(now, out.Takes()-enough)
-	}
+	spared, err := q.cannotBeat(now, out.Takes()-enough)
 	if err != nil || spared {
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, err
@@ -161,7 +162,7 @@ func (q *Question) faster(out placement.Replanning, now measured) (placement.Rep
 		}
 		return err
 	}
-	if !complete { // else it is the plan in force
+	if !now.holding.complete() { // else it is the plan in force
 		err = try(q.filled(now))
 	}
 	if err == nil && q.Settled {
@@ -301,11 +302,17 @@ type measured struct {
 // measure predicts how long an epoch takes with a plan: as long as on the slowest node, because
 // nodes train in step.
 func (q *Question) measure(plan *placement.Plan) (m measured, err error) {
-	in := &q.Input
-	if m.holding, err = newHolding(in, plan); err != nil {
+	h, err := newHolding(&q.Input, plan)
+	if err != nil {
 		return m, err
 	}
-	all, err := m.holding.served(in.From, q.end())
+	return q.holds(h)
+}
+
+// holds is measure of a plan by which nodes hold this.
+func (q *Question) holds(h *holding) (measured, error) {
+	m := measured{holding: h}
+	all, err := h.served(q.Input.From, q.end())
 	for n, s := range all {
 		m.reads += s.reads / float64(len(all))
 		m.source += max(s.reads-s.Cached, 0) / float64(len(all))
