@@ -17,13 +17,13 @@ from typing import Any
 
 from . import _protocol as protocol
 from . import _worker
-from ._crew import Crew
 from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
 from ._segments import Segment
 from ._source import Taken, TaskSource
 from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
+from ._worker_processes import WorkerProcesses
 from ._worker_seeds import base_seed
 from .errors import ClosedError, HDMLPError
 
@@ -58,7 +58,7 @@ class Pool:
         init: Callable[[int, int], None] | None = None,
         base_seed: Callable[[int, int], int] = base_seed,
     ):
-        self._crew = Crew(recipe, workers, context, init)
+        self._processes = WorkerProcesses(recipe, workers, context, init)
         self._capacity = workers * prefetch
         self._base_seed = base_seed
         self._pid = os.getpid()
@@ -84,12 +84,12 @@ class Pool:
         return self._attached
 
     def on_segment(self, number: int, fd: int, size: int) -> None:
-        """Passes a segment of the daemon's on to the workers; see :meth:`Crew.on_segment`."""
-        self._crew.on_segment(number, fd, size)
+        """As :meth:`WorkerProcesses.on_segment`."""
+        self._processes.on_segment(number, fd, size)
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
-        """Forgets a segment that no later batch names; see :meth:`Crew.on_drop`."""
-        self._crew.on_drop(number, gone)
+        """As :meth:`WorkerProcesses.on_drop`."""
+        self._processes.on_drop(number, gone)
 
     # Life.
 
@@ -101,22 +101,22 @@ class Pool:
             return True
         if source.broken and self._error is None:  # else what is under way comes first
             return True
-        return self._crew.unusable
+        return self._processes.unusable
 
     @property
     def _workers(self) -> list[Handle]:
-        return self._crew.workers
+        return self._processes.workers
 
     def _start(self, position: int) -> None:
         source = self._source
         seed = int(source.opened["seed"])
         base = self._base_seed(seed, position // source.steps if source.steps else 0)
-        self._crew.start(source.fileno(), seed, base)
+        self._processes.start(source.fileno(), seed, base)
 
     def _stop(self) -> None:
         """Ends the workers. What they had goes back to the daemon."""
         source = self._attached
-        self._crew.stop(source.free if source is not None else lambda slots: None)
+        self._processes.stop(source.free if source is not None else lambda slots: None)
 
     def close(self) -> None:
         """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
@@ -124,8 +124,8 @@ class Pool:
         if os.getpid() == self._pid:
             self._stop()
         else:  # in a forked child the workers are the parent's to end
-            self._crew.leave()
-        self._crew.forget()
+            self._processes.leave()
+        self._processes.forget()
         self._attached = None
 
     # Batches.
@@ -279,7 +279,7 @@ class Pool:
     def _turn(self, milliseconds: int) -> None:
         """Waits at most so long, reads what came, and hands out what there is to hand out."""
         full = len(self._order) >= self._capacity or self._error is not None or self._complete
-        ready = self._crew.wait(milliseconds, source=not full)
+        ready = self._processes.wait(milliseconds, source=not full)
         self._busy = True
         for worker in ready:
             self._read(worker)
@@ -308,7 +308,7 @@ class Pool:
                 os.close(fd)
             return
         if kind == protocol.GONE:
-            self._crew.let_go(protocol.U32.unpack(payload)[0], worker)
+            self._processes.let_go(protocol.U32.unpack(payload)[0], worker)
             return
         if kind == _worker.FORGET:
             worker.segments.pop(protocol.U32.unpack(payload)[0], None)
@@ -342,7 +342,7 @@ class Pool:
                 return
             if taken is None:
                 return
-            worker = self._crew.idlest()
+            worker = self._processes.idlest()
             self._tasks += 1
             task = Task(self._tasks, taken.epoch * source.steps + taken.step, taken)
             worker.assign(task)

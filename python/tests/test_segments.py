@@ -14,7 +14,8 @@ from hdmlp import _worker
 from hdmlp._ahead import Ahead
 from hdmlp._segments import Block, Lease
 from peer import Peer
-from test_workers import Task, played
+from test_worker_process import Task
+from test_workers import played
 
 CLASS = 1 << 31
 GONE = (protocol.GONE,)

@@ -14,7 +14,7 @@ from ._segments import drop, forget_in_child, of_class
 from .errors import ClosedError
 
 
-class Crew:
+class WorkerProcesses:
     """The worker processes of a pool.
 
     Args:

@@ -87,8 +87,8 @@ def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
                 return [text for text in caplog.messages if "keeps no more samples" in text]
 
             assert until(said) == [
-                "storage class file keeps no more samples, which are read again in later epochs: "
-                + loader.report()["classes"][0]["stopped"]
+                "storage class file keeps no more samples, and later epochs read those that it "
+                "lacks from the source: " + loader.report()["classes"][0]["stopped"]
             ]
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
