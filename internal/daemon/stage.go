@@ -41,10 +41,10 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 		defer close(s.done)
 		defer cancel()
 		err := rank.Run(ctx, epoch, step, func(b *stage.Batch) error {
-			x.warn(rank.News(false))
+			x.warn(rank.Warnings(false))
 			return x.sendBatch(s.generation, b)
 		})
-		x.warn(rank.News(true))
+		x.warn(rank.Warnings(true))
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:

@@ -44,7 +44,7 @@ type Rank struct {
 	// reported is set when the process has reported a sample, and will ask again for the batch with
 	// it.
 	reported atomic.Bool
-	told     news
+	warned   warned
 }
 
 // Join adds a rank to the job. If verify is set, every sample's bytes are compared with the source.

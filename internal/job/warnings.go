@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// news is what a rank's process was told of what goes wrong without ending its stream.
-type news struct {
-	faults  int             // of how many unusable samples it is told next
+// warned is the state of Rank.Warnings: what a rank's process has been warned of.
+type warned struct {
+	faults  int             // the number of unusable samples at which the next warning is due
 	stopped map[string]bool // storage classes that keep no more samples
-	looked  time.Time       // when the classes were looked at
+	checked time.Time       // when the classes were checked
 }
 
-// lookAgain is how often storage classes are looked at: it takes locks, which batches need.
-const lookAgain = time.Second
+// checkEvery is the interval between checks of the storage classes, which take their locks.
+const checkEvery = time.Second
 
-// News returns, as sentences, what has gone wrong since the last call and does not end the stream:
-// samples that are left out or replaced, the first time, and again when they are ten times as many;
-// and storage classes that keep no more samples, once each. last is set if the stream has ended.
-// Only the goroutine that calls Run may call it.
-func (r *Rank) News(last bool) (said []string) {
-	text, again := r.job.p.Unusable.News(r.told.faults)
-	if r.told.faults = again; text != "" {
-		said = append(said, text)
+// Warnings returns sentences on what has gone wrong since the last call without ending the stream:
+// samples that are left out or replaced, for the first time, and each time that they are ten times
+// as many; and storage classes that keep no more samples, once each. last is set if the stream has
+// ended. Only the goroutine that calls Run may call it.
+func (r *Rank) Warnings(last bool) (out []string) {
+	text, next := r.job.p.Unusable.Warning(r.warned.faults)
+	if r.warned.faults = next; text != "" {
+		out = append(out, text)
 	}
-	if now := time.Now(); last || now.Sub(r.told.looked) > lookAgain {
-		r.told.looked = now
+	if now := time.Now(); last || now.Sub(r.warned.checked) > checkEvery {
+		r.warned.checked = now
 		for _, c := range r.job.p.Dataset.Reports() {
-			if c.Stopped == "" || r.told.stopped[c.Name] {
+			if c.Stopped == "" || r.warned.stopped[c.Name] {
 				continue
 			}
-			if r.told.stopped == nil {
-				r.told.stopped = make(map[string]bool)
+			if r.warned.stopped == nil {
+				r.warned.stopped = make(map[string]bool)
 			}
-			r.told.stopped[c.Name] = true
-			said = append(said, fmt.Sprintf("storage class %s keeps no more samples, which are read "+
-				"again in later epochs: %s", c.Name, c.Stopped))
+			r.warned.stopped[c.Name] = true
+			out = append(out, fmt.Sprintf("storage class %s keeps no more samples, and later epochs "+
+				"read those that it lacks from the source: %s", c.Name, c.Stopped))
 		}
 	}
-	return said
+	return out
 }

@@ -127,8 +127,8 @@ func TestReplanningIsSaid(t *testing.T) {
 	adopted.Adopted, different.Adopted = true, true
 	costs.Why = "it would not repay"
 	equal.Why, equal.New = "it would be as fast", 1.19
-	thrifty := adopted
-	thrifty.New, thrifty.Spared = thrifty.Seconds, 20<<20
+	fewer := adopted
+	fewer.New, fewer.Spared = fewer.Seconds, 20<<20
 	back, wrong := adopted, equal
 	back.From, back.Took, back.Before, back.Why = 9, 2, 1.5, "it is worse"
 	wrong.Took, wrong.Before = 2, 1.5
@@ -150,7 +150,7 @@ func TestReplanningIsSaid(t *testing.T) {
 		follows + " An epoch took 2.000 s with that plan, and 1.500 s before.": {adopted, wrong},
 		" From epoch 2 on the job follows a new plan, made with what was measured by then: an epoch " +
 			"is to read 20.0 MiB less from the source and to take as long, 1.200 s, for which 34.6 " +
-			"MiB are moved.": {thrifty, equal},
+			"MiB are moved.": {fewer, equal},
 		" From epoch 9 on the job follows the plan before the last one again: an epoch took 1.500 s " +
 			"with it, and 2.000 s since.": {adopted, back, unseen},
 		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {

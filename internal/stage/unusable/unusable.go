@@ -33,11 +33,11 @@ type Samples struct {
 	policy Policy
 	some   atomic.Bool // fast path: true once any fault is recorded
 
-	mu     sync.Mutex // guards the following
-	bad    map[int]*fault
-	unsaid int           // how many of these no process has reported
-	own    []stats.Fault // what other nodes are to know of those that this one has found
-	more   chan struct{} // closed and replaced when own grows
+	mu         sync.Mutex // guards the following
+	bad        map[int]*fault
+	unreported int           // how many of these no process has reported
+	own        []stats.Fault // what other nodes are to know of those that this one has found
+	more       chan struct{} // closed and replaced when own grows
 }
 
 // A list of what a node has found is told to others as one message (cluster.MaxPayload, 4 MiB): a
@@ -75,20 +75,21 @@ func (u *Samples) List() []stats.Fault {
 	return out
 }
 
-// News returns a sentence on samples that the policy leaves out or replaces, if there are at least
-// as many as next, and of how many the next one is: of ten times as many. Otherwise, and if such
-// samples end streams, it returns "". What a process has reported does not count: it has said so.
-func (u *Samples) News(next int) (text string, after int) {
+// Warning returns a sentence on samples that the policy leaves out or replaces, if they are at
+// least due, and the number at which the next warning is due: ten times as many. Otherwise, and if
+// such samples end streams, it returns "". What a process has reported does not count, as it has
+// logged that.
+func (u *Samples) Warning(due int) (text string, next int) {
 	if u.policy == Raise || !u.some.Load() {
-		return "", next
+		return "", due
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	count := u.unsaid
-	if count < max(next, 1) {
-		return "", next
+	count := u.unreported
+	if count < max(due, 1) {
+		return "", due
 	}
-	first := u.firstUnsaid()
+	first := u.firstUnreported()
 	of, does := "1 sample", "it is left out of its batch"
 	switch {
 	case count > 1 && u.policy == Substitute:
@@ -103,9 +104,9 @@ func (u *Samples) News(next int) (text string, after int) {
 		printable.Name(first.Path), first.Reason), 10 * count
 }
 
-// firstUnsaid returns the first of the faults that no process has reported. u.mu must be held, and
-// there must be one.
-func (u *Samples) firstUnsaid() (first stats.Fault) {
+// firstUnreported returns the first of the faults that no process has reported. u.mu must be held,
+// and there must be one.
+func (u *Samples) firstUnreported() (first stats.Fault) {
 	found := false
 	for id, x := range u.bad {
 		if !x.reported && (!found || id < first.Sample) {
@@ -139,7 +140,7 @@ func (u *Samples) Report(id int, path, reason string) Policy {
 	defer u.mu.Unlock()
 	if x := u.remember(id, err, err); !x.reported {
 		x.reported = true
-		u.unsaid--
+		u.unreported--
 	}
 	return u.policy
 }
@@ -198,7 +199,7 @@ func (u *Samples) note(id int, sample *dataset.SampleError, err error) (x *fault
 			err: err,
 		}
 		u.bad[id] = x
-		u.unsaid++
+		u.unreported++
 		u.some.Store(true)
 	}
 	return x, isNew
