@@ -46,7 +46,7 @@ type rounds struct {
 	// What an epoch took with the plan before the one in force, by what all nodes reported, and with
 	// the last one from which the job returned.
 	before, failed replan.Tried
-	thrifty        bool // whether the plan in force was adopted because epochs take as long with it
+	sparesReads    bool // whether the plan in force was adopted for fewer reads of the source alone
 	done           []placement.Replanning
 }
 
@@ -159,7 +159,7 @@ func (r *rounds) run(ctx context.Context) {
 		r.planner.change(plan, in)
 		r.mu.Lock()
 		r.since, r.before = out.From, replan.Tried{Plan: previous, Seconds: out.Took}
-		r.thrifty = out.Spared > 0
+		r.sparesReads = out.Spared > 0
 		if out.Why == replan.Wrong { // it is the one before
 			r.before, r.failed = replan.Tried{}, r.before
 		}
@@ -267,7 +267,8 @@ func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out pl
 	p := r.planner
 	r.mu.Lock()
 	q := replan.Question{
-		Policy: r.policy, Plan: p.Plan(), Thrifty: r.thrifty, Before: r.before, Failed: r.failed,
+		Policy: r.policy, Plan: p.Plan(), SparesReads: r.sparesReads,
+		Before: r.before, Failed: r.failed,
 	}
 	r.mu.Unlock()
 	var nodes []placement.Node

@@ -315,11 +315,11 @@ func given(t *testing.T) *access.Stream {
 	return s
 }
 
-// TestThriftyPlanStaysWhileEpochsTakeAsLong: if the training is slower than a disk that the first
-// plan left free, because the source is faster, the disk is filled, once it is known what epochs
-// take. If they take longer then, although the model explains it, the first plan is followed again,
-// for good.
-func TestThriftyPlanStaysWhileEpochsTakeAsLong(t *testing.T) {
+// TestPlanForFewerReadsStaysWhileEpochsTakeAsLong: if the training is slower than a disk that the
+// first plan left free, because the source is faster, the disk is filled as soon as a time of
+// epochs is measured. If they become longer, although the model explains it, the first plan is
+// followed again, for good.
+func TestPlanForFewerReadsStaysWhileEpochsTakeAsLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		after float64 // seconds that epochs take with the new plan
 		back  bool

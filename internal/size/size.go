@@ -20,8 +20,8 @@ var ErrRange = errors.New("more than the largest size")
 // of bytes, and the unit may have been forgotten.
 var ErrFraction = errors.New("not a whole number of bytes")
 
-// computed is from which number of bytes on a fraction comes from a computation, such as a third of
-// the memory: nobody forgets the unit of so large a number.
+// computed is from which number of bytes on a fraction is taken as the result of a computation,
+// such as a third of the memory, and not as a number whose unit was forgotten.
 var computed = big.NewRat(1_000_000, 1)
 
 var units = map[string]int64{

@@ -13,21 +13,23 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
+// drawMachine draws a machine with rates of very different sizes.
+func drawMachine(t *rapid.T, of string) machine {
+	rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
+	return machine{
+		network: rate.Draw(t, of+" network"), class: rate.Draw(t, of+" class"),
+		source: rate.Draw(t, of+" source"), compute: rate.Draw(t, of+" compute"),
+	}
+}
+
 // TestNoPlanBeatsTheFloor checks that epochs take at least as long with the plans of several
 // policies, made for several machines, as with any plan by cannotBeat.
 func TestNoPlanBeatsTheFloor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
-		draw := func(of string) machine {
-			return machine{
-				network: rate.Draw(t, of+" network"), class: rate.Draw(t, of+" class"),
-				source: rate.Draw(t, of+" source"), compute: rate.Draw(t, of+" compute"),
-			}
-		}
 		nodes := rapid.SampledFrom([]int{1, 2, 3, 4, 8}).Draw(t, "nodes")
-		planned := draw("planned")
+		planned := drawMachine(t, "planned")
 		share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1}).Draw(t, "share")
-		q := question(t, nodes, share, &planned, draw("now"))
+		q := question(t, nodes, share, &planned, drawMachine(t, "now"))
 		q.Input.From = rapid.IntRange(1, 29).Draw(t, "from")
 		q.mean = q.Input.MeanSize()
 		for _, policy := range []placement.Policy{
@@ -96,17 +98,10 @@ func TestOwnableOfManySamples(t *testing.T) {
 // all nodes: then no plan spares repays times of that in so many epochs.
 func TestNoPlanRepaysInFewEpochs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.SampledFrom([]float64{3, 20, 100, 1000, 10000})
-		draw := func(of string) machine {
-			return machine{
-				network: rate.Draw(t, of+" network"), class: rate.Draw(t, of+" class"),
-				source: rate.Draw(t, of+" source"), compute: rate.Draw(t, of+" compute"),
-			}
-		}
 		nodes := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "nodes")
-		planned := draw("planned")
+		planned := drawMachine(t, "planned")
 		share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1}).Draw(t, "share")
-		q := question(t, nodes, share, &planned, draw("now"))
+		q := question(t, nodes, share, &planned, drawMachine(t, "now"))
 		q.Input.From = q.end() - rapid.IntRange(1, repays).Draw(t, "left")
 		q.mean = q.Input.MeanSize()
 		mean := func(plan *placement.Plan) (float64, *holding) { // seconds of an epoch on a mean node

@@ -63,8 +63,8 @@ type Question struct {
 	Settled bool
 	// Took is how long an epoch took with the plan in force, in seconds; 0: not measured.
 	Took float64
-	// Thrifty is set if the plan in force was adopted because epochs take as long with it.
-	Thrifty bool
+	// SparesReads is set if the plan in force was adopted for fewer reads of the source alone.
+	SparesReads bool
 	// Before is the plan before the one in force, and Failed one from which the job has returned
 	// because epochs became longer with it. Zero: there is none.
 	Before, Failed Tried
@@ -128,7 +128,7 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		return out, nil, err
 	}
 	out.Seconds, out.Took, out.Before = now.seconds, q.Took, q.Before.Seconds
-	if q.worse() && (q.Thrifty || !explained(now.seconds, q.Took)) {
+	if q.worse() && (q.SparesReads || !explained(now.seconds, q.Took)) {
 		return q.back(out, now)
 	}
 	if q.Failed.Plan != nil {
@@ -141,7 +141,7 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	if out, plan, err = q.faster(out, now); err != nil || out.Why != Equal {
 		return out, plan, err
 	}
-	return q.thriftier(out, now)
+	return q.fewerSourceReads(out, now)
 }
 
 // faster decides whether to follow another plan because epochs would be shorter.
@@ -185,12 +185,12 @@ func (q *Question) faster(out placement.Replanning, now measured) (placement.Rep
 	return out, nil, nil
 }
 
-// thriftier decides whether to fill free capacities although epochs take as long: less is read from
-// the source then. The plan in force may have left them free because its classes are slower than
-// the source; if it is the training that limits epochs, as was not known then, classes need not be
-// faster. As nothing is won in time, it must be known what epochs take, and they must not have
-// become longer with such a plan before.
-func (q *Question) thriftier(out placement.Replanning, now measured) (placement.Replanning,
+// fewerSourceReads decides whether to fill free capacities although epochs take as long: less is
+// read from the source then. The plan in force may have left them free because its classes are
+// slower than the source; if it is the training that limits epochs, which was not known then,
+// classes need not be faster. As no time is saved, it requires a measured time of epochs, and that
+// epochs have not become longer with such a plan before.
+func (q *Question) fewerSourceReads(out placement.Replanning, now measured) (placement.Replanning,
 	*placement.Plan, error,
 ) {
 	nodes := float64(len(q.Input.Nodes))

@@ -259,7 +259,7 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 		}, Wrong, true},
 		"it is a little slower, and was to be as fast": {func(q *Question) {
 			q.Took, q.Before = 1.1*first.Seconds, Tried{other(q), first.Seconds}
-			q.Thrifty = true
+			q.SparesReads = true
 		}, Wrong, true},
 		"it is slower, and returning does not repay": {func(q *Question) {
 			q.Took, q.Before = 3*first.Seconds, Tried{other(q), 2.8 * first.Seconds}
