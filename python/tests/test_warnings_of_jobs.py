@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from hdmlp import data, errors
+from throttled import Throttled, Unavailable
 from waiting import until
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -73,13 +74,18 @@ def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk])
     if mounted.returncode:
         pytest.skip("mounting takes privileges")
+    options = {"policy": "minio", "prefetch_batches": 1, "memory": 0, "cache_size": "3.9MB"}
+    options.update(batch_size=4, seed=1, shuffle="none")
+    options.update(cache_dir=str(disk / "cache"), disk_reserve="1B")
     try:
-        # A policy that reads nothing ahead for caches: the disk is full before these are.
-        options = {"policy": "minio", "prefetch_batches": 1, "memory": 0, "cache_size": "3.9MB"}
-        options.update(batch_size=4, seed=1, shuffle="none")
-        options.update(cache_dir=str(disk / "cache"), disk_reserve="1B")
-        with data.DataLoader(folder.parent, **options) as loader:
+        with contextlib.ExitStack() as stack:
+            try:  # what is read ahead for the cache takes 8 s: the disk is full before
+                source = stack.enter_context(Throttled(str(folder.parent), 500_000))
+            except Unavailable as error:
+                pytest.skip(str(error))
+            loader = stack.enter_context(data.DataLoader(source.path, **options))
             fill(disk)
+            source.set(bandwidth=0)
 
             def said():
                 """What was said of the class, after one more epoch; it is looked at each second."""
