@@ -53,7 +53,9 @@ func TestNodesReadWithTheSameStreams(t *testing.T) {
 		ranks := c.open(set("policy", "staging"), func(m *request.Open) {
 			m.Stream.Epochs = epochs
 		})
-		c.epochs(ranks, 0, epochs)
+		together(ranks, func(r *Rank) { // in one go, so that reads always wait
+			consume(t, r, at{0, 0}, at{epochs, 0})
+		})
 		want := ranks[0].Report().Streams
 		for n, r := range ranks {
 			got := r.Report().Streams
