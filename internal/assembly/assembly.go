@@ -58,7 +58,9 @@ type Spec struct {
 	// Listening, if not nil, is called with the address on which node 0 listens for other nodes.
 	Listening func(net.Addr)
 	// Ranks waits until all ranks of this node have joined, and returns them.
-	Ranks    func(context.Context) ([]int, error)
+	Ranks func(context.Context) ([]int, error)
+	// Stays reports whether some rank of this node is not leaving the job.
+	Stays    func() bool
 	Progress request.Progress
 	Log      *slog.Logger
 }
@@ -123,8 +125,13 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, a.Config, files, a.nodes(),
-		func(dir string) { a.spec.Progress(request.CacheWaits(dir)) })
+	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, catalog.Join{
+		Config: a.Config, MostFiles: files, Nodes: a.nodes(),
+		Slow:  func(dir string) { a.spec.Progress(request.CacheWaits(dir)) },
+		Waits: func() { a.spec.Progress(request.CachesOfAnotherWait) },
+		Suits: func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
+		Stays: a.spec.Stays,
+	})
 	if err != nil {
 		return err
 	}

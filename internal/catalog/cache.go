@@ -35,40 +35,58 @@ func (c *Class) Room() int64 {
 	return c.Capacity
 }
 
-// JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
-// is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
-// is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
+// Join is what a job says when it joins the cache of a dataset.
+type Join struct {
+	// Config is what the cache is made by if there is none.
+	Config *config.Config
+	// MostFiles is how many files may be open for reading at the same time.
+	MostFiles int
+	// Nodes is how many nodes the job has, which all read from the source.
+	Nodes int
+	// Slow is called for a directory of the job that has not answered for 2 seconds, and Waits if
+	// another job has been opening or closing its caches of the dataset for so long; nil: nothing is.
+	Slow  func(dir string)
+	Waits func()
+	// Suits reports whether a cache will do that was made by another configuration; nil: any does.
+	Suits func(madeBy *config.Config) bool
+	// Stays reports whether the job goes on: some of its processes are not known to leave it. nil: it
+	// does until LeaveCache. It must be safe for concurrent use.
+	Stays func() bool
+}
+
+// JoinCache returns the dataset's cache, and makes it if there is none. madeBy is the configuration
+// that it was made by. What belongs to one job, its plan and its other nodes, is in its Use of the
+// cache, so jobs may come and go in any order. Each has a Dataset of its own, and must call
+// LeaveCache.
 //
-// mostFiles is how many files may be open for reading at the same time, and nodes how many nodes
-// the job has, which all read from the source.
+// If the cache does not suit the job, and all jobs that have it are leaving, it waits for their end
+// for some time, to make its own.
 //
-// A directory that hangs ends with an error when start_timeout has passed, or ctx is done. slow is
-// called for one that has not answered for 2 seconds.
-func (d *Dataset) JoinCache(ctx context.Context, cfg *config.Config, mostFiles, nodes int,
-	slow func(dir string),
-) (joined *cache.Cache, madeBy *config.Config, err error) {
-	e := d.entry
-	select {
-	case e.turn <- struct{}{}:
-		defer func() { <-e.turn }()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-	if e.cached.Load() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.cacheRefs++
-		return e.cache, e.madeBy, nil
-	}
-	classes, err := d.openStores(ctx, cfg, slow)
+// What hangs ends with an error when start_timeout has passed, or ctx is done.
+func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
+	madeBy *config.Config, err error,
+) {
+	e, cfg := d.entry, j.Config
+	done, err := e.readyFor(ctx, j)
 	if err != nil {
 		return nil, nil, err
 	}
-	known := d.startingNode(cfg, nodes)
+	defer done()
+	if e.cached.Load() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.users[d] = j.Stays
+		return e.cache, e.madeBy, nil
+	}
+	classes, err := d.openStores(ctx, cfg, j.Slow)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := d.startingNode(cfg, j.Nodes)
 	o := cache.Options{
 		Index:    d.Index(),
 		Source:   e.source,
-		Threads:  threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
+		Threads:  threads(cfg.SourceThreads, mean(d.Index()), j.MostFiles),
 		Timeout:  cfg.SourceTimeout,
 		Responds: e.responds(classes),
 		Busy:     d.catalog.kinds.Busy,
@@ -85,7 +103,7 @@ func (d *Dataset) JoinCache(ctx context.Context, cfg *config.Config, mostFiles, 
 	defer e.mu.Unlock()
 	e.cache, e.madeBy, e.classes, e.known = cache.New(o), cfg, classes, known
 	e.cached.Store(true)
-	e.cacheRefs++
+	e.users[d], e.over = j.Stays, make(chan struct{})
 	return e.cache, e.madeBy, nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -130,13 +129,14 @@ type entry struct {
 	cached atomic.Bool // whether cache is set
 	// turn has a token while a cache is made or left, which may wait for reads and directories that
 	// hang: nothing that holds mu does.
-	turn      chan struct{}
-	mu        invariants.Mutex[entry] // guards the following
-	cache     *cache.Cache
-	madeBy    *config.Config // what cache was made by
-	cacheRefs int
-	classes   []Class
-	known     perfmodel.Node // what was known of the node when cache was made
+	turn    chan struct{}
+	mu      invariants.Mutex[entry] // guards the following
+	cache   *cache.Cache
+	madeBy  *config.Config           // what cache was made by
+	users   map[*Dataset]func() bool // what has joined cache, and whether it stays (Join.Stays)
+	over    chan struct{}            // closed when the last one has left cache
+	classes []Class
+	known   perfmodel.Node // what was known of the node when cache was made
 	// How many closed caches a read hangs in, which uses their stores and the source.
 	hung int
 	left bool // all have closed the dataset
@@ -177,7 +177,10 @@ func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.Vie
 	}
 	defer done()
 	log := c.log.With("dataset", spec.Path)
-	e := &entry{spec: spec, log: log, views: newViews(), turn: make(chan struct{}, 1)}
+	e := &entry{
+		spec: spec, log: log, views: newViews(), turn: make(chan struct{}, 1),
+		users: make(map[*Dataset]func() bool),
+	}
 	warn := func(text string) { log.Warn(text) }
 	options := dataset.OpenOptions{
 		Extensions: spec.Extensions, IndexDir: cfg.IndexDir, Timeout: cfg.SourceTimeout,
@@ -211,42 +214,6 @@ func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// longestHold is for how long an opening may keep caches from being filled: by far enough for a
-// dataset whose index is up to date.
-const longestHold = time.Second
-
-// holdFills keeps the caches of the datasets that are open with this key from being filled until
-// release is called: a process waits for what is read to open one, and would queue behind them.
-func (c *Catalog) holdFills(key string) (release func()) {
-	c.mu.Lock()
-	var open []*entry
-	for id, e := range c.datasets {
-		if id.key == key {
-			open = append(open, e)
-		}
-	}
-	c.mu.Unlock()
-	var all []func()
-	for _, e := range open {
-		all = append(all, e.holdFills())
-	}
-	return func() {
-		for _, release := range all {
-			release()
-		}
-	}
-}
-
-// holdFills keeps the cache from being filled for longestHold, or until release is called.
-func (e *entry) holdFills() (release func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.cache == nil {
-		return func() {}
-	}
-	return e.cache.HoldFills(longestHold)
 }
 
 // enter returns the open entry for the dataset that was found, or makes found that entry.

@@ -137,7 +137,7 @@ func TestStoreDescribesItsDataset(t *testing.T) {
 	}
 	d := c.open(t, cfg)
 	defer d.Close()
-	if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+	if _, _, err := d.JoinCache(t.Context(), by(cfg)); err != nil {
 		t.Fatal(err)
 	}
 	defer d.LeaveCache()
@@ -176,11 +176,11 @@ func TestIndexAndCacheAreShared(t *testing.T) {
 	if c.Cached(spec) {
 		t.Error("the dataset is cached before JoinCache")
 	}
-	cache, madeBy, err := a.JoinCache(t.Context(), cfg, 99, 1, nil)
+	cache, madeBy, err := a.JoinCache(t.Context(), by(cfg))
 	if err != nil || madeBy != cfg || !c.Cached(spec) {
 		t.Fatalf("made by cfg: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
 	}
-	again, madeBy, err := b.JoinCache(t.Context(), &config.Config{SourceThreads: 7}, 99, 1, nil)
+	again, madeBy, err := b.JoinCache(t.Context(), by(&config.Config{SourceThreads: 7}))
 	if err != nil || madeBy != cfg || again != cache {
 		t.Errorf("the second: made by cfg: %t, the same cache: %t, %v", madeBy == cfg,
 			again == cache,
@@ -229,7 +229,7 @@ func TestIndexDirsAreSeparateDatasets(t *testing.T) {
 	if c.opened != 2 {
 		t.Errorf("opened %d times", c.opened)
 	}
-	_, _, err := b.JoinCache(t.Context(), &config.Config{SourceThreads: 1}, 99, 1, nil)
+	_, _, err := b.JoinCache(t.Context(), by(&config.Config{SourceThreads: 1}))
 	if err != nil || !c.Cached(spec) {
 		t.Errorf("cached: %t, %v", c.Cached(spec), err)
 	}
@@ -254,7 +254,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 			SourceThreads:  1,
 			StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad},
 		}
-		_, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil)
+		_, _, err := d.JoinCache(t.Context(), by(cfg))
 		if err == nil || c.Cached(spec) || d.Reports() != nil {
 			t.Errorf("%+v: %v; cached: %t, %+v", bad, err, c.Cached(spec), d.Reports())
 		}
@@ -312,7 +312,7 @@ func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 	}
 	d := c.open(t, &config.Config{})
 	tape := []config.StorageClass{{Kind: "tape"}}
-	_, _, err = d.JoinCache(t.Context(), &config.Config{StorageClasses: tape}, 99, 1, nil)
+	_, _, err = d.JoinCache(t.Context(), by(&config.Config{StorageClasses: tape}))
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message,
 			`unknown storage class kind "tape"; available: file, memory`) {

@@ -42,12 +42,15 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 		defer d.Close()
 		begin := time.Now()
 		told := make(chan time.Duration, 1)
-		_, _, err := d.JoinCache(t.Context(), with, 99, 1, func(path string) {
+		slow := func(path string) {
 			if path != dir {
 				t.Errorf("told of %s", path)
 			}
 			told <- time.Since(begin)
-		})
+		}
+		j := by(with)
+		j.Slow = slow
+		_, _, err := d.JoinCache(t.Context(), j)
 		if took, told := time.Since(begin), <-told; took != time.Minute || told != slowAfter {
 			t.Errorf("refused after %v, and told after %v", took, told)
 		}
@@ -58,11 +61,11 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 		again := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, _, err := d.JoinCache(ctx, with, 99, 1, nil); !errors.Is(err, context.Canceled) ||
+		if _, _, err := d.JoinCache(ctx, by(with)); !errors.Is(err, context.Canceled) ||
 			time.Since(again) != time.Second {
 			t.Errorf("cancelled: %v after %v", err, time.Since(again))
 		}
-		if _, _, err := d.JoinCache(t.Context(), without, 99, 1, nil); err != nil {
+		if _, _, err := d.JoinCache(t.Context(), by(without)); err != nil {
 			t.Errorf("without the directory: %v", err)
 		}
 		d.LeaveCache()
@@ -71,7 +74,7 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
-		if _, _, err := d.JoinCache(t.Context(), with, 99, 1, nil); err != nil {
+		if _, _, err := d.JoinCache(t.Context(), by(with)); err != nil {
 			t.Errorf("when it responds again: %v", err)
 		} else {
 			d.LeaveCache()
@@ -97,7 +100,7 @@ func TestDatasetIsOpenedWhileADirectoryHangs(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			if _, _, err := first.JoinCache(t.Context(), cfg, 99, 1, nil); err == nil {
+			if _, _, err := first.JoinCache(t.Context(), by(cfg)); err == nil {
 				t.Error("the directory that hangs was opened")
 			}
 		}()
@@ -110,7 +113,7 @@ func TestDatasetIsOpenedWhileADirectoryHangs(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := second.JoinCache(ctx, cfg, 99, 1, nil); !errors.Is(err, ctx.Err()) ||
+		if _, _, err := second.JoinCache(ctx, by(cfg)); !errors.Is(err, ctx.Err()) ||
 			time.Since(begin) != time.Second {
 			t.Errorf("the second process got %v after %v", err, time.Since(begin))
 		}
@@ -140,7 +143,7 @@ func TestDirectoryThatHangsWhenItIsClosed(t *testing.T) {
 			Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
 		}}}
 		d := c.open(t, cfg)
-		if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+		if _, _, err := d.JoinCache(t.Context(), by(cfg)); err != nil {
 			t.Fatal(err)
 		}
 		class := &d.entry.classes[0]
@@ -194,7 +197,7 @@ func TestClassIsClosedAfterALateStore(t *testing.T) {
 		d := c.open(t, cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, _, err := d.JoinCache(ctx, cfg, 99, 1, nil); !errors.Is(err, context.Canceled) {
+		if _, _, err := d.JoinCache(ctx, by(cfg)); !errors.Is(err, context.Canceled) {
 			t.Fatalf("cancelled: %v", err)
 		}
 		d.Close()
@@ -235,7 +238,7 @@ func TestCachesAreClosedWhenASourceAnswersAgain(t *testing.T) {
 			time.AfterFunc(after, func() { close(gate) })
 			c.version++
 			next := c.open(t, cfg)
-			_, _, err := next.JoinCache(t.Context(), cfg, 99, 1, nil)
+			_, _, err := next.JoinCache(t.Context(), by(cfg))
 			if (err == nil) != (after < ending) {
 				t.Errorf("the read ended after %v: %v", after, err)
 			}
@@ -245,7 +248,7 @@ func TestCachesAreClosedWhenASourceAnswersAgain(t *testing.T) {
 				t.Errorf("the read has ended, and %d sources are closed", c.closed)
 			}
 			if err != nil {
-				if _, _, err = next.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+				if _, _, err = next.JoinCache(t.Context(), by(cfg)); err != nil {
 					t.Errorf("when the read has ended: %v", err)
 				}
 			}

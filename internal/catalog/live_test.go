@@ -41,7 +41,9 @@ func (c *shelf) join(t *testing.T, cfg *config.Config) (
 ) {
 	t.Helper()
 	d := c.open(t, cfg)
-	joined, _, err := d.JoinCache(t.Context(), cfg, 99, 2, nil)
+	j := by(cfg)
+	j.Nodes = 2
+	joined, _, err := d.JoinCache(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
 	}

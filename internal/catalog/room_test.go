@@ -68,7 +68,7 @@ func TestStartedAgainWithOtherFiles(t *testing.T) {
 				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
 			}}}
 			last := c.open(t, cfg)
-			if _, _, err := last.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+			if _, _, err := last.JoinCache(t.Context(), by(cfg)); err != nil {
 				t.Fatal(err)
 			}
 			gone := make(chan struct{})
@@ -78,7 +78,7 @@ func TestStartedAgainWithOtherFiles(t *testing.T) {
 			})
 			c.version++
 			d, begin := c.open(t, cfg), time.Now()
-			_, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil)
+			_, _, err := d.JoinCache(t.Context(), by(cfg))
 			took := time.Since(begin)
 			if err == nil {
 				d.LeaveCache()

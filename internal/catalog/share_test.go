@@ -16,10 +16,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
+// by returns what a job on one node with this configuration says.
+func by(cfg *config.Config) Join { return Join{Config: cfg, MostFiles: 99, Nodes: 1} }
+
 // join joins the dataset's cache.
 func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	t.Helper()
-	cache, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil)
+	cache, _, err := d.JoinCache(t.Context(), by(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +129,12 @@ func TestPromisedCountsOpenMemoryClasses(t *testing.T) {
 	promised("with a cache", 400)
 	bring(t, cache, 3)
 	promised("with a sample", 400-total/samples)
-	join(t, d, cfg)
+	other := c.open(t, cfg)
+	join(t, other, cfg)
 	d.LeaveCache()
 	promised("while one user is left", 400-total/samples)
-	d.LeaveCache()
+	other.LeaveCache()
+	other.Close()
 	promised("after it is closed", 0)
 	d.Close()
 }
@@ -282,7 +287,7 @@ func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
 	jobs.Go(all[0].Close)
 	jobs.Go(all[1].Close)
 	jobs.Go(func() {
-		if _, _, err := all[2].JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+		if _, _, err := all[2].JoinCache(t.Context(), by(cfg)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -332,7 +337,7 @@ func TestUnusableDirectoryIsAnError(t *testing.T) {
 	}
 	d := c.open(t, cfg)
 	defer d.Close()
-	if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err == nil || d.Cached() {
+	if _, _, err := d.JoinCache(t.Context(), by(cfg)); err == nil || d.Cached() {
 		t.Errorf("a file as a cache directory: %v", err)
 	}
 }

@@ -37,11 +37,12 @@ func (d *Dataset) LeaveCache() {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()
 	e.mu.Lock()
-	e.cacheRefs--
-	last, joined, classes := e.cacheRefs == 0, e.cache, e.classes
+	delete(e.users, d)
+	last, joined, classes := len(e.users) == 0, e.cache, e.classes
 	if last {
 		e.cache, e.madeBy, e.classes = nil, nil, nil
 		e.cached.Store(false)
+		close(e.over)
 	}
 	e.mu.Unlock()
 	if !last {

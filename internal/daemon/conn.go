@@ -86,6 +86,7 @@ func (x *conn) run(daemon context.Context) {
 	closed()
 	close(x.ended)
 	x.c.Close()
+	x.rank.Load().Leave()
 	x.stopStage()
 	x.lent.end()
 	x.tasks.Wait()

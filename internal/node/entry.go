@@ -55,6 +55,7 @@ type entry struct {
 
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open
+	leaving int           // how many of them have begun to leave (Rank.Leave)
 	came    []int         // ranks of this node that have asked to open the job
 	opening map[int]int   // by rank, how many processes are opening the job
 	changed chan struct{} // closed and replaced when came changes
@@ -129,14 +130,30 @@ func (e *entry) quit(rank int) {
 	if e.turns != nil && !another {
 		e.turns.Leave(rank)
 	}
-	e.release()
+	e.release(0)
 }
 
-// release releases a reference. The last one ends the job.
-func (e *entry) release() {
+// leave records that a rank that has the job open begins to leave it.
+func (e *entry) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leaving++
+}
+
+// stays reports whether a rank is opening the job, or has it open, and is not leaving.
+func (e *entry) stays() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refs > e.leaving
+}
+
+// release releases a reference. The last one ends the job. left is 1 for a rank that has called
+// leave, else 0.
+func (e *entry) release(left int) {
 	e.node.mu.Lock()
 	e.mu.Lock()
 	e.refs--
+	e.leaving -= left
 	last := e.refs == 0
 	e.mu.Unlock()
 	if last && e.node.jobs[e.request.Job] == e {

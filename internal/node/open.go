@@ -26,12 +26,23 @@ type Rank struct {
 	*job.Rank
 	entry  *entry
 	forget func() // removes its process's view of the dataset; may be nil
+	leave  sync.Once
 	once   sync.Once
+}
+
+// Leave says that Close will follow: the rank needs no more, though what was begun for it has not
+// ended. A job that needs another cache of the dataset then waits for this one's end. A rank that
+// is nil has nothing to leave.
+func (r *Rank) Leave() {
+	if r != nil {
+		r.leave.Do(r.entry.leave)
+	}
 }
 
 // Close leaves the job. Run must have returned.
 func (r *Rank) Close() {
 	r.once.Do(func() {
+		r.Leave()
 		r.Rank.Close()
 		if r.forget != nil {
 			r.forget()
@@ -39,7 +50,7 @@ func (r *Rank) Close() {
 		if r.entry.turns != nil {
 			r.entry.turns.Leave(r.Number())
 		}
-		r.entry.release()
+		r.entry.release(1)
 	})
 }
 
@@ -139,7 +150,7 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 		return nil, ctx.Err()
 	}
 	if !made && errors.Is(e.err, context.Canceled) && ctx.Err() == nil {
-		e.release()
+		e.release(0)
 		// The rank that made it went away, and with it what the configuration was resolved beside.
 		if o.config, err = n.configure(&m, o.progress); err != nil {
 			return nil, err
@@ -201,7 +212,7 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 	spec := assembly.Spec{
 		Request: m, Config: e.config, Said: said, Turns: e.turns, Life: e.life, End: e.end,
 		Produces: e.produces, Listening: o.listening,
-		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
+		Local: e, Ranks: e.localRanks, Stays: e.stays, Progress: progress, Log: e.log,
 	}
 	if e.config.Share != "" {
 		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.Place()}

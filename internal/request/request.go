@@ -130,6 +130,14 @@ func CacheWaits(dir string) Step {
 	}
 }
 
+// CachesOfAnotherWait is the step of waiting while another job opens or closes its caches of the
+// dataset.
+var CachesOfAnotherWait = Step{
+	What: "another job on this dataset is still opening or closing its caches, as a cache " +
+		"directory or the source does not respond; waiting for it, up to start_timeout",
+	Warning: true,
+}
+
 // Progress is called with each step. It may be called often, and from any goroutine.
 type Progress func(Step)
 
