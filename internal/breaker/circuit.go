@@ -166,8 +166,10 @@ func (c *circuit) late(now time.Time, source time.Duration) error {
 	bound := min(max(patience*max(c.mu.latency, source), shortest), longest)
 	switch {
 	case c.mu.silent.IsZero(): // another request was answered since
-	case silent >= bound, c.mu.reported:
+	case silent >= bound:
 		return late(fmt.Sprintf("no answer for %v", silent.Round(time.Millisecond)))
+	case c.mu.reported: // silent may be since a request that was made long after it fell silent
+		return late("still no answer")
 	}
 	return errLate
 }
