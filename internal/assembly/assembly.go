@@ -156,6 +156,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer
+	c.Entries = a.Config.Entries != ""
 	c.Prefetch = a.Config.PrefetchBatches
 	c.Produces = a.spec.Produces
 	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
@@ -313,7 +314,7 @@ func (a *Assembly) adviseCapacity() {
 	if capacity < total {
 		a.Job.Warn(fmt.Sprintf("the caches can hold %s of the %s %s; the rest is read from the source "+
 			"in every epoch: %s", size.Format(capacity), whose, size.Format(total),
-			moreCapacity(a.Config.StorageClasses, opened)))
+			moreCapacity(a.Config, opened)))
 		return
 	}
 	for i := range opened {
@@ -326,8 +327,11 @@ func (a *Assembly) adviseCapacity() {
 
 // moreCapacity returns what to do so that caches hold more. opened are the configured classes, with
 // the capacities that they have on this node.
-func moreCapacity(configured []config.StorageClass, opened []catalog.Class) string {
-	for i, c := range configured {
+func moreCapacity(cfg *config.Config, opened []catalog.Class) string {
+	if cfg.Entries != "" {
+		return "raise the capacity of a [[storage_class]] in " + cfg.Entries + ", or add one"
+	}
+	for i, c := range cfg.StorageClasses {
 		switch {
 		case c.InMemory() || i >= len(opened):
 		case c.Capacity > 0:

@@ -193,6 +193,7 @@ func (r *resolver) takeClasses() {
 			Source: r.file + ": [[storage_class]] replaces it",
 		}
 	}
+	r.config.Entries = r.file
 	for _, class := range r.classes {
 		if class.Threads == 0 {
 			class.Threads = r.config.CacheThreads

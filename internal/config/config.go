@@ -64,6 +64,8 @@ type Config struct {
 	// StorageClasses are the classes 1..J of a job, fastest first: the [[storage_class]] entries of
 	// the file, or else those that memory, cache_dir and cache_size ask for.
 	StorageClasses []StorageClass
+	// Entries is the file whose entries StorageClasses are; "": they are not.
+	Entries string
 	// Environment holds the performance model's numbers that the file gives.
 	Environment Environment
 	// Origins has the value and its origin for every key of the table, and for every other key

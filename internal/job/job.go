@@ -75,6 +75,7 @@ type Config struct {
 	Policy   string
 	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
 	Prefetch int   // most batches staged and not yet taken
+	Entries  bool  // storage classes are the [[storage_class]] entries of a file
 	Produces bool  // the job prepares the batches of a group
 	// FixedPrefetch is set if Prefetch was given, and is kept.
 	FixedPrefetch bool

@@ -146,7 +146,7 @@ func (j *Job) Report() *stats.Report {
 	j.describe(r)
 	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it
 		r.CompareTime(j.planner.LiveEnvironment())
-		r.Diagnose(j.planner.Caches() || len(r.Classes) == 0 && j.planner.Keeps())
+		r.Diagnose(j.planner.Caches() || len(r.Classes) == 0 && j.planner.Keeps(), j.config.Entries)
 	}
 	return r
 }

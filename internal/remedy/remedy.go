@@ -45,6 +45,9 @@ type Run struct {
 	SourceWork float64 `json:"source_processor_s,omitempty"`
 	// Caches is set if the job's policy keeps samples in the classes.
 	Caches bool `json:"caches"`
+	// Entries is set if the classes are [[storage_class]] entries of a configuration file, and not
+	// what memory, cache_dir and cache_size say.
+	Entries bool `json:"storage_class_entries,omitempty"`
 	// Unfilled is set if memory has room that is not used, because supplying it takes longer than
 	// reading the source again: more would bring nothing. Capacity is then what it holds.
 	Unfilled bool `json:"unfilled,omitempty"`
@@ -155,6 +158,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	for _, r := range runs {
 		known = append(known, r.Known)
 		all.Caches = all.Caches && r.Caches
+		all.Entries = all.Entries || r.Entries
 		all.Unfilled = all.Unfilled || r.Unfilled
 		all.Processors = min(all.Processors, r.Processors)
 		all.Measured, all.Python = max(all.Measured, r.Measured), max(all.Python, r.Python)

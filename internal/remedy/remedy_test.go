@@ -214,6 +214,8 @@ func TestDiagnose(t *testing.T) {
 func TestSentence(t *testing.T) {
 	measured := machine{nodes: 1, memory: 400, source: 10, compute: 25}.run()
 	measured.Measured = 61.5
+	entries := machine{nodes: 1, memory: 400, source: 10, compute: 25}.run()
+	entries.Entries = true
 	python := machine{nodes: 1, memory: 400, source: 20, compute: 25}.run()
 	python.Measured, python.Python = 80, 30
 	guessed := machine{nodes: 2, memory: 400, source: 10, compute: 25}.run()
@@ -233,6 +235,14 @@ func TestSentence(t *testing.T) {
 				"40.0 s, and computation would limit.",
 			"limit: source, 60.0 s an epoch by the model; next compute 40.0 s; memory=572.3 MiB per " +
 				"node instead of 381.5 MiB: 40.0 s",
+		},
+		{
+			entries,
+			"The source limits later epochs: by the model they take 60.0 s. The cheapest remedy is " +
+				"a [[storage_class]] of kind memory with 572.3 MiB per node instead of 381.5 MiB: " +
+				"they would take 40.0 s, and computation would limit.",
+			"limit: source, 60.0 s an epoch by the model; next compute 40.0 s; a [[storage_class]] " +
+				"of kind memory with 572.3 MiB per node instead of 381.5 MiB: 40.0 s",
 		},
 		{
 			python,

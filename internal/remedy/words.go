@@ -11,7 +11,7 @@ import (
 
 // text describes the change of a job.
 func (r *Remedy) text(job *Run) string {
-	text := r.change()
+	text := r.change(job.Entries)
 	if r.Key == Threads && r.Amount <= float64(job.Processors) {
 		text = fmt.Sprintf("transform_threads=%.0f instead of %.0f", r.Amount, r.From)
 	}
@@ -24,12 +24,17 @@ func (r *Remedy) text(job *Run) string {
 	return text
 }
 
-func (r *Remedy) change() string {
+// change describes it by the keys that the user has: with entries, those of [[storage_class]].
+func (r *Remedy) change(entries bool) string {
+	memory, cache := "memory=", "a cache_dir"
+	if entries {
+		memory, cache = "a [[storage_class]] of kind memory with ", "a [[storage_class]] of kind file"
+	}
 	switch r.Key {
 	case Threads:
 		return fmt.Sprintf("%.0f CPUs for transforms instead of %.0f", r.Amount, r.From)
 	case Memory:
-		return fmt.Sprintf("memory=%s per node instead of %s", bytes(r.Amount), now(r.From))
+		return fmt.Sprintf("%s%s per node instead of %s", memory, bytes(r.Amount), now(r.From))
 	case Cache:
 		disk := ""
 		if r.Speed > 0 {
@@ -37,11 +42,11 @@ func (r *Remedy) change() string {
 		}
 		switch {
 		case r.From == 0:
-			return fmt.Sprintf("a cache_dir with %s per node%s", bytes(r.Amount), disk)
+			return fmt.Sprintf("%s with %s per node%s", cache, bytes(r.Amount), disk)
 		case r.From == r.Amount:
-			return "a cache_dir" + disk
+			return cache + disk
 		}
-		return fmt.Sprintf("a cache_dir with %s per node%s instead of %s", bytes(r.Amount), disk,
+		return fmt.Sprintf("%s with %s per node%s instead of %s", cache, bytes(r.Amount), disk,
 			now(r.From))
 	case Nodes:
 		return fmt.Sprintf("%.0f nodes instead of %.0f", r.Amount, r.From)

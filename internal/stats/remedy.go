@@ -11,13 +11,14 @@ import (
 
 // Diagnose sets Limit and Remedies from what is known of the node, and updates Sentence. It is
 // called after Complete and CompareTime. caches reports whether the plan keeps samples in the
-// classes, or would if there were any. A report without batches, or without Known, remains as it
-// is.
-func (r *Report) Diagnose(caches bool) {
+// classes, or would if there were any, and entries whether a file's entries say which classes there
+// are. A report without batches, or without Known, remains as it is.
+func (r *Report) Diagnose(caches, entries bool) {
 	run := r.asRun(caches)
 	if run == nil || run.Validate() != nil {
 		return
 	}
+	run.Entries = entries
 	now, remedies := remedy.Diagnose(run)
 	r.run, r.Limit, r.Remedies = run, &now, remedies
 	r.Sentence = r.sentence()

@@ -58,7 +58,7 @@ func TestMemoryThatDoesNotRepay(t *testing.T) {
 	} {
 		r := limitedRun(0, 1)
 		r.Classes[0].Used, r.Classes[0].Passed = c.used, c.passed
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		memory := slices.ContainsFunc(r.Remedies, func(x remedy.Remedy) bool {
 			return x.Key == remedy.Memory
 		})
@@ -68,7 +68,7 @@ func TestMemoryThatDoesNotRepay(t *testing.T) {
 		r.Ranks[0].Epochs = r.Ranks[0].Epochs[:1] // memory is still being filled
 		r.Epochs = nil
 		r.Complete(nil, 400e6)
-		if r.Diagnose(true); r.Limit.Source != 600e6 {
+		if r.Diagnose(true, false); r.Limit.Source != 600e6 {
 			t.Errorf("%s, in the first epoch: %d bytes from the source", name, r.Limit.Source)
 		}
 	}
@@ -88,7 +88,7 @@ func TestEpochsOfAStoppedDaemonAreNotMeasured(t *testing.T) {
 	}
 	r.Epochs = nil
 	r.Complete(nil, 400e6)
-	r.Diagnose(true)
+	r.Diagnose(true, false)
 	if r.Limit.Resource != remedy.Source || math.Abs(r.Limit.Epoch-60) > 1e-6 ||
 		r.Limit.Measured != 61 {
 		t.Errorf("%+v", r.Limit)
@@ -98,7 +98,7 @@ func TestEpochsOfAStoppedDaemonAreNotMeasured(t *testing.T) {
 func TestDiagnose(t *testing.T) {
 	r := limitedRun(0, 1)
 	before := r.Sentence
-	r.Diagnose(true)
+	r.Diagnose(true, false)
 	l := r.Limit
 	if l == nil || l.Resource != remedy.Source || math.Abs(l.Epoch-60) > 1e-6 || l.Measured != 61 ||
 		l.Next.Resource != remedy.Compute || l.Source != 600e6 {
@@ -144,11 +144,11 @@ func TestDiagnose(t *testing.T) {
 // TestWarmCachesCountWithoutAPolicyThatCaches: what they hold is read from there.
 func TestWarmCachesCountWithoutAPolicyThatCaches(t *testing.T) {
 	r := limitedRun(0, 1)
-	if r.Diagnose(false); r.Limit.Resource != remedy.Source || r.Limit.Source != 1000e6 {
+	if r.Diagnose(false, false); r.Limit.Resource != remedy.Source || r.Limit.Source != 1000e6 {
 		t.Errorf("nothing is held: %+v", r.Limit)
 	}
 	r.Classes[0].Capacity, r.Classes[0].Used = 1000e6, 1000e6
-	if r.Diagnose(false); r.Limit.Resource != remedy.Compute || r.Limit.Source != 0 ||
+	if r.Diagnose(false, false); r.Limit.Resource != remedy.Compute || r.Limit.Source != 0 ||
 		len(r.Remedies) > 0 {
 		t.Errorf("all is held: %+v, %+v", r.Limit, r.Remedies)
 	}
@@ -165,7 +165,7 @@ func TestNothingIsDiagnosedOfLittle(t *testing.T) {
 	} {
 		r := limitedRun(0, 1)
 		change(r)
-		if r.Diagnose(true); r.Limit != nil || r.Remedies != nil {
+		if r.Diagnose(true, false); r.Limit != nil || r.Remedies != nil {
 			t.Errorf("%s: %+v", name, r.Limit)
 		}
 		if _, ok := r.Summary().WhatIf(nil); ok {
@@ -177,7 +177,7 @@ func TestNothingIsDiagnosedOfLittle(t *testing.T) {
 func TestPythonLimits(t *testing.T) {
 	r := limitedRun(0, 1)
 	r.Epochs[1].Stall[Python] = 30
-	r.Diagnose(true)
+	r.Diagnose(true, false)
 	if r.Limit.Resource != remedy.Python || len(r.Remedies) > 0 || r.Limit.Seconds != 30 {
 		t.Errorf("%+v, %+v", r.Limit, r.Remedies)
 	}
@@ -192,7 +192,7 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 		r := limitedRun(0, 1)
 		r.Known.Compute.Number = 250
 		r.Known.Source.Origin = origin
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		if math.Abs(r.Limit.Epoch-want) > 1e-6 || r.Limit.Resource != remedy.Source {
 			t.Errorf("%s: %v s, want %v", origin, r.Limit.Epoch, want)
 		}
@@ -204,7 +204,7 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 		r := limitedRun(0, 1)
 		r.Epochs[1].Stall, r.Epochs[1].StallSeconds = map[string]float64{cause: 30}, 30
 		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}, Writeback: {1, 1}}
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		got := ""
 		for _, d := range r.run.Did {
 			if d.Saturated && d.Resource != remedy.Source { // that was in the first epoch
@@ -220,7 +220,7 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 		r.Epochs[i].Stall = map[string]float64{"source": 3}
 		r.Epochs[i].StallSeconds = 3
 	}
-	r.Diagnose(true)
+	r.Diagnose(true, false)
 	for _, d := range r.run.Did {
 		if d.Saturated {
 			t.Errorf("%+v, but ranks hardly waited for it", d)
@@ -231,7 +231,7 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 	r.Known.Source.Coefficients = perfmodel.Coefficients{PerMB: 5, Queued: 5}
 	r.Known.Source.Origin = perfmodel.Measured
 	r.Epochs[0].Stall, r.Epochs[1].Stall = nil, nil
-	if r.Diagnose(true); r.Limit.Epoch > 61 {
+	if r.Diagnose(true, false); r.Limit.Epoch > 61 {
 		t.Errorf("an epoch that took 61 s is predicted to take %v s", r.Limit.Epoch)
 	}
 }
@@ -244,7 +244,7 @@ func TestClusterIsDiagnosedByAllNodes(t *testing.T) {
 	var first *ClusterReport
 	for n := range 2 {
 		r := limitedRun(n, 2)
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		c := r.Summary()
 		text, err := json.Marshal(c.Nodes[0])
 		if err != nil {
@@ -291,7 +291,7 @@ func TestPredictionsDoNotJumpAtTheEndOfAnEpoch(t *testing.T) {
 			}
 			r.Epochs = append(r.Epochs, e)
 		}
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		if r.Limit == nil || r.Limit.Resource != remedy.Source {
 			t.Fatalf("limit %+v", r.Limit)
 		}
@@ -309,7 +309,7 @@ func TestGivenThreadsMayBeRaised(t *testing.T) {
 	r.Known.Preprocess = perfmodel.Value{Number: 10, Origin: perfmodel.Measured}
 	r.Known.Compute.Number, r.Known.Source = 1e4, perfmodel.GivenRate(1e4, 0)
 	r.Preprocessing = &Preprocessing{Samples: 1, Threads: 1, Most: 8}
-	r.Diagnose(true)
+	r.Diagnose(true, false)
 	if len(r.Remedies) != 1 || r.Remedies[0].Text != "transform_threads=8 instead of 1" {
 		t.Errorf("%+v", r.Remedies)
 	}
@@ -339,7 +339,7 @@ func TestTimeOutsideUsualStepsIsNamed(t *testing.T) {
 		later.Seconds, later.StallSeconds = c.seconds, c.stall
 		later.Stall = map[string]float64{"handover": c.stall}
 		r.Epochs[0].Seconds = 500
-		r.Diagnose(true)
+		r.Diagnose(true, false)
 		if l := r.Limit; l.Resource != remedy.Compute || math.Abs(l.Other-c.want) > 1e-6 ||
 			!strings.Contains(r.Sentence, c.says) {
 			t.Errorf("%s: %+v, %q", name, l, r.Sentence)
@@ -357,7 +357,7 @@ func TestStallsOfOtherNodesExplainLongSteps(t *testing.T) {
 			r := limitedRun(n, 2)
 			later := &r.Epochs[1]
 			later.Seconds, later.Stall, later.StallSeconds = 100, nil, float64(n)*stall
-			if r.Diagnose(true); r.Limit.Other == 0 && n == 0 {
+			if r.Diagnose(true, false); r.Limit.Other == 0 && n == 0 {
 				t.Errorf("node 0 alone: %+v", r.Limit)
 			}
 			all = r.Summary()

@@ -86,6 +86,21 @@ def test_advice_for_more_cache_knows_what_is_configured(tmp_path, caplog, option
     assert f"read from the source in every epoch: {advice.format(dir=cache)}" in caplog.text
 
 
+def test_advice_for_more_cache_is_what_a_file_of_entries_takes(tmp_path, monkeypatch, caplog):
+    """memory= and cache_size= conflict with the entries."""
+    folder, file = tmp_path / "data" / "a", tmp_path / "hdmlp.toml"
+    folder.mkdir(parents=True)
+    for number in range(8):
+        (folder / f"{number}.jpg").write_bytes(bytes(20_000))
+    file.write_text('[[storage_class]]\nkind = "memory"\ncapacity = "30KB"\n')
+    monkeypatch.setenv("HDMLP_CONFIG", str(file))
+    monkeypatch.delenv("HDMLP_MEMORY", raising=False)
+    with data.DataLoader(folder.parent, batch_size=8, seed=1) as loader:
+        next(iter(loader))
+    advice = f"every epoch: raise the capacity of a [[storage_class]] in {file}, or add one"
+    assert advice in caplog.text
+
+
 @pytest.mark.parametrize("reserve, said", [("100TiB", True), ("1MB", False)])
 def test_a_disk_without_space_is_said_if_memory_holds_everything(tmp_path, caplog, reserve, said):
     """The next job will not find what this one has read."""
