@@ -101,3 +101,8 @@ func (c *Cache) Waiting() (longest Waiting, ok bool) {
 	}
 	return longest, true
 }
+
+// LongestWrite is writeback.Writer.Longest of class j, from 0.
+func (c *Cache) LongestWrite(j int, now time.Time) (present, ever time.Duration) {
+	return c.classes[j].writer.Longest(now)
+}

@@ -184,6 +184,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 			did := e.cache.Reader(j).Hangs(time.Now())
 			report.Passed = passed(e.cache.Passed(j))
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
+			present, ever := e.cache.LongestWrite(j, time.Now())
+			report.Writing, report.LongestWrite = ifLong(present), ifLong(ever)
 			if _, writes := e.cache.Meters(); writes[c.Name] != nil {
 				report.Written = written(writes[c.Name].Speed(time.Now()))
 			}
@@ -197,6 +199,18 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		out = append(out, report)
 	}
 	return out
+}
+
+// longWrite is how long a write takes at least that is reported. Disks that are busy with other
+// things, and large samples, take seconds.
+const longWrite = 5 * time.Second
+
+// ifLong returns the seconds of a write that took long; 0: it did not.
+func ifLong(took time.Duration) float64 {
+	if took < longWrite {
+		return 0
+	}
+	return took.Seconds()
 }
 
 // written describes what was written to a class; nil: nothing was.

@@ -81,6 +81,11 @@ func TestWarningsOfStoppedClasses(t *testing.T) {
 		if got := r.Warnings(true); len(got) != 1 || !strings.Contains(got[0], "class memory") {
 			t.Errorf("%q, at the end", got)
 		}
+		(*c)[1].Path, (*c)[1].Writing = "/cache", 5
+		if got := r.Warnings(true); len(got) != 1 ||
+			!strings.HasPrefix(got[0], "A write to the cache directory /cache has not returned for 5 s") {
+			t.Errorf("%q, when a write hangs", got)
+		}
 		if got := r.Warnings(true); got != nil {
 			t.Errorf("%q, again", got)
 		}

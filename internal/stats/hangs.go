@@ -37,6 +37,13 @@ func (c *Class) DoesNotRespond() string {
 			"time until %.0f s ago: %s of it were given up, and samples were read from the source",
 			path, plural(c.Hangs.Times, "time"), c.Hangs.Seconds, c.Hangs.Age,
 			plural(c.Hangs.Reads, "read"))
+	case c.Writing > 0:
+		return fmt.Sprintf("A write to the cache directory %s has not returned for %.0f s: samples "+
+			"that were to be kept there may not be, and are then read from the source again", path,
+			c.Writing)
+	case c.LongestWrite > 0:
+		return fmt.Sprintf("A write to the cache directory %s took %.1f s: samples that were to be "+
+			"kept there meanwhile may have been read from the source again", path, c.LongestWrite)
 	}
 	return ""
 }

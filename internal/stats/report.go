@@ -162,6 +162,10 @@ type Class struct {
 	Silent float64 `json:"not_responding_seconds,omitempty"`
 	// Hangs is how often it did not respond since it was opened; nil: it always did.
 	Hangs *Hangs `json:"did_not_respond,omitempty"`
+	// Writing is for how long a write to it has not returned, and LongestWrite how long the longest
+	// took since it was opened, in seconds, if that is long: meanwhile it may keep nothing.
+	Writing      float64 `json:"write_not_returned_seconds,omitempty"`
+	LongestWrite float64 `json:"longest_write_seconds,omitempty"`
 	// Stopped is why no more samples are written to it, such as an error of its disk; "": they are.
 	Stopped string `json:"stopped,omitempty"`
 	// Held is what it held of the dataset when the job began.
@@ -184,33 +188,6 @@ type Class struct {
 type Written struct {
 	Amount
 	Busy float64 `json:"busy_seconds"`
-}
-
-// Lacks returns how many bytes of its capacity the class cannot hold now, because memory is short:
-// it keeps nothing more.
-func (c *Class) Lacks() int64 {
-	if c.Returned == nil || !c.Returned.Paused {
-		return 0
-	}
-	return max(c.Capacity-c.Used, 0)
-}
-
-// Returned is memory that a class gave back because the machine or the job's control group was
-// short of it, and, apart from that, memory that it has released for a new plan.
-type Returned struct {
-	Bytes int64 `json:"bytes"` // given back since the class was opened for the dataset
-	// Now is the part that was given back since memory became short; 0 if it no longer is.
-	Now      int64 `json:"now_bytes"`
-	Segments int   `json:"segments"` // given back
-	// Released is memory of samples that no plan wants any more, in total.
-	Released int64 `json:"released_bytes"`
-	// Viewed is the part of both that is not free yet, because training processes keep samples in
-	// it.
-	Viewed int64   `json:"viewed_bytes"`
-	Age    float64 `json:"age_seconds"` // since a segment was last given back
-	Why    string  `json:"why"`         // the last reason
-	// Paused means that memory is still short: the class keeps nothing more.
-	Paused bool `json:"paused"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of

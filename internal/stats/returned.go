@@ -8,6 +8,33 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
+// Lacks returns how many bytes of its capacity the class cannot hold now, because memory is short:
+// it keeps nothing more.
+func (c *Class) Lacks() int64 {
+	if c.Returned == nil || !c.Returned.Paused {
+		return 0
+	}
+	return max(c.Capacity-c.Used, 0)
+}
+
+// Returned is memory that a class gave back because the machine or the job's control group was
+// short of it, and, apart from that, memory that it has released for a new plan.
+type Returned struct {
+	Bytes int64 `json:"bytes"` // given back since the class was opened for the dataset
+	// Now is the part that was given back since memory became short; 0 if it no longer is.
+	Now      int64 `json:"now_bytes"`
+	Segments int   `json:"segments"` // given back
+	// Released is memory of samples that no plan wants any more, in total.
+	Released int64 `json:"released_bytes"`
+	// Viewed is the part of both that is not free yet, because training processes keep samples in
+	// it.
+	Viewed int64   `json:"viewed_bytes"`
+	Age    float64 `json:"age_seconds"` // since a segment was last given back
+	Why    string  `json:"why"`         // the last reason
+	// Paused means that memory is still short: the class keeps nothing more.
+	Paused bool `json:"paused"`
+}
+
 // add adds what another class, or another node's, gave back.
 func (c *Class) add(o Class) {
 	c.Capacity += o.Capacity
@@ -22,9 +49,12 @@ func (c *Class) add(o Class) {
 		}
 		c.Passed = &sum
 	}
-	if c.Path == "" || o.Silent > c.Silent {
-		c.Path, c.Silent = o.Path, o.Silent
+	if c.Path == "" || max(o.Silent, o.Writing, o.LongestWrite) >
+		max(c.Silent, c.Writing, c.LongestWrite) {
+		c.Path = o.Path
 	}
+	c.Silent, c.Writing = max(c.Silent, o.Silent), max(c.Writing, o.Writing)
+	c.LongestWrite = max(c.LongestWrite, o.LongestWrite)
 	if o.Hangs != nil {
 		sum := *o.Hangs
 		if c.Hangs != nil {

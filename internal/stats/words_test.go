@@ -55,6 +55,11 @@ func TestHangsAreSaidAfterTheyEnd(t *testing.T) {
 		{Class{Hangs: &Hangs{Reads: 3, Times: 2, Seconds: 12.25, Age: 40}}, " The cache directory /c " +
 			"did not respond 2 times, for 12.2 s in all, the last time until 40 s ago: 3 reads of it " +
 			"were given up, and samples were read from the source."},
+		{Class{Writing: 7.2, LongestWrite: 7.2}, " A write to the cache directory /c has not " +
+			"returned for 7 s: samples that were to be kept there may not be, and are then read from " +
+			"the source again."},
+		{Class{LongestWrite: 7.2}, " A write to the cache directory /c took 7.2 s: samples that were " +
+			"to be kept there meanwhile may have been read from the source again."},
 	} {
 		c.class.Path = "/c"
 		if got := notResponding([]Class{c.class}); got != c.want {
@@ -67,5 +72,10 @@ func TestHangsAreSaidAfterTheyEnd(t *testing.T) {
 	}
 	if *all.Hangs != (Hangs{4, 2, 8, 40}) {
 		t.Errorf("of four nodes: %+v", all.Hangs)
+	}
+	all.add(Class{Path: "/d", Writing: 6, LongestWrite: 8})
+	all.add(Class{Path: "/e", LongestWrite: 7})
+	if all.Path != "/d" || all.Writing != 6 || all.LongestWrite != 8 {
+		t.Errorf("of six nodes: %+v", all)
 	}
 }

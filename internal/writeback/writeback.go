@@ -43,7 +43,12 @@ type Writer struct {
 	reserved map[int32]int64
 	promised int64
 	refused  bool // Reserve has found no memory since room was last called
+	writing  map[*write]struct{}
+	longest  time.Duration // of the writes that have ended
 }
+
+// write is a write in progress.
+type write struct{ begun time.Time }
 
 // copyOf is a copy of a sample that is to be written.
 type copyOf struct {
@@ -69,7 +74,7 @@ func New(class storageclass.Store, threads int, reads *meter.Meter,
 ) *Writer {
 	w := &Writer{
 		class: class, reads: reads, kept: kept, room: room,
-		byID: map[int32]*copyOf{}, reserved: map[int32]int64{},
+		byID: map[int32]*copyOf{}, reserved: map[int32]int64{}, writing: map[*write]struct{}{},
 	}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
@@ -191,10 +196,34 @@ func (w *Writer) Flush(ctx context.Context) {
 func (w *Writer) Write(id int, data []byte, origin storageclass.Origin) error {
 	w.reads.Occupy(len(data))
 	defer w.reads.Occupy(-len(data))
-	write := w.meter.Begin(time.Now(), len(data))
+	now := time.Now()
+	metered, this := w.meter.Begin(now, len(data)), &write{now}
+	w.mu.Lock()
+	w.writing[this] = struct{}{}
+	w.mu.Unlock()
 	err := w.class.Put(id, data, origin)
-	w.meter.End(time.Now(), write, err)
+	now = time.Now()
+	w.meter.End(now, metered, err)
+	w.mu.Lock()
+	delete(w.writing, this)
+	w.longest = max(w.longest, now.Sub(this.begun))
+	w.mu.Unlock()
 	return err
+}
+
+// Longest returns for how long the write in progress that began first has not returned (0: there is
+// none), and how long the longest write so far has taken, with those in progress. A nil Writer has
+// none.
+func (w *Writer) Longest(now time.Time) (present, ever time.Duration) {
+	if w == nil {
+		return 0, 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for this := range w.writing {
+		present = max(present, now.Sub(this.begun))
+	}
+	return present, max(present, w.longest)
 }
 
 // Doubt makes the copies unreadable: their files may have changed. They are still written, but kept

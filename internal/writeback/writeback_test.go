@@ -172,3 +172,32 @@ func TestCloseWritesWhatWasRead(t *testing.T) {
 		}
 	})
 }
+
+// TestLongestWriteIsKnown checks that it is known how long the oldest write in progress has taken,
+// and the longest of all.
+func TestLongestWriteIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newSlow(t)
+		know := func(when string, present, ever time.Duration) {
+			t.Helper()
+			if p, e := w.Longest(time.Now()); p != present || e != ever {
+				t.Errorf("%s: %v now, %v at most", when, p, e)
+			}
+		}
+		know("before any", 0, 0)
+		w.Put(1, []byte{1}, storageclass.Origin{})
+		w.Put(2, []byte{2}, storageclass.Origin{})
+		synctest.Wait()
+		time.Sleep(time.Second / 2)
+		know("during the first", time.Second/2, time.Second/2)
+		time.Sleep(3 * time.Second / 4)
+		synctest.Wait()
+		know("during the second", time.Second/4, time.Second)
+		w.Flush(t.Context())
+		know("after both", 0, time.Second)
+		var none *Writer
+		if p, e := none.Longest(time.Now()); p != 0 || e != 0 {
+			t.Errorf("without a writer: %v, %v", p, e)
+		}
+	})
+}

@@ -98,3 +98,59 @@ def test_a_disk_that_fills_is_warned_of(tmp_path, caplog):
             ]
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+@contextlib.contextmanager
+def ext4(tmp_path):
+    """A directory with a file system of its own, which can be frozen."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(64 << 20)
+    for command in (["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, disk]):
+        try:
+            made = subprocess.run(command, capture_output=True)
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+        if made.returncode:
+            pytest.skip(f"mounting takes privileges and loop devices: {made.stderr!r}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_whose_writes_hang_is_warned_of(tmp_path, caplog):
+    """The stream goes on from the source, right to the byte, and reports say what was."""
+    folder = files(tmp_path, 100)
+    with ext4(tmp_path) as disk:
+        options = {"batch_size": 4, "seed": 1, "shuffle": "none", "memory": 0}
+        options.update(cache_dir=str(disk / "cache"), disk_reserve="1B", prefetch_batches=1)
+        try:
+            with Throttled(str(folder.parent), 500_000) as source:
+                with data.DataLoader(source.path, **options) as loader:
+                    subprocess.run(["fsfreeze", "-f", disk], check=True)
+                    source.set(bandwidth=0)
+
+                    def said():
+                        assert got(loader) == [bytes([number]) * SIZE for number in range(100)]
+                        return [text for text in caplog.messages if "has not returned for" in text]
+
+                    (text,) = until(said)
+                    assert f"A write to the cache directory {disk / 'cache'} has not" in text
+                    assert loader.report()["classes"][0]["write_not_returned_seconds"] >= 5
+                    subprocess.run(["fsfreeze", "-u", disk], check=True)
+
+                    def written():
+                        said()
+                        return loader.report()["classes"][0]["used"] == 100 * SIZE
+
+                    until(written)
+                    (told,) = loader.report()["classes"]
+                    assert told["longest_write_seconds"] >= 5
+                    assert "write_not_returned_seconds" not in told
+                    assert "A write to the cache directory" in loader.report()["sentence"]
+        except Unavailable as error:
+            pytest.skip(str(error))
+        finally:
+            subprocess.run(["fsfreeze", "-u", disk], capture_output=True)
