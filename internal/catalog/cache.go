@@ -243,15 +243,17 @@ func hangs(h storageclass.Hangs) *stats.Hangs {
 	return out
 }
 
-// returned describes what a store gave back and released; nil: nothing, and it may grow.
+// returned describes what a store gave back and released; nil: nothing, and it may grow or is full.
 func returned(in storageclass.InPlace) *stats.Returned {
-	r, grows := in.Returned(), in.Growing()
-	if r.Segments == 0 && r.Released == 0 && grows {
+	r := in.Returned()
+	capacity, used := in.Capacity()
+	paused := used < capacity && !in.Growing()
+	if r.Segments == 0 && r.Released == 0 && !paused {
 		return nil
 	}
 	out := &stats.Returned{
 		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Released: r.Released, Viewed: r.Used,
-		Why: r.Why, Paused: !grows,
+		Why: r.Why, Paused: paused,
 	}
 	if r.Segments > 0 {
 		out.Age = time.Since(r.Last).Seconds()

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -55,6 +56,16 @@ func TestClassThatMayNotGrowIsReported(t *testing.T) {
 	ram.Allow(0)
 	if r := returned(in); r == nil || !r.Paused || r.Segments != 0 {
 		t.Errorf("memory is short: %+v", r)
+	}
+	ram.Allow(math.MaxInt64)
+	for id := range 4 {
+		if err := store.Put(id, make([]byte, 100), storageclass.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ram.Allow(0)
+	if r := returned(in); r != nil {
+		t.Errorf("memory is short, but the class is full, and has given nothing back: %+v", r)
 	}
 }
 
