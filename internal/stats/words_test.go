@@ -1,6 +1,9 @@
 package stats
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestReadsBelowTheMinimumSayWhy: a read that serves two epochs, caches that held samples, and
 // epochs that are not over are not taken for a policy that is better than the best.
@@ -77,5 +80,18 @@ func TestHangsAreSaidAfterTheyEnd(t *testing.T) {
 	all.add(Class{Path: "/e", LongestWrite: 7})
 	if all.Path != "/d" || all.Writing != 6 || all.LongestWrite != 8 {
 		t.Errorf("of six nodes: %+v", all)
+	}
+}
+
+// TestSentenceAtTheBeginningOfAnEpoch: after the first batch of the second epoch, for which nothing
+// waited, nothing is known of later epochs.
+func TestSentenceAtTheBeginningOfAnEpoch(t *testing.T) {
+	r := &Report{Ranks: []RankReport{{Epochs: []EpochTally{
+		ran(0, map[string]float64{"source": 2}),
+		{Epoch: 1, Tally: Tally{Batches: 1}},
+	}}}}
+	r.Complete(nil, 0)
+	if !strings.Contains(r.Sentence, "0.000 s in each later one; ") {
+		t.Error(r.Sentence)
 	}
 }
