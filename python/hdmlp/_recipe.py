@@ -20,7 +20,8 @@ from ._source import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
-_FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
+#: What PIL says of a file that it was given as bytes: an address.
+FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
 
 
 def sample_key(seed: int, epoch: int, sample: int) -> int:
@@ -190,7 +191,7 @@ class Recipe:
         except Exception as error:
             # PIL's messages contain the address of its file object.
             raise Undecodable(
-                f"{type(error).__name__}: {_FILE_OBJECT.sub('', str(error))}"
+                f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}"
             ) from error
 
 

@@ -309,3 +309,22 @@ def test_policies_without_meaning_are_refused(folder, monkeypatch):
     monkeypatch.setenv("HDMLP_ON_ERROR", "skip")
     with pytest.raises(errors.ConfigError, match=r"on_error='skip'.*batch_size"):
         ht.DataLoader(dataset, batch_size=None)
+
+
+def test_items_of_a_folder_are_errors_that_name_the_file(folder):
+    """Of the types that PIL raises, for datasets of which Python reads the items."""
+    root, bad = folder
+    items = ht.ImageFolder(root)
+    theirs = torchvision.datasets.ImageFolder(root)
+    for sample in bad:
+        try:
+            theirs[sample]
+        except Exception as error:
+            want = type(error)
+        with pytest.raises(want) as caught:
+            torch.utils.data.ConcatDataset([items, items])[len(items) + sample]
+        assert str(caught.value).startswith(f"sample {sample} ({theirs.samples[sample][0]}): ")
+        assert "BytesIO" not in str(caught.value)
+    mine = ht.ImageFolder(root, loader=lambda data: Image.open(io.BytesIO(data)))
+    with pytest.raises(Image.UnidentifiedImageError, match=r"^cannot identify"):
+        mine[bad[0]]

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch.utils.data
 
 from .._arguments import check_functions
-from .._recipe import Composed
+from .._recipe import FILE_OBJECT, Composed
 from .._torchvision import Split, in_python, split
 from ..data import Folder
 from ..errors import ConfigError
@@ -35,6 +35,12 @@ def pil_loader(data: bytes | memoryview) -> Any:
     from PIL import Image
 
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _name(error: Exception, sample: str) -> None:
+    """Has the message of an error of PIL, which was given bytes, begin with the sample's name."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{sample}: {FILE_OBJECT.sub('', error.args[0])}",)
 
 
 def torchvision_loads(loader: Any) -> bool:
@@ -209,10 +215,16 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
         Raises:
             IndexError: There is no such sample.
             SampleError: It is not a regular file.
+            Exception: What PIL raises for a file that it cannot decode, with the file's path.
         """
         self._notice.read()
         data, label = super().__getitem__(index)
-        value = self.loader(data)
+        try:
+            value = self.loader(data)
+        except Exception as error:
+            if self.loader is pil_loader:
+                _name(error, f"sample {index} ({self.sample(index)[0]})")
+            raise
         if self.transform is not None:
             value = self.transform(value)
         if self.target_transform is not None:
