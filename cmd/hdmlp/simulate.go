@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -325,72 +324,4 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 		return nil, fmt.Errorf("%s:\n%s", opts.file, strings.Join(faults, "\n"))
 	}
 	return p, nil
-}
-
-// overrides returns the values of flags that override the file's.
-func (opts simulateOptions) overrides() ([]scenario.Override, error) {
-	var set []scenario.Override
-	var errs []error
-	for _, text := range opts.set {
-		o, err := scenario.ParseOverride(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--set %w", err))
-			continue
-		}
-		set = append(set, o)
-	}
-	if opts.policies != nil {
-		quoted := make([]string, len(opts.policies))
-		for i, name := range opts.policies {
-			quoted[i] = strconv.Quote(strings.TrimSpace(name))
-		}
-		set = append(set, scenario.Override{
-			Key:   "simulate.policies",
-			Value: "[" + strings.Join(quoted, ", ") + "]",
-			Given: "--policy",
-		})
-	}
-	if opts.profile != "" {
-		set = append(set,
-			scenario.Override{
-				Key:   "simulate.profile",
-				Value: strconv.Quote(opts.profile),
-				Given: "--profile",
-			})
-	}
-	if opts.seed != "" {
-		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed, Given: "--seed"})
-	}
-	return set, errors.Join(errs...)
-}
-
-// sweeps returns the keys to vary, with their values.
-func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
-	if opts.scaling != "" {
-		if opts.sweep != nil {
-			return nil, errors.New("--scaling and --sweep are mutually exclusive; --sweep " +
-				"nodes=1,2,4 can be combined with a second --sweep")
-		}
-		s, err := scenario.ParseSweep("environment.nodes=" + opts.scaling)
-		if err != nil {
-			return nil, fmt.Errorf("--scaling %w", err)
-		}
-		return []scenario.Sweep{s}, nil
-	}
-	if len(opts.sweep) > 2 {
-		return nil, fmt.Errorf("--sweep is given %d times; allowed: once or twice", len(opts.sweep))
-	}
-	var sweeps []scenario.Sweep
-	for _, text := range opts.sweep {
-		s, err := scenario.ParseSweep(text)
-		if err != nil {
-			return nil, fmt.Errorf("--sweep %w", err)
-		}
-		if slices.ContainsFunc(sweeps, func(o scenario.Sweep) bool { return o.Key == s.Key }) {
-			return nil, fmt.Errorf("--sweep %s is given twice; give another key, or all "+
-				"values at once", s.Key)
-		}
-		sweeps = append(sweeps, s)
-	}
-	return sweeps, nil
 }

@@ -220,12 +220,14 @@ func tierName(tier string) string {
 
 func compareWhatIf(words []string, ran, other *rerun.Result) *changedRun {
 	w := &changedRun{Changed: words}
+	all := changed{What: "all epochs", Unit: "s"}
 	for e := range ran.Epochs {
+		all.AsItRan, all.WhatIf = all.AsItRan+ran.Epochs[e], all.WhatIf+other.Epochs[e]
 		w.Rows = append(w.Rows, changed{
 			fmt.Sprintf("epoch %d", e), "s", ran.Epochs[e], other.Epochs[e],
 		})
 	}
-	w.Rows = append(w.Rows, changed{"all epochs", "s", ran.Runtime, other.Runtime},
+	w.Rows = append(w.Rows, all,
 		changed{"read from the source", "MB", ran.Source, other.Source})
 	return w
 }

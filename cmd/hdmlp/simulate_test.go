@@ -297,6 +297,7 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 			[]string{`--profile is "fast"`, `"model" or "thesis"`},
 		},
 		{[]string{"FILE", "--seed", "-4"}, []string{"--seed is -4"}},
+		{[]string{"FILE", "--set", "seed=x", "--seed", "1"}, []string{"seed=x: conflicts with --seed"}},
 		{
 			[]string{"FILE", "--sweep", "epochs=1,x,-2"},
 			[]string{`job.epochs is "x"`, "job.epochs is -2"},
