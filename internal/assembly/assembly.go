@@ -122,16 +122,21 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.admit(&c); err != nil {
-		return err
-	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, catalog.Join{
+	join := catalog.Join{
 		Config: a.Config, MostFiles: files, Nodes: a.nodes(),
 		Slow:  func(dir string) { a.spec.Progress(request.CacheWaits(dir)) },
 		Waits: func() { a.spec.Progress(request.CachesOfAnotherWait) },
 		Suits: func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
 		Stays: a.spec.Stays,
-	})
+	}
+	if err := a.spec.Dataset.AwaitEnd(ctx, join); err != nil {
+		return err
+	}
+	if err := a.admit(&c); err != nil {
+		return err
+	}
+	join.Config = a.Config // as it was admitted
+	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, join)
 	if err != nil {
 		return err
 	}

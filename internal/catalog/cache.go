@@ -47,7 +47,8 @@ type Join struct {
 	// another job has been opening or closing its caches of the dataset for so long; nil: nothing is.
 	Slow  func(dir string)
 	Waits func()
-	// Suits reports whether a cache will do that was made by another configuration; nil: any does.
+	// Suits reports whether a cache will do that was made by another configuration (AwaitEnd); nil:
+	// any does.
 	Suits func(madeBy *config.Config) bool
 	// Stays reports whether the job goes on: some of its processes are not known to leave it. nil: it
 	// does until LeaveCache. It must be safe for concurrent use.
@@ -59,15 +60,12 @@ type Join struct {
 // cache, so jobs may come and go in any order. Each has a Dataset of its own, and must call
 // LeaveCache.
 //
-// If the cache does not suit the job, and all jobs that have it are leaving, it waits for their end
-// for some time, to make its own.
-//
 // What hangs ends with an error when start_timeout has passed, or ctx is done.
 func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 	madeBy *config.Config, err error,
 ) {
 	e, cfg := d.entry, j.Config
-	done, err := e.readyFor(ctx, j)
+	done, err := e.take(ctx, j)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -243,11 +241,14 @@ func hangs(h storageclass.Hangs) *stats.Hangs {
 	return out
 }
 
+// nearlyFull is of how much of a class's capacity a part may be free because no sample fits there.
+const nearlyFull = 100
+
 // returned describes what a store gave back and released; nil: nothing, and it may grow or is full.
 func returned(in storageclass.InPlace) *stats.Returned {
 	r := in.Returned()
 	capacity, used := in.Capacity()
-	paused := used < capacity && !in.Growing()
+	paused := used < capacity-capacity/nearlyFull && !in.Growing()
 	if r.Segments == 0 && r.Released == 0 && !paused {
 		return nil
 	}

@@ -9,37 +9,42 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// leaving is for how long a job waits for the end of those that are leaving a cache which does not
-// suit it. The end takes milliseconds, unless reads hang.
-const leaving = 5 * time.Second
+const (
+	// leaving is for how long a job waits for the end of those that are leaving a cache which does
+	// not suit it. The end takes milliseconds, unless reads hang.
+	leaving = 5 * time.Second
+	// lookAgain is after how long it looks whether they are still leaving.
+	lookAgain = 100 * time.Millisecond
+)
 
-// readyFor waits until a job can join the dataset's cache, or make it, and takes the turn, which
-// done gives back.
-func (e *entry) readyFor(ctx context.Context, j Join) (done func(), err error) {
-	enough := time.NewTimer(leaving)
-	defer enough.Stop()
-	for {
-		if err := e.take(ctx, j); err != nil {
-			return nil, err
-		}
-		done = func() { <-e.turn }
+// AwaitEnd waits, if the dataset's cache does not suit a job, and all jobs that have it are leaving
+// it, for their end: for some time, after which JoinCache joins that cache. It also waits while
+// another job is opening or closing its caches. It is for before the job claims memory, which these
+// may still have.
+func (d *Dataset) AwaitEnd(ctx context.Context, j Join) error {
+	e := d.entry
+	for enough := time.Now().Add(leaving); time.Now().Before(enough); {
 		over := e.unsuited(j)
 		if over == nil {
-			return done, nil
+			break
 		}
-		done()
 		select {
 		case <-over:
-		case <-enough.C:
-			j.Suits = nil
+		case <-time.After(lookAgain):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
+	done, err := e.take(ctx, j)
+	if err != nil {
+		return err
+	}
+	done()
+	return nil
 }
 
-// take takes the turn: caches are not opened and closed at the same time.
-func (e *entry) take(ctx context.Context, j Join) error {
+// take takes the turn, which done gives back: caches are not opened and closed at the same time.
+func (e *entry) take(ctx context.Context, j Join) (done func(), err error) {
 	slow := time.NewTimer(slowAfter)
 	defer slow.Stop()
 	var timeout <-chan time.Time
@@ -51,18 +56,18 @@ func (e *entry) take(ctx context.Context, j Join) error {
 	for {
 		select {
 		case e.turn <- struct{}{}:
-			return nil
+			return func() { <-e.turn }, nil
 		case <-slow.C:
 			if j.Waits != nil {
 				j.Waits()
 			}
 		case <-timeout:
-			return failure.Input("another job on this dataset has been opening or closing its caches "+
-				"for %v (start_timeout), as a cache directory or the source does not respond: check "+
-				"their file systems, or set another HDMLP_SOCKET to have a daemon of its own serve "+
-				"this job", j.Config.StartTimeout)
+			return nil, failure.Input("another job on this dataset has been opening or closing its "+
+				"caches for %v (start_timeout): check the disks of its cache_dir and of the dataset, "+
+				"give start_timeout more, or set another HDMLP_SOCKET to have a daemon of its own "+
+				"serve this job", j.Config.StartTimeout)
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }

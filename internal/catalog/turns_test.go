@@ -50,6 +50,9 @@ func TestAJobThatFollowsHasItsOwnCache(t *testing.T) {
 				d, begin := shelf.open(t, other), time.Now()
 				j = by(other)
 				j.Suits = func(by *config.Config) bool { return c.suits && by == one }
+				if err := d.AwaitEnd(t.Context(), j); err != nil {
+					t.Fatal(err)
+				}
 				_, madeBy, err := d.JoinCache(t.Context(), j)
 				if err != nil {
 					t.Fatal(err)
@@ -83,7 +86,7 @@ func TestWaitingForTheEndOfAJobCanBeGivenUp(t *testing.T) {
 		j.Suits = func(*config.Config) bool { return false }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := d.JoinCache(ctx, j); !errors.Is(err, ctx.Err()) {
+		if err := d.AwaitEnd(ctx, j); !errors.Is(err, ctx.Err()) {
 			t.Errorf("given up: %v", err)
 		}
 		d.Close()

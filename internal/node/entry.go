@@ -56,6 +56,7 @@ type entry struct {
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open
 	leaving int           // how many of them have begun to leave (Rank.Leave)
+	left    int           // how many have left since a rank last came
 	came    []int         // ranks of this node that have asked to open the job
 	opening map[int]int   // by rank, how many processes are opening the job
 	changed chan struct{} // closed and replaced when came changes
@@ -140,11 +141,12 @@ func (e *entry) leave() {
 	e.leaving++
 }
 
-// stays reports whether a rank is opening the job, or has it open, and is not leaving.
+// stays reports whether the job is not about to end: no rank is leaving it, or has left since one
+// last came. Ranks that end together leave one after the other.
 func (e *entry) stays() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.refs > e.leaving
+	return e.refs > 0 && e.leaving == 0 && e.left == 0
 }
 
 // release releases a reference. The last one ends the job. left is 1 for a rank that has called
@@ -154,6 +156,7 @@ func (e *entry) release(left int) {
 	e.mu.Lock()
 	e.refs--
 	e.leaving -= left
+	e.left += left
 	last := e.refs == 0
 	e.mu.Unlock()
 	if last && e.node.jobs[e.request.Job] == e {

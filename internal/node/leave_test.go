@@ -3,46 +3,100 @@ package node
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestCacheOfAJobThatIsLeft checks that a job has a cache by its own settings if all ranks of the
-// job before it have begun to leave, although what was begun for them has not ended, and has the
-// cache of that job if one of them stays.
+// TestCacheOfAJobThatIsLeft checks that a job has a cache by its own settings if a rank of the job
+// before it has begun to leave, or has left, and the others follow, although what was begun for
+// them has not ended; and the cache of that job if all stay, another rank comes, or it does not end.
 func TestCacheOfAJobThatIsLeft(t *testing.T) {
-	for leave := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			var w world
-			n := w.node()
-			before := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
-			for _, r := range before[:leave] {
-				r.Leave()
-				r.Leave() // which has no effect
-			}
-			next := make(chan *Rank, 1)
-			go func() {
-				defer close(next)
-				r, err := n.Open(t.Context(), message(0, 1, set("memory", "20000B"),
-					func(m *request.Open) { m.Job = "next" }), nil, func(request.Step) {})
-				if err != nil {
-					t.Error(err)
+	const ends = time.Second
+	for name, c := range map[string]struct {
+		before func(t *testing.T, n *Node, ranks []*Rank)
+		stays  bool // ranks[1] is not closed
+		waits  time.Duration
+		own    bool
+	}{
+		"nothing": {func(*testing.T, *Node, []*Rank) {}, false, 0, false},
+		"both leave": {func(_ *testing.T, _ *Node, ranks []*Rank) {
+			ranks[0].Leave()
+			ranks[0].Leave() // which has no effect
+			ranks[1].Leave()
+		}, false, ends, true},
+		"one leaves": {func(_ *testing.T, _ *Node, ranks []*Rank) {
+			ranks[0].Leave()
+		}, false, ends, true},
+		"one has left": {func(_ *testing.T, _ *Node, ranks []*Rank) {
+			ranks[0].Close()
+		}, false, ends, true},
+		"one has left, the other stays": {func(_ *testing.T, _ *Node, ranks []*Rank) {
+			ranks[0].Close()
+		}, true, 5 * time.Second, false},
+		"one has left, and comes again": {func(t *testing.T, n *Node, ranks []*Rank) {
+			ranks[0].Close()
+			ranks[0] = open(t, n, message(0, 2))
+		}, false, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w world
+				n := w.node()
+				before := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
+				c.before(t, n, before)
+				all := before
+				if c.stays {
+					all = before[:1]
 				}
-				next <- r
-			}()
-			synctest.Wait()
-			if got := len(next) > 0; got != (leave < 2) {
-				t.Errorf("%d of 2 ranks are leaving; the next job is open: %t", leave, got)
+				ended := make(chan struct{})
+				time.AfterFunc(ends, func() {
+					defer close(ended)
+					closeAll(all)
+				})
+				begun := time.Now()
+				r := open(t, n, message(0, 1, set("memory", "20000B"),
+					func(m *request.Open) { m.Job = "next" }))
+				if took := time.Since(begun); took != c.waits {
+					t.Errorf("opened after %v, want %v", took, c.waits)
+				}
+				want := int64(total)
+				if c.own {
+					want = 20000
+				}
+				if got := r.Report().Classes[0].Capacity; got != want {
+					t.Errorf("the cache has %d bytes, want %d", got, want)
+				}
+				<-ended
+				closeAll(before)
+				r.Close()
+				w.close(t, n)
+			})
+		})
+	}
+}
+
+// TestAJobThatFollowsIsAdmittedWhenTheOneBeforeHasEnded checks that what a job takes is what fits
+// beside nothing, if it waits for the end of the one before it.
+func TestAJobThatFollowsIsAdmittedWhenTheOneBeforeHasEnded(t *testing.T) {
+	var alone int64
+	for _, follows := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := world{available: func() (int64, error) { return 100_000, nil }}
+			n := w.node()
+			if follows {
+				before := open(t, n, message(0, 1, set("memory", "1000B")))
+				before.Leave()
+				time.AfterFunc(time.Second, before.Close)
 			}
-			closeAll(before)
-			r := <-next
-			want := int64(total)
-			if leave == 2 {
-				want = 20000
+			r := open(t, n, message(0, 1, set("memory", nil),
+				func(m *request.Open) { m.Job = "next" }))
+			got := r.Report().Classes[0].Capacity
+			if !follows {
+				alone = got
 			}
-			if got := r.Report().Classes[0].Capacity; got != want {
-				t.Errorf("%d of 2 ranks were leaving, and the cache has %d bytes, want %d", leave,
-					got, want)
+			if got != alone || got <= 1000 || got >= total {
+				t.Errorf("the cache has %d bytes, and alone %d", got, alone)
 			}
 			r.Close()
 			w.close(t, n)

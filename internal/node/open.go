@@ -197,6 +197,7 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.refs++
+	e.left = 0
 	e.opening[m.Rank]++
 	if !slices.Contains(e.came, m.Rank) {
 		e.came = append(e.came, m.Rank)
