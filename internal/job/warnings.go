@@ -32,7 +32,7 @@ func (r *Rank) Warnings(last bool) (out []string) {
 					"read those that it lacks from the source: %s", c.Name, c.Stopped))
 			}
 			if c.Writing > 0 && r.first("writing", c.Name) {
-				out = append(out, c.DoesNotRespond())
+				out = append(out, c.DoesNotReturn())
 			}
 		}
 	}

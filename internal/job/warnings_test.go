@@ -82,6 +82,7 @@ func TestWarningsOfStoppedClasses(t *testing.T) {
 			t.Errorf("%q, at the end", got)
 		}
 		(*c)[1].Path, (*c)[1].Writing = "/cache", 5
+		(*c)[1].Hangs = &stats.Hangs{Times: 1, Seconds: 3, Age: 900}
 		if got := r.Warnings(true); len(got) != 1 ||
 			!strings.HasPrefix(got[0], "A write to the cache directory /cache has not returned for 5 s") {
 			t.Errorf("%q, when a write hangs", got)

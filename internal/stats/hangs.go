@@ -25,8 +25,8 @@ func (h *Hangs) add(o *Hangs) {
 	h.Seconds += o.Seconds
 }
 
-// DoesNotRespond says that the class's directory does not respond, or did not, in a sentence
-// without a full stop; it is empty if there is nothing to say.
+// DoesNotRespond says that the class's directory does not respond to reads, or did not, in a
+// sentence without a full stop; it is empty if there is nothing to say.
 func (c *Class) DoesNotRespond() string {
 	switch path := printable.Name(c.Path); {
 	case c.Silent >= 1:
@@ -37,22 +37,36 @@ func (c *Class) DoesNotRespond() string {
 			"time until %.0f s ago: %s of it were given up, and samples were read from the source",
 			path, plural(c.Hangs.Times, "time"), c.Hangs.Seconds, c.Hangs.Age,
 			plural(c.Hangs.Reads, "read"))
-	case c.Writing > 0:
-		return fmt.Sprintf("A write to the cache directory %s has not returned for %.0f s: samples "+
-			"that were to be kept there may not be, and are then read from the source again", path,
-			c.Writing)
-	case c.LongestWrite > 0:
-		return fmt.Sprintf("A write to the cache directory %s took %.1f s: samples that were to be "+
-			"kept there meanwhile may have been read from the source again", path, c.LongestWrite)
 	}
 	return ""
 }
 
-// notResponding states which classes do not respond, in sentences that begin with a space.
+// DoesNotReturn says that a write to the class's directory has not returned, in a sentence without
+// a full stop; it is empty if there is nothing to say.
+func (c *Class) DoesNotReturn() string {
+	if c.Writing == 0 {
+		return ""
+	}
+	return fmt.Sprintf("A write to the cache directory %s has not returned for %.0f s: samples that "+
+		"were to be kept there may not be, and are then read from the source again",
+		printable.Name(c.Path), c.Writing)
+}
+
+// notResponding states which classes do not respond, or in which writes took long, in sentences
+// that begin with a space.
 func notResponding(classes []Class) (text string) {
 	for i := range classes {
-		if said := classes[i].DoesNotRespond(); said != "" {
-			text += " " + said + "."
+		c := &classes[i]
+		wrote := c.DoesNotReturn()
+		if wrote == "" && c.LongestWrite > 0 {
+			wrote = fmt.Sprintf("A write to the cache directory %s took %.1f s: samples that were to be "+
+				"kept there meanwhile may have been read from the source again", printable.Name(c.Path),
+				c.LongestWrite)
+		}
+		for _, said := range []string{c.DoesNotRespond(), wrote} {
+			if said != "" {
+				text += " " + said + "."
+			}
 		}
 	}
 	return text

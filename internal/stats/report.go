@@ -344,12 +344,10 @@ func (r *Report) sentence() string {
 	}
 	fmt.Fprintf(&b, "In %s %s waited %.3f s for data", plural(r.begun(), "epoch"), who,
 		r.Stall/float64(ranks))
-	if first, later, busy := r.settled(); r.begun() > 1 {
-		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one",
-			first/float64(ranks), later/float64(ranks))
-		if busy > 0 || later > 0 { // else only the first batch of an epoch was taken
-			fmt.Fprintf(&b, " (utilisation there %.1f %%)", 100*busy)
-		}
+	// Without either, only the first batch of a later epoch was taken.
+	if first, later, busy := r.settled(); busy > 0 || later > 0 {
+		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
+			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + r.fromSource() +
 		directly(all.Direct.Bytes, r.Source.Bytes) +

@@ -49,8 +49,8 @@ func (c *Class) add(o Class) {
 		}
 		c.Passed = &sum
 	}
-	if c.Path == "" || max(o.Silent, o.Writing, o.LongestWrite) >
-		max(c.Silent, c.Writing, c.LongestWrite) {
+	if c.Path == "" || cmp.Or(cmp.Compare(o.Silent, c.Silent), cmp.Compare(o.Writing, c.Writing),
+		cmp.Compare(o.LongestWrite, c.LongestWrite)) > 0 { // of what is said first
 		c.Path = o.Path
 	}
 	c.Silent, c.Writing = max(c.Silent, o.Silent), max(c.Writing, o.Writing)

@@ -261,8 +261,11 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 					n.Waiting.Sample, printable.Name(n.Waiting.Path))))
 		}
 		for i := range n.Classes {
-			if said := n.Classes[i].DoesNotRespond(); said != "" {
-				out = append(out, s.style(yellow, on+said))
+			c := &n.Classes[i]
+			for _, said := range []string{c.DoesNotRespond(), c.DoesNotReturn()} {
+				if said != "" {
+					out = append(out, s.style(yellow, on+said))
+				}
 			}
 		}
 		for _, p := range n.Bypassed {

@@ -43,12 +43,8 @@ type Writer struct {
 	reserved map[int32]int64
 	promised int64
 	refused  bool // Reserve has found no memory since room was last called
-	writing  map[*write]struct{}
-	longest  time.Duration // of the writes that have ended
+	timed    timed
 }
-
-// write is a write in progress.
-type write struct{ begun time.Time }
 
 // copyOf is a copy of a sample that is to be written.
 type copyOf struct {
@@ -74,7 +70,7 @@ func New(class storageclass.Store, threads int, reads *meter.Meter,
 ) *Writer {
 	w := &Writer{
 		class: class, reads: reads, kept: kept, room: room,
-		byID: map[int32]*copyOf{}, reserved: map[int32]int64{}, writing: map[*write]struct{}{},
+		byID: map[int32]*copyOf{}, reserved: map[int32]int64{},
 	}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
@@ -197,17 +193,12 @@ func (w *Writer) Write(id int, data []byte, origin storageclass.Origin) error {
 	w.reads.Occupy(len(data))
 	defer w.reads.Occupy(-len(data))
 	now := time.Now()
-	metered, this := w.meter.Begin(now, len(data)), &write{now}
-	w.mu.Lock()
-	w.writing[this] = struct{}{}
-	w.mu.Unlock()
+	write := w.meter.Begin(now, len(data))
+	end := w.timed.begin(now)
 	err := w.class.Put(id, data, origin)
 	now = time.Now()
-	w.meter.End(now, metered, err)
-	w.mu.Lock()
-	delete(w.writing, this)
-	w.longest = max(w.longest, now.Sub(this.begun))
-	w.mu.Unlock()
+	end(now)
+	w.meter.End(now, write, err)
 	return err
 }
 
@@ -218,12 +209,7 @@ func (w *Writer) Longest(now time.Time) (present, ever time.Duration) {
 	if w == nil {
 		return 0, 0
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for this := range w.writing {
-		present = max(present, now.Sub(this.begun))
-	}
-	return present, max(present, w.longest)
+	return w.timed.longest(now)
 }
 
 // Doubt makes the copies unreadable: their files may have changed. They are still written, but kept

@@ -104,7 +104,7 @@ func (p *Process) odd(r *stats.Report) (all []string) {
 		say(n.Alive && n.Bypassed, "%+v", n)
 	}
 	for _, c := range r.Classes {
-		say(c.Silent > 0 || c.Hangs != nil, "%+v", c)
+		say(c.Silent > 0 || c.Hangs != nil || c.LongestWrite > 0, "%+v", c)
 		say(c.Returned != nil && c.Returned.Segments > 0, "%+v", c)
 	}
 	m := &p.o.Request
