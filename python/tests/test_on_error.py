@@ -5,6 +5,7 @@ import io
 import itertools
 import logging
 import os
+import random
 
 import pytest
 
@@ -50,6 +51,16 @@ def folder(tmp_path):
         with open(paths[bad], "wb") as file:
             file.write(data)
     return root, [2, 3, 4, 9, 11]
+
+
+def broken_png():
+    """A PNG file of which a later chunk is damaged."""
+    file = io.BytesIO()
+    Image.frombytes("RGB", (300, 300), random.Random(1).randbytes(270_000)).save(file, "PNG")
+    data = bytearray(file.getvalue())
+    second = data.index(b"IDAT", data.index(b"IDAT") + 4)
+    data[second : second + 4] = b"\x01\x02\x03\x04"
+    return bytes(data)
 
 
 def want_of(root, bad, order, substitute):
@@ -314,6 +325,10 @@ def test_policies_without_meaning_are_refused(folder, monkeypatch):
 def test_items_of_a_folder_are_errors_that_name_the_file(folder):
     """Of the types that PIL raises, for datasets of which Python reads the items."""
     root, bad = folder
+    path = os.path.join(os.path.dirname(torchvision.datasets.ImageFolder(root).samples[0][0]), "z")
+    with open(f"{path}.png", "wb") as file:  # for which PIL raises SyntaxError
+        file.write(broken_png())
+    bad = [*(sample + (sample > 6) for sample in bad), 7]
     items = ht.ImageFolder(root)
     theirs = torchvision.datasets.ImageFolder(root)
     for sample in bad:

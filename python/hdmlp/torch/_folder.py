@@ -40,7 +40,10 @@ def pil_loader(data: bytes | memoryview) -> Any:
 def _name(error: Exception, sample: str) -> None:
     """Has the message of an error of PIL, which was given bytes, begin with the sample's name."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{sample}: {FILE_OBJECT.sub('', error.args[0])}",)
+        text = f"{sample}: {FILE_OBJECT.sub('', error.args[0])}"
+        error.args = (text,)
+        if isinstance(error, SyntaxError):  # as of damaged PNG files; its text is not made of args
+            error.msg = text
 
 
 def torchvision_loads(loader: Any) -> bool:
@@ -223,7 +226,8 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
             value = self.loader(data)
         except Exception as error:
             if self.loader is pil_loader:
-                _name(error, f"sample {index} ({self.sample(index)[0]})")
+                sample = range(len(self))[index]
+                _name(error, f"sample {sample} ({self.sample(sample)[0]})")
             raise
         if self.transform is not None:
             value = self.transform(value)
