@@ -10,7 +10,8 @@ import (
 
 // TestCacheOfAJobThatIsLeft checks that a job has a cache by its own settings if a rank of the job
 // before it has begun to leave, or has left, and the others follow, although what was begun for
-// them has not ended; and the cache of that job if all stay, another rank comes, or it does not end.
+// them has not ended; and the cache of that job if all stay, another rank comes, or it does not
+// end.
 func TestCacheOfAJobThatIsLeft(t *testing.T) {
 	const ends = time.Second
 	for name, c := range map[string]struct {

@@ -133,8 +133,8 @@ func CacheWaits(dir string) Step {
 // CachesOfAnotherWait is the step of waiting while another job opens or closes its caches of the
 // dataset.
 var CachesOfAnotherWait = Step{
-	What: "another job on this dataset is still opening or closing its caches; waiting for it, up to " +
-		"start_timeout",
+	What: "another job on this dataset is still opening or closing its caches; waiting for it, " +
+		"up to start_timeout",
 	Warning: true,
 }
 
