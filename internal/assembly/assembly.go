@@ -59,7 +59,7 @@ type Spec struct {
 	Listening func(net.Addr)
 	// Ranks waits until all ranks of this node have joined, and returns them.
 	Ranks func(context.Context) ([]int, error)
-	// Stays reports whether some rank of this node is not leaving the job.
+	// Stays reports whether the job is not about to end: no rank of this node is leaving it.
 	Stays    func() bool
 	Progress request.Progress
 	Log      *slog.Logger

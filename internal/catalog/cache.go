@@ -50,8 +50,8 @@ type Join struct {
 	// Suits reports whether a cache will do that was made by another configuration (AwaitEnd); nil:
 	// any does.
 	Suits func(madeBy *config.Config) bool
-	// Stays reports whether the job goes on: some of its processes are not known to leave it. nil: it
-	// does until LeaveCache. It must be safe for concurrent use.
+	// Stays reports whether the job is not about to end: none of its processes is leaving it. nil:
+	// it is not until LeaveCache. It must be safe for concurrent use.
 	Stays func() bool
 }
 

@@ -13,7 +13,10 @@ const (
 	// leaving is for how long a job waits for the end of those that are leaving a cache which does
 	// not suit it. The end takes milliseconds, unless reads hang.
 	leaving = 5 * time.Second
-	// lookAgain is after how long it looks whether they are still leaving.
+	// noticed is after how long it is known that a process has left: its connection has ended, but
+	// while processors are busy, the next job may be here first.
+	noticed = 300 * time.Millisecond
+	// lookAgain is after how long it looks again whether they are leaving.
 	lookAgain = 100 * time.Millisecond
 )
 
@@ -23,9 +26,13 @@ const (
 // may still have.
 func (d *Dataset) AwaitEnd(ctx context.Context, j Join) error {
 	e := d.entry
-	for enough := time.Now().Add(leaving); time.Now().Before(enough); {
-		over := e.unsuited(j)
-		if over == nil {
+	for begun := time.Now(); ; {
+		over, stays := e.unsuited(j)
+		most := leaving
+		if stays {
+			most = noticed
+		}
+		if over == nil || time.Since(begun) >= most {
 			break
 		}
 		select {
@@ -72,19 +79,17 @@ func (e *entry) take(ctx context.Context, j Join) (done func(), err error) {
 	}
 }
 
-// unsuited returns what is closed at the end of the dataset's cache, if that does not suit a job
-// and all others are leaving it; else nil.
-func (e *entry) unsuited(j Join) <-chan struct{} {
+// unsuited returns what is closed at the end of the dataset's cache, if that does not suit a job,
+// else nil; and whether a job that has the cache stays.
+func (e *entry) unsuited(j Join) (over <-chan struct{}, stays bool) {
 	e.mu.Lock()
-	cached, madeBy, over := e.cache != nil, e.madeBy, e.over
+	cached, madeBy := e.cache != nil, e.madeBy
+	over = e.over
 	users := slices.Collect(maps.Values(e.users))
 	e.mu.Unlock()
 	if !cached || j.Suits == nil || j.Suits(madeBy) {
-		return nil
+		return nil, false
 	}
-	stays := func(stays func() bool) bool { return stays == nil || stays() }
-	if slices.ContainsFunc(users, stays) {
-		return nil
-	}
-	return over
+	stay := func(stays func() bool) bool { return stays == nil || stays() }
+	return over, slices.ContainsFunc(users, stay)
 }

@@ -19,12 +19,16 @@ func TestAJobThatFollowsHasItsOwnCache(t *testing.T) {
 	for name, c := range map[string]struct {
 		leaves       time.Duration // when the job before has left
 		stays, suits bool
+		late         time.Duration // when it is known that it is leaving
 		waits        time.Duration
 		own          bool
 	}{
+		"it is known late": {
+			leaves: time.Second, late: noticed / 2, waits: time.Second, own: true,
+		},
 		"it is leaving":               {leaves: time.Second, waits: time.Second, own: true},
 		"it does not end":             {leaves: time.Hour, waits: leaving},
-		"it stays":                    {leaves: time.Second, stays: true},
+		"it stays":                    {leaves: time.Second, stays: true, waits: noticed},
 		"it has the same settings":    {leaves: time.Second, suits: true},
 		"it stays, with the same":     {leaves: time.Second, stays: true, suits: true},
 		"it has just left, and waits": {leaves: 0, own: true},
@@ -35,7 +39,8 @@ func TestAJobThatFollowsHasItsOwnCache(t *testing.T) {
 				one, other := inMemory(total), inMemory(total/2)
 				before := shelf.open(t, one)
 				j := by(one)
-				j.Stays = func() bool { return c.stays }
+				opened := time.Now()
+				j.Stays = func() bool { return c.stays || time.Since(opened) < c.late }
 				if _, _, err := before.JoinCache(t.Context(), j); err != nil {
 					t.Fatal(err)
 				}

@@ -13,14 +13,14 @@ import (
 // them has not ended; and the cache of that job if all stay, another rank comes, or it does not
 // end.
 func TestCacheOfAJobThatIsLeft(t *testing.T) {
-	const ends = time.Second
+	const ends, noticed = time.Second, 300 * time.Millisecond
 	for name, c := range map[string]struct {
 		before func(t *testing.T, n *Node, ranks []*Rank)
 		stays  bool // ranks[1] is not closed
 		waits  time.Duration
 		own    bool
 	}{
-		"nothing": {func(*testing.T, *Node, []*Rank) {}, false, 0, false},
+		"nothing": {func(*testing.T, *Node, []*Rank) {}, false, noticed, false},
 		"both leave": {func(_ *testing.T, _ *Node, ranks []*Rank) {
 			ranks[0].Leave()
 			ranks[0].Leave() // which has no effect
@@ -38,7 +38,7 @@ func TestCacheOfAJobThatIsLeft(t *testing.T) {
 		"one has left, and comes again": {func(t *testing.T, n *Node, ranks []*Rank) {
 			ranks[0].Close()
 			ranks[0] = open(t, n, message(0, 2))
-		}, false, 0, false},
+		}, false, noticed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
