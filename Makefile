@@ -66,18 +66,18 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 
 # Packages whose tests are compute-bound and start no goroutine (house_test.go checks): the race
 # detector makes them many times slower, and finds nothing that the other packages' tests do not.
-SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page ./internal/rerun \
+SEQUENTIAL := ./internal/study/simulate ./internal/study/simulate/render ./internal/study/replay \
 	./internal/transform/codec ./internal/transform/pixels
 # Packages whose tests wait for the network or for processes, or compute for long: quick omits them.
 comma := ,
 space := $(subst ,, )
-SLOW_INTERNAL := cluster coordinator devcluster dataset/folder exchange node simulate \
-	transform transform/codec transform/pixels
+SLOW_INTERNAL := peers/cluster node/coordinator lab/devcluster source/folder peers/exchange node \
+	study/simulate transform transform/codec transform/pixels
 SLOW := cmd/hdmlp|bench/.*|internal/($(subst $(space),|,$(strip $(SLOW_INTERNAL))))
 
 # What must hold on every architecture: sources, storage classes, transforms, layouts in memory.
-CONFORMANCE := ./internal/dataset/... ./internal/digest/... ./internal/storageclass/... \
-	./internal/staging/... ./internal/exchange/wire \
+CONFORMANCE := ./internal/source/... ./internal/lib/digest/... ./internal/store/... \
+	./internal/engine/staging/... ./internal/peers/exchange/wire \
 	./internal/transform ./internal/transform/codec ./internal/transform/pixels
 
 PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
@@ -114,7 +114,7 @@ test: lint
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/ruff check --quiet .
-	MYPYPATH=internal/instrument/hook $(VENV)/bin/mypy -p hdmlp_analyze
+	MYPYPATH=internal/study/instrument/hook $(VENV)/bin/mypy -p hdmlp_analyze
 	$(VENV)/bin/mypy
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
@@ -126,7 +126,7 @@ test-go: build/test.stamp
 	$(GO) test -vet=off -race -tags invariants -p 4 -timeout 20m \
 		$(filter-out $(shell $(GO) list $(SEQUENTIAL)),$(shell $(GO) list ./...))
 	$(GO) test -vet=off -gcflags=-d=checkptr $(SEQUENTIAL)
-	$(GO) test -vet=off -run Allocations ./internal/exchange/...
+	$(GO) test -vet=off -run Allocations ./internal/peers/exchange/...
 	CGO_ENABLED=0 $(GO) test -vet=off ./internal/transform/...
 
 test-python: build $(VENV)/stamp throttle exchange
@@ -204,7 +204,7 @@ mutants: build/test.stamp
 # Other sizes are only printed: those in docs/ have up to 1,024 nodes.
 SAVES = $(if $(SIZES),$(SAVE),1)
 scale: build/bench.stamp | build/go.stamp
-	$(GO) test ./internal/clustersim/scale -count 1 -timeout 0 -v -run '^TestScale$$' \
+	$(GO) test ./internal/lab/clustersim/scale -count 1 -timeout 0 -v -run '^TestScale$$' \
 		-sizes '$(or $(SIZES),4$(comma)16$(comma)64$(comma)256$(comma)1024)' \
 		$(if $(SAVES),-out $(CURDIR)/docs/scale.json)
 	$(if $(SAVES),$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png)
@@ -225,7 +225,7 @@ figures: build build/bench.stamp
 	$(PYTHON) bench/coordl/redraw.py python/hdmlp/bin/hdmlp docs $(if $(ONLY),'$(ONLY)')
 
 tables: | build/go.stamp
-	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
+	HDMLP_FULL_TABLES=1 $(GO) test ./internal/study/simulate -count 1 -run '^TestFullTables$$' -v
 
 setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp \
 		$(BIN)/staticcheck $(BIN)/gofumpt

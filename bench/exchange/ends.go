@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/digest"
-	"github.com/hdmlp/hdmlp/internal/exchange"
-	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/peers/auth"
+	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
 const (
@@ -103,7 +103,7 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	drawn, err := identity.DrawTLS()
+	drawn, err := auth.DrawTLS()
 	if err != nil {
 		return err
 	}

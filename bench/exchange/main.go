@@ -1,5 +1,5 @@
-// Command exchange measures how fast samples arrive from a peer: over internal/exchange, over gRPC
-// in Go, and what iperf3 reaches on the same path.
+// Command exchange measures how fast samples arrive from a peer: over internal/peers/exchange,
+// over gRPC in Go, and what iperf3 reaches on the same path.
 //
 //	go run ./bench/exchange                          loopback
 //	go run ./bench/exchange --netns                  two network namespaces, joined by a veth pair

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/hdmlp/hdmlp/internal/exchange"
-	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/peers/auth"
+	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
 // getter fetches sample id into dst.
@@ -25,7 +25,7 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 		id, port := member(1, nil), exchangePort
 		if o.peers == "exchange-tls" {
 			port = tlsPort
-			if id.TLS, err = identity.DrawTLS(); err != nil {
+			if id.TLS, err = auth.DrawTLS(); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // patch is a defect that was written by hand. In patches/ROOM.txt it is a paragraph:
 //
 //	wake-up dropped, security: what is wrong with it, in one line
-//	internal/cache/flight.go
+//	internal/engine/cache/flight.go
 //	- text that occurs once in the file
 //	+ what replaces it
 //

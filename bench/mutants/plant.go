@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
-	"github.com/hdmlp/hdmlp/internal/clustersim/interleave"
+	"github.com/hdmlp/hdmlp/internal/lab/clustersim/interleave"
 )
 
 //go:embed helpers.txt
@@ -135,7 +135,7 @@ func (p *planted) raceFlag() string { return fmt.Sprintf("-race=%v", p.race) }
 func (p *planted) overlay() string { return filepath.Join(p.out, "overlay.json") }
 
 // simulation is the suite whose goroutines yield between their statements.
-const simulation = "internal/clustersim"
+const simulation = "internal/lab/clustersim"
 
 // overlayOf returns what the tests of a package are compiled with.
 func (p *planted) overlayOf(dir string) (string, error) {

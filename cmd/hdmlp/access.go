@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
 // accessOptions are the options of `hdmlp access`. A negative sample, rank, epoch or step was not

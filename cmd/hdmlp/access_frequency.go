@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
 // frequencyAnswer is the distribution of a rank's access frequencies.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
 )
 
 func newAnalyzeCommand() *cobra.Command {
@@ -77,7 +77,7 @@ EXIT STATUS
 				run.stdout, show = errs, cmd.OutOrStdout()
 			}
 			run.tell = func(text string) {
-				fmt.Fprintln(errs, "hdmlp analyze: "+printable.Text(text))
+				fmt.Fprintln(errs, "hdmlp analyze: "+human.Text(text))
 			}
 			return analyzeScript(cmd.Context(), run, &report, show)
 		},

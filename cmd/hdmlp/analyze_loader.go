@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
 )
 
 // configured adds what hdmlp's loader has by its configuration: threads and caches.
@@ -19,7 +19,7 @@ func configured(m *analysis.Measured, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if policy.About().Copies == placement.NoCopies {
+	if policy.About().Copies == plan.NoCopies {
 		m.Notes = append(m.Notes, analysis.Note{About: "loader", Text: fmt.Sprintf("the policy %s "+
 			"keeps nothing in memory or a cache directory: what more of them would bring is that of a "+
 			"policy that does, such as %s", policy.Name(), policies.Default().Name())})

@@ -13,12 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/dataset/files"
-	"github.com/hdmlp/hdmlp/internal/instrument"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
-	"github.com/hdmlp/hdmlp/internal/measure/survey"
-	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/source/files"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/instrument"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -195,7 +194,7 @@ func counted(r *instrument.Record) bool {
 // survey measures the source and the caches, and what hdmlp prepares; the source together with the
 // nodes of the group, if that is not nil. Without known files, it is not measured.
 func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *instrument.Record,
-	group *nodes.Group, known bool,
+	group *survey.Group, known bool,
 ) error {
 	rank := r.First()
 	c, err := jobConfig(whole(rank.Loader.Keys), o.cache, rank.Loader.Config)
@@ -372,7 +371,7 @@ func pythonPackage() string {
 
 // busyMachine returns what to say if the machine does other work already; "": it does not.
 func busyMachine() (string, error) {
-	load, err := probe.Load()
+	load, err := host.Load()
 	if err != nil {
 		return "", err
 	}

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/instrument"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/instrument"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
 // joinTime is how long the commands of a job's nodes look for each other: all of them run already.
@@ -26,9 +26,9 @@ type others struct {
 	job instrument.Job     // of several nodes, if found is not nil
 	own *analysis.Measured // of this node; nil until all nodes were measured
 
-	mu    sync.Mutex   // guards the following
-	group *nodes.Group // nil: the job has one node, or the others were not found
-	done  bool         // all was measured: others may go
+	mu    sync.Mutex    // guards the following
+	group *survey.Group // nil: the job has one node, or the others were not found
+	done  bool          // all was measured: others may go
 }
 
 // lostError reports that another node's command is gone.
@@ -52,11 +52,11 @@ func (n *others) join(ctx context.Context, job instrument.Job) {
 			n.end(err)
 			return
 		}
-		g, err := nodes.Join(ctx, nodes.Options{
+		g, err := survey.Join(ctx, survey.NodesOptions{
 			Node: job.Node, Nodes: job.Nodes, Address: net.JoinHostPort(host, strconv.Itoa(job.Port)),
 			Interface: c.Interface, Secret: []byte(job.Secret), Wait: joinTime,
 			Sample: probedSample, Progress: func(string) {},
-			Facts: []nodes.Fact{
+			Facts: []survey.Fact{
 				{Key: "hdmlp's version", Value: version},
 				{Key: "--time", Value: n.o.time.String()},
 				{Key: "--validate", Value: strconv.FormatBool(n.o.validate)},
@@ -86,7 +86,7 @@ func (n *others) join(ctx context.Context, job instrument.Job) {
 const probedSample = 1 << 18
 
 // found returns the group, after the search for it; nil: the job has one node.
-func (n *others) found() *nodes.Group {
+func (n *others) found() *survey.Group {
 	n.joining.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,11 +119,11 @@ type part struct {
 
 // share makes the dataset, ranks and nodes of this node's part those of the whole job. It reports
 // whether all nodes know their files, so that the source can be measured.
-func (n *others) share(ctx context.Context, g *nodes.Group, m *analysis.Measured,
+func (n *others) share(ctx context.Context, g *survey.Group, m *analysis.Measured,
 	files bool,
 ) (bool, error) {
 	d := &m.Dataset
-	all, err := nodes.Tell(ctx, g, part{
+	all, err := survey.Tell(ctx, g, part{
 		Samples: d.Samples, Ranks: m.Ranks, MB: d.MB, NoSamples: d.NoSamples, NoSize: d.NoSize,
 		Files: files,
 	})
@@ -142,11 +142,11 @@ func (n *others) share(ctx context.Context, g *nodes.Group, m *analysis.Measured
 }
 
 // together returns what was measured of all nodes.
-func (n *others) together(ctx context.Context, g *nodes.Group,
+func (n *others) together(ctx context.Context, g *survey.Group,
 	m *analysis.Measured,
 ) (*analysis.Measured, error) {
 	n.own = m
-	all, err := nodes.Tell(ctx, g, m)
+	all, err := survey.Tell(ctx, g, m)
 	if err != nil {
 		return nil, n.gone(ctx, err)
 	}

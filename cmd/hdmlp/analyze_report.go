@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/analysis/render"
-	"github.com/hdmlp/hdmlp/internal/remedy"
+	"github.com/hdmlp/hdmlp/internal/model/remedy"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/analysis/render"
 )
 
 // analysisHelp describes the flags of analysisOptions.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
 )
 
-const measured = "../../internal/analysis/render/testdata/measured.json"
+const measured = "../../internal/study/analysis/render/testdata/measured.json"
 
 // analyze runs a command line, and returns what it prints.
 func analyze(t *testing.T, args ...string) (string, error) {

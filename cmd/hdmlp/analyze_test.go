@@ -6,12 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/instrument"
-	"github.com/hdmlp/hdmlp/internal/measure"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
-	"github.com/hdmlp/hdmlp/internal/measure/survey"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/instrument"
+	"github.com/hdmlp/hdmlp/internal/study/measure"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
 func TestWhatAScriptDidIsJudged(t *testing.T) {
@@ -94,7 +93,7 @@ func TestASurveyIsAddedToWhatAScriptMeasured(t *testing.T) {
 			t.Errorf("%s: %+v", loader, m)
 		}
 	}
-	s.Sources = []nodes.Total{{Nodes: 1, Point: curve(10).Points[0]}}
+	s.Sources = []survey.Total{{Nodes: 1, Point: curve(10).Points[0]}}
 	s.Mean = 0.1
 	m := new(analysis.Measured)
 	if fill(m, s, true, 2); m.Source[0].Median != 50 || m.Sources[0].Median != 50 ||

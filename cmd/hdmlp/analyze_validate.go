@@ -7,10 +7,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/instrument"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/study/analysis"
+	"github.com/hdmlp/hdmlp/internal/study/instrument"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
 // second is what a node measured of the job with hdmlp's loader.
@@ -53,7 +53,7 @@ func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Meas
 		n.finish()
 		within, cancel := context.WithTimeout(ctx, 2*o.time+time.Minute)
 		defer cancel()
-		if all, err = nodes.Tell(within, g, all[0]); err != nil {
+		if all, err = survey.Tell(within, g, all[0]); err != nil {
 			note(n.gone(within, err).Error())
 			return nil
 		}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 func newCacheCommand() *cobra.Command {
@@ -56,18 +56,18 @@ func versionText(fingerprint [16]byte) string { return hex.EncodeToString(finger
 func openCache(dir string) (*file.Cache, error) {
 	c, err := file.Existing(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, badInput("%s: there is no such directory", printable.Name(dir))
+		return nil, badInput("%s: there is no such directory", human.Name(dir))
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
 		return nil, badInput("%s is not a directory; give one that was used as cache_dir",
-			printable.Name(dir))
+			human.Name(dir))
 	}
 	return c, cacheError(err)
 }
 
 // cacheError marks those errors of a cache as wrong input that the user caused.
 func cacheError(err error) error {
-	var unsafe *storageclass.UnsafeError
+	var unsafe *store.UnsafeError
 	switch {
 	case errors.Is(err, file.ErrInUse):
 		return badInput("%w; end the daemon with `hdmlp stop`, or wait until the command that "+
@@ -141,7 +141,7 @@ func storeDataset(s *file.StoreInfo) string {
 	if s.Description == nil || s.Description.Path == "" {
 		return "an unknown dataset"
 	}
-	return printable.Name(s.Description.Path)
+	return human.Name(s.Description.Path)
 }
 
 // printVisibleJSON prints v as JSON. Data of a cache and file names may contain characters that
@@ -157,7 +157,7 @@ func printVisibleJSON(out io.Writer, v any) error {
 
 // visibleJSON escapes characters that a terminal interprets. In JSON they occur only in strings.
 func visibleJSON(text string) string {
-	return printable.Escape(text, func(r rune) string {
+	return human.Escape(text, func(r rune) string {
 		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
 			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
 		}

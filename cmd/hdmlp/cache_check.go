@@ -15,10 +15,10 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 // cacheCheckOptions are the options of `hdmlp cache check`.
@@ -78,7 +78,7 @@ EXIT STATUS
 			defer compare.close()
 			defer scan.close()
 			opts.warn = func(text string) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable.Text(text))
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", human.Text(text))
 			}
 			return runCacheCheck(cmd.Context(), opts, cmd.OutOrStdout())
 		},
@@ -185,7 +185,7 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 	if opts.json {
 		err = printVisibleJSON(out, views)
 	} else if len(stores) == 0 {
-		_, err = fmt.Fprintf(out, "%s: nothing is cached\n", printable.Name(opts.dir))
+		_, err = fmt.Fprintf(out, "%s: nothing is cached\n", human.Name(opts.dir))
 	}
 	if bad > 0 { // takes precedence over wrong input
 		verb := "are"
@@ -208,27 +208,27 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	if err != nil {
 		return nil, err
 	}
-	source, err := withRetries(kind).Open(ctx, path, dataset.OpenOptions{
+	src, err := withRetries(kind).Open(ctx, path, source.OpenOptions{
 		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
 		Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})
 	opts.opened()
-	var problem *dataset.Error
+	var problem *source.Error
 	switch {
-	case errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable):
+	case errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable):
 		return nil, badInput("store %s was not compared: %w", version, err)
 	case err != nil:
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, source.Close()) }()
-	index := source.Index()
+	defer func() { err = errors.Join(err, src.Close()) }()
+	index := src.Index()
 	if now := index.Fingerprint(); now != s.Fingerprint {
 		return nil, badInput("store %s was not compared: the dataset %s now has another version, "+
 			"%s, so it is a different dataset or has changed since; no job on it uses the "+
 			"store's samples, and `hdmlp cache rm %s --store %s` removes them",
 			version, path, versionText(now), opts.dir, version[:shortVersion])
 	}
-	ds := storageclass.Dataset{Fingerprint: s.Fingerprint, Samples: index.Len(), Size: index.Size}
+	ds := store.Dataset{Fingerprint: s.Fingerprint, Samples: index.Len(), Size: index.Size}
 	contents, err := c.Contents(ds)
 	if errors.Is(err, file.ErrIndex) || errors.Is(err, fs.ErrNotExist) {
 		return nil, badInput("store %s was not compared: %w", version, file.ErrIndex)
@@ -237,8 +237,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 		return nil, cacheError(err)
 	}
 	k := &checker{
-		source:   source,
-		locate:   pathsOf(source),
+		source:   src,
+		locate:   pathsOf(src),
 		index:    index,
 		contents: contents,
 		progress: opts.compared,
@@ -265,7 +265,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 // the kind's default.
 func whereIs(s *file.StoreInfo,
 	opts cacheCheckOptions,
-) (kind dataset.Kind, path string, extensions []string, err error) {
+) (kind source.Kind, path string, extensions []string, err error) {
 	path = opts.dataset
 	d := s.Description
 	if d == nil {
@@ -293,8 +293,8 @@ func whereIs(s *file.StoreInfo,
 // text formats the view for people.
 func (v *checkView) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, store %s of %s\n", printable.Name(v.Dir), v.Version[:shortVersion],
-		printable.Name(v.Dataset))
+	fmt.Fprintf(&b, "%s, store %s of %s\n", human.Name(v.Dir), v.Version[:shortVersion],
+		human.Name(v.Dataset))
 	fmt.Fprintf(&b, "compared %s of %s, %s, in %s\n\n", thousands(v.Held),
 		count(v.Samples, "sample"), byteSize(float64(v.Bytes)), seconds(v.Seconds))
 	for _, row := range []struct {
@@ -312,7 +312,7 @@ func (v *checkView) text() string {
 		b.WriteByte('\n')
 	}
 	for _, f := range v.Findings {
-		fmt.Fprintf(&b, "  sample %d (%s): %s\n", f.Sample, printable.Name(f.Path), f.text())
+		fmt.Fprintf(&b, "  sample %d (%s): %s\n", f.Sample, human.Name(f.Path), f.text())
 	}
 	if more := v.bad() - len(v.Findings); more > 0 {
 		fmt.Fprintf(&b, "  and %s more\n", thousands(more))
@@ -332,9 +332,9 @@ func (v *checkView) text() string {
 func (f *finding) text() string {
 	switch {
 	case f.What == sourceFailed:
-		return printable.Text(f.Reason)
+		return human.Text(f.Reason)
 	case f.Reason != "":
-		return "the copy cannot be read: " + printable.Text(f.Reason)
+		return "the copy cannot be read: " + human.Text(f.Reason)
 	case f.What == copyCorrupt:
 		return fmt.Sprintf("the copy is corrupt: its digest is %s, and was %s when it was made",
 			f.Copy, f.Other)

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/digest"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 const (
@@ -26,9 +26,9 @@ const (
 
 // checker compares all samples of a store with their files, several at the same time.
 type checker struct {
-	source   dataset.Source
+	source   source.Source
 	locate   func(id int) string // path of a sample
-	index    *dataset.Index
+	index    *source.Index
 	contents *file.Contents
 	progress func(done, of int) // nil: none
 
@@ -84,7 +84,7 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(failed, dataset.ErrUnavailable):
+	case errors.Is(failed, source.ErrUnavailable):
 		return failed // other reads would fail, too
 	}
 	want := buffer
@@ -100,7 +100,7 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 		f.What, f.Copy, f.Other = copyCorrupt, digestText(found.Digest), digestText(found.Recorded)
 	case failed != nil:
 		f.What, f.Reason = sourceFailed, failed.Error()
-		var sample *dataset.SampleError
+		var sample *source.SampleError
 		if errors.As(failed, &sample) {
 			f.Reason = sample.Reason()
 		}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 // cacheLsOptions are the options of `hdmlp cache ls`.
@@ -151,7 +151,7 @@ func viewCache(dir string, mayBeMissing bool) (*cacheView, error) {
 // text formats the view for people.
 func (v *cacheView) text(location *time.Location) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s", printable.Name(v.Dir))
+	fmt.Fprintf(&b, "%s", human.Name(v.Dir))
 	switch {
 	case !v.Exists:
 		b.WriteString(": nothing is cached yet; the directory does not exist\n")
@@ -188,14 +188,14 @@ func (v *cacheView) text(location *time.Location) string {
 	for i, s := range v.Stores {
 		path := "unknown"
 		if s.Description != nil && s.Description.Path != "" {
-			path = printable.Name(s.Description.Path)
+			path = human.Name(s.Description.Path)
 		}
 		fmt.Fprintf(&b, "  %s  %*s  %9s  %s  %s\n", s.Version[:shortVersion], width, rows[i],
 			byteSize(float64(s.Bytes)),
 			s.Used.In(location).Format("2006-01-02 15:04"), path)
 		if s.Problem != "" {
 			fmt.Fprintf(&b, "  %*s  %s\n", shortVersion, "",
-				strings.ReplaceAll(printable.Text(s.Problem), "\n", "; "))
+				strings.ReplaceAll(human.Text(s.Problem), "\n", "; "))
 		}
 	}
 	return b.String()

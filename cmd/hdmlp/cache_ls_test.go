@@ -12,13 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 func TestTerminalControlCharactersAreEscaped(t *testing.T) {
 	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
-	if got, want := printable.Text(text),
+	if got, want := human.Text(text),
 		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}

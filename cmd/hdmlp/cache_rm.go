@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 // cacheRmOptions are the options of `hdmlp cache rm`.
@@ -120,7 +120,7 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("remove the whole cache in %s (%s)?", printable.Name(opts.dir),
+	question := fmt.Sprintf("remove the whole cache in %s (%s)?", human.Name(opts.dir),
 		count(len(stores), "store"))
 	switch {
 	case opts.store != "":
@@ -129,7 +129,7 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 			return err
 		}
 		stores = []file.StoreInfo{*s}
-		question = fmt.Sprintf("remove %s from %s?", storeText(s), printable.Name(opts.dir))
+		question = fmt.Sprintf("remove %s from %s?", storeText(s), human.Name(opts.dir))
 	case !opts.all:
 		return badInput("nothing was removed from %s: give --all, or --store and a version%s",
 			opts.dir, storeList(stores))
@@ -147,9 +147,9 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 		return errors.Join(err, printVisibleJSON(out, v))
 	}
 	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"),
-		byteSize(float64(v.Bytes)), printable.Name(opts.dir))
+		byteSize(float64(v.Bytes)), human.Name(opts.dir))
 	for _, kept := range v.Kept {
-		fmt.Fprintf(out, "kept %s: it contains files that are not HDMLP's\n", printable.Name(kept))
+		fmt.Fprintf(out, "kept %s: it contains files that are not HDMLP's\n", human.Name(kept))
 	}
 	return err
 }

@@ -15,11 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder"
-	"github.com/hdmlp/hdmlp/internal/digest"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/folder"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
 )
 
 // tree makes a folder of n samples, each with its own bytes.
@@ -45,7 +45,7 @@ func must(t *testing.T, errs ...error) {
 // the version and the index.
 func fillCache(t *testing.T, dir, root string, extensions []string,
 	skip ...int,
-) (string, *dataset.Index) {
+) (string, *source.Index) {
 	t.Helper()
 	f, err := folder.Open(t.Context(), root,
 		folder.Options{Extensions: extensions, IndexDir: os.Getenv("HDMLP_INDEX_DIR")})
@@ -54,9 +54,9 @@ func fillCache(t *testing.T, dir, root string, extensions []string,
 	index := f.Index()
 	class, err := file.New(file.Options{Dir: dir, Reserve: 1, Version: version})
 	must(t, err)
-	store, err := class.Open(storageclass.Dataset{
+	opened, err := class.Open(store.Dataset{
 		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: storageclass.About{
+		About: store.About{
 			Kind:       "folder",
 			Path:       root,
 			Extensions: index.Extensions(),
@@ -67,15 +67,15 @@ func fillCache(t *testing.T, dir, root string, extensions []string,
 	for id := range index.Len() {
 		if !slices.Contains(skip, id) {
 			data, err := os.ReadFile(f.Path(id))
-			must(t, err, store.Put(id, data, storageclass.Origin{Digest: digest.Of(data)}))
+			must(t, err, opened.Put(id, data, store.Origin{Digest: digest.Of(data)}))
 		}
 	}
-	must(t, store.Close(), class.Close())
+	must(t, opened.Close(), class.Close())
 	return versionText(index.Fingerprint()), index
 }
 
 // notInVersion returns IDs of samples whose contents the version does not cover.
-func notInVersion(index *dataset.Index) (ids []int) {
+func notInVersion(index *source.Index) (ids []int) {
 	covered := map[int]bool{}
 	for _, e := range index.Excerpts() {
 		covered[e.ID] = true
@@ -206,13 +206,13 @@ func TestCacheCheckFindsCorruptAndDifferentCopies(t *testing.T) {
 
 // faultySource fails some reads.
 type faultySource struct {
-	dataset.Source
+	source.Source
 	errs map[int]error // kinds
 }
 
-func (f faultySource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+func (f faultySource) Read(ctx context.Context, id int, dst []byte) (source.Stamp, error) {
 	if kind := f.errs[id]; kind != nil {
-		return 0, &dataset.SampleError{ID: id, Path: "somewhere", Kind: kind}
+		return 0, &source.SampleError{ID: id, Path: "somewhere", Kind: kind}
 	}
 	return f.Source.Read(ctx, id, dst)
 }
@@ -230,14 +230,14 @@ func TestCacheCheckCountsUnreadableFiles(t *testing.T) {
 	c, err := file.Existing(dir)
 	must(t, err)
 	defer c.Close()
-	contents, err := c.Contents(storageclass.Dataset{
+	contents, err := c.Contents(store.Dataset{
 		Fingerprint: index.Fingerprint(),
 		Samples:     index.Len(),
 		Size:        index.Size,
 	})
 	must(t, err)
 	defer contents.Close()
-	errs := map[int]error{0: dataset.ErrMissing, 3: dataset.ErrChanged, 4: dataset.ErrUnreadable}
+	errs := map[int]error{0: source.ErrMissing, 3: source.ErrChanged, 4: source.ErrUnreadable}
 	var progress []int
 	k := &checker{
 		source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents,
@@ -252,21 +252,21 @@ func TestCacheCheckCountsUnreadableFiles(t *testing.T) {
 	for _, f := range k.view.Findings {
 		what += fmt.Sprintf("%d %s %s\n", f.Sample, f.What, f.Reason)
 	}
-	if want := fmt.Sprintf("0 corrupt \n3 source %v\n4 source %v\n", dataset.ErrChanged,
-		dataset.ErrUnreadable); what != want {
+	if want := fmt.Sprintf("0 corrupt \n3 source %v\n4 source %v\n", source.ErrChanged,
+		source.ErrUnreadable); what != want {
 		t.Errorf("found\n%swant\n%s", what, want)
 	}
 	if !slices.Equal(k.drop, []int32{0}) || k.view.Same != 27 || k.view.Unreadable != 2 ||
 		progress[len(progress)-1] != 30 {
 		t.Errorf("drop %v, %+v, %v", k.drop, k.view, progress)
 	}
-	errs[20] = dataset.ErrUnavailable
+	errs[20] = source.ErrUnavailable
 	if err := (&checker{
 		source:   faultySource{f, errs},
 		locate:   f.Path,
 		index:    index,
 		contents: contents,
-	}).run(t.Context()); !errors.Is(err, dataset.ErrUnavailable) {
+	}).run(t.Context()); !errors.Is(err, source.ErrUnavailable) {
 		t.Errorf("a source that does not answer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

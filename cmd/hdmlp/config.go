@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -75,7 +75,7 @@ EXIT STATUS
 				Arguments: arguments, Scope: config.Job, Environment: environment,
 				File: cmp.Or(path, config.DefaultFile(environment)),
 				Machine: config.Machine{
-					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
+					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: host.Directory,
 				},
 				Classes: describedClasses(),
 			}
@@ -165,7 +165,7 @@ func runConfig(ctx context.Context, input config.Input, dir string, extensions [
 	}
 	var stored *storedModel
 	if dir != "" {
-		stored, err = readStored(ctx, dir, dataset.OpenOptions{
+		stored, err = readStored(ctx, dir, source.OpenOptions{
 			Extensions: extensions, IndexDir: c.IndexDir, Timeout: c.SourceTimeout,
 		}, time.Now())
 		if err != nil {
@@ -284,7 +284,7 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 	for i, s := range c.StorageClasses {
 		capacity := freeSpace
 		if s.Capacity > 0 {
-			capacity = size.Format(s.Capacity)
+			capacity = human.Format(s.Capacity)
 		}
 		where := count(s.Threads, "thread")
 		if s.Path != "" {
@@ -296,12 +296,12 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 		classes = [][3]string{{"none", "", "nothing is cached"}}
 	}
 	p.table("Storage classes, fastest first", classes, nil)
-	var model [][3]string
+	var rows [][3]string
 	if stored != nil {
-		model = append(model, [3]string{"dataset", stored.Dataset, ""},
+		rows = append(rows, [3]string{"dataset", stored.Dataset, ""},
 			[3]string{"stored", stored.text(), ""})
 		if stored.Path != "" {
-			model = append(model, [3]string{"in", stored.Path, ""})
+			rows = append(rows, [3]string{"in", stored.Path, ""})
 		}
 	}
 	for _, v := range modelOf(c, stored) {
@@ -314,15 +314,15 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 		}
 		source := v.Source
 		switch v.Origin {
-		case string(perfmodel.Given):
-		case string(perfmodel.Probed):
+		case string(model.Given):
+		case string(model.Probed):
 			source = v.Origin + ": stored"
 		default:
 			source = v.Origin + ": " + source
 		}
-		model = append(model, [3]string{v.Key, value, source})
+		rows = append(rows, [3]string{v.Key, value, source})
 	}
-	p.table("Performance model", model, nil)
+	p.table("Performance model", rows, nil)
 }
 
 // table prints rows of name, value and origin, each with its help below.

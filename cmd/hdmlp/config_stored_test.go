@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/environment"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/envfile"
 )
 
 // TestConfigShowsWhatTheNextJobBeginsWith: what is stored beside the dataset's index, with its
@@ -38,20 +38,20 @@ func TestConfigShowsWhatTheNextJobBeginsWith(t *testing.T) {
 		t.Error(text)
 	}
 
-	path := filepath.Join(data, ".hdmlp-index"+environment.Suffix)
-	rate := func(mbps float64) perfmodel.Known {
-		k := perfmodel.GivenRate(mbps, 0)
-		k.Origin = perfmodel.Probed
+	path := filepath.Join(data, ".hdmlp-index"+envfile.Suffix)
+	rate := func(mbps float64) model.Known {
+		k := model.GivenRate(mbps, 0)
+		k.Origin = model.Probed
 		return k
 	}
-	known := perfmodel.Node{
+	known := model.Node{
 		Source: rate(250), Network: rate(100),
-		Compute:    perfmodel.Value{Number: 77, Origin: perfmodel.Probed},
-		Preprocess: perfmodel.Value{Number: 78, Origin: perfmodel.Probed},
-		Classes:    []perfmodel.NodeClass{{Name: "memory", Read: rate(9000), Write: rate(8000)}},
+		Compute:    model.Value{Number: 77, Origin: model.Probed},
+		Preprocess: model.Value{Number: 78, Origin: model.Probed},
+		Classes:    []model.NodeClass{{Name: "memory", Read: rate(9000), Write: rate(8000)}},
 	}
-	file := environment.Encode(environment.File{
-		Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 2, Capacity: []float64{1}},
+	file := envfile.Encode(envfile.File{
+		Node: known, Size: model.Size{Sample: 0.1, Nodes: 2, Capacity: []float64{1}},
 	})
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/node/config"
 )
 
 // configInput returns the configuration of a machine with 20 GiB of memory.

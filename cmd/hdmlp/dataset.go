@@ -16,7 +16,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // datasetOptions are the options of `hdmlp dataset`.
@@ -112,16 +112,16 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if err != nil {
 		return err
 	}
-	f, err := kind.Open(ctx, opts.dir, dataset.OpenOptions{
+	f, err := kind.Open(ctx, opts.dir, source.OpenOptions{
 		Extensions: opts.extensions, IndexDir: opts.indexDir, Rescan: opts.rescan,
 		Progress: opts.progress,
 		Warn:     opts.warn, Tell: opts.warn, Timeout: opts.timeout,
 	})
 	took := time.Since(start)
 	opened()
-	var problem *dataset.Error
+	var problem *source.Error
 	switch {
-	case errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable):
+	case errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable):
 		return badInput("%w", err)
 	case err != nil:
 		return err

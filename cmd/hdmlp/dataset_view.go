@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // datasetView is what `hdmlp dataset --json` prints. Sizes are in bytes.
@@ -66,7 +66,7 @@ type indexKeeper interface {
 	Listed() (listed, all int) // directories
 }
 
-func newDatasetView(root string, source dataset.Indexed, list bool,
+func newDatasetView(root string, source source.Indexed, list bool,
 	took time.Duration,
 ) *datasetView {
 	x := source.Index()
@@ -102,7 +102,7 @@ func newDatasetView(root string, source dataset.Indexed, list bool,
 	return v
 }
 
-func classViews(x *dataset.Index) []classView {
+func classViews(x *source.Index) []classView {
 	classes := make([]classView, len(x.Classes()))
 	id := 0
 	for label, samples := range x.ClassSizes() {
@@ -118,7 +118,7 @@ func classViews(x *dataset.Index) []classView {
 // text formats the view for people.
 func (v *datasetView) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", printable.Name(v.Root))
+	fmt.Fprintf(&b, "%s\n", human.Name(v.Root))
 	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"),
 		plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
 
@@ -153,7 +153,7 @@ func (v *datasetView) scan(b *strings.Builder) {
 		thousands(v.Index.Listed),
 		plural(v.Index.Directories, "directory", "directories"), listed)
 	if v.Index.Path != "" {
-		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", printable.Name(v.Index.Path),
+		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", human.Name(v.Index.Path),
 			byteSize(float64(v.Index.Bytes)))
 		return
 	}
@@ -199,7 +199,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 	if v.Most[0].Samples == v.Fewest[0].Samples {
 		each := "each has"
 		if v.Classes == 1 {
-			each = printable.Name(v.Most[0].Name) + " has"
+			each = human.Name(v.Most[0].Name) + " has"
 		}
 		fmt.Fprintf(b, "  %-12s %s %s\n", "classes", each, count(v.Most[0].Samples, "sample"))
 		return
@@ -218,7 +218,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 			}
 			width := len(thousands(v.Most[0].Samples))
 			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width,
-				thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
+				thousands(c.Samples), byteSize(float64(c.Bytes)), human.Name(c.Name))
 		}
 	}
 }
@@ -227,6 +227,6 @@ func listClasses(b *strings.Builder, classes []classView) {
 	fmt.Fprintf(b, "  %6s  %11s  %9s  %s\n", "label", "samples", "bytes", "class")
 	for _, c := range classes {
 		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples),
-			byteSize(float64(c.Bytes)), printable.Name(c.Name))
+			byteSize(float64(c.Bytes)), human.Name(c.Name))
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 )
 
 func newDevCommand() *cobra.Command {

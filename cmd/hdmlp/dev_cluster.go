@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 )
 
 // devClusterOptions are the options of `hdmlp dev cluster`.

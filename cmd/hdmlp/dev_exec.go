@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 )
 
 func newDevExecCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 )
 
 // devLinkOptions are the options of `hdmlp dev link`. Empty strings change nothing.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/devcluster"
-	"github.com/hdmlp/hdmlp/internal/proctest"
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 )
 
 // newDevProgram returns the real program, with its own directory for running clusters.
@@ -191,9 +191,9 @@ func TestProcessesEndWhenTheClusterIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	proctest.Until(t, "the processes have ended", func() bool { return commandLines(sleep) == 0 })
+	testkit.Until(t, "the processes have ended", func() bool { return commandLines(sleep) == 0 })
 	// The reaper kills them first, and then removes the run's state.
-	proctest.Until(t, "the run is forgotten", func() bool {
+	testkit.Until(t, "the run is forgotten", func() bool {
 		status, _, stderr := p.run("dev", "link", "0")
 		return status == 2 && strings.Contains(stderr, "runs no cluster")
 	})

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/node/config"
 )
 
 // modelValue is a number of the performance model as `hdmlp config` shows it.
@@ -28,35 +28,35 @@ type modelValue struct {
 // stored beside the index of its dataset; nil if the dataset is not known.
 func modelOf(c *config.Config, stored *storedModel) (out []modelValue) {
 	known := stored.startingNode(c)
-	add := func(key string, v modelValue, origin perfmodel.Origin) {
+	add := func(key string, v modelValue, origin model.Origin) {
 		v.Key = strings.TrimPrefix(key, "environment.")
 		given := givenKeys(c, key)
 		for _, k := range given {
 			o := c.Origins[k]
 			out = append(out, modelValue{
 				Key: strings.TrimPrefix(k, "environment."), Value: o.Value,
-				Unit: givenUnit(key, o.Value), Origin: string(perfmodel.Given), Source: o.Source,
+				Unit: givenUnit(key, o.Value), Origin: string(model.Given), Source: o.Source,
 			})
 		}
 		if given != nil {
 			return
 		}
-		v.Origin, v.Source = string(perfmodel.Guessed), "until a job has measured it"
-		if origin == perfmodel.Probed {
+		v.Origin, v.Source = string(model.Guessed), "until a job has measured it"
+		if origin == model.Probed {
 			v.Origin, v.Source = string(origin), stored.Path
 		}
 		out = append(out, v)
 	}
-	value := func(key string, v perfmodel.Value) {
+	value := func(key string, v model.Value) {
 		text := ""
 		if v.Number > 0 {
 			text = fmt.Sprintf("%.4g", v.Number)
 		}
 		add(key, modelValue{Value: text, Unit: "MB/s"}, v.Origin)
 	}
-	tier := func(key string, k perfmodel.Known) {
+	tier := func(key string, k model.Known) {
 		v := modelValue{Value: fmt.Sprintf("%.4g", 1/k.PerMB), Unit: "MB/s per stream"}
-		if k.Origin == perfmodel.Probed && k.Queued > 0 {
+		if k.Origin == model.Probed && k.Queued > 0 {
 			v.Most = fmt.Sprintf("%.4g", 1/k.Queued)
 		}
 		add(key, v, k.Origin)
@@ -99,15 +99,15 @@ func givenUnit(key, text string) string {
 
 // printKnown prints what is known of a node, with where each number comes from. mean is the mean
 // size of a sample in MB.
-func printKnown(n *perfmodel.Node, mean float64, out io.Writer) error {
+func printKnown(n *model.Node, mean float64, out io.Writer) error {
 	fmt.Fprintln(out, "environment:")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	value := func(name, what string, v perfmodel.Value) {
+	value := func(name, what string, v model.Value) {
 		if v.Number > 0 {
 			fmt.Fprintf(w, "  %s\t%.4g MB/s%s\t%s\n", name, v.Number, what, v.Origin)
 		}
 	}
-	tier := func(name string, k perfmodel.Known) {
+	tier := func(name string, k model.Known) {
 		streams := max(n.Streams, 1)
 		fmt.Fprintf(w, "  %s\t%.4g MB/s, latency %.3g ms, with %s\t%s\n", name,
 			k.Rate(streams, mean), 1000*k.Latency, count(streams, "stream"), k.Origin)
@@ -115,7 +115,7 @@ func printKnown(n *perfmodel.Node, mean float64, out io.Writer) error {
 	value("compute", ", consumed by training", n.Compute)
 	value("preprocess", " per thread", n.Preprocess)
 	for _, c := range n.Classes {
-		name := printable.Name(c.Name)
+		name := human.Name(c.Name)
 		tier(name, c.Read)
 		if c.Path != "" {
 			fmt.Fprintf(w, "  %s, writes\t%.4g MB/s with %s\t%s\n", name,

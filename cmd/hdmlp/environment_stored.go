@@ -8,12 +8,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/environment"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // storedModel is what is stored of this machine beside a dataset's index, as `hdmlp config` shows
@@ -26,30 +26,30 @@ type storedModel struct {
 	Sample  float64 `json:"sample_size_mb"`  // mean
 	Error   string  `json:"error,omitempty"` // why jobs ignore the file
 
-	node perfmodel.Node
+	node model.Node
 }
 
 // readStored reads what is stored beside the index of a dataset, which it does not scan. A file
 // that jobs ignore is no error.
-func readStored(ctx context.Context, dir string, o dataset.OpenOptions,
+func readStored(ctx context.Context, dir string, o source.OpenOptions,
 	now time.Time,
 ) (*storedModel, error) {
 	s := &storedModel{Dataset: dir}
 	o.Unscanned = true
-	source, err := sources()[0].Open(ctx, dir, o)
-	var problem *dataset.Error
+	src, err := sources()[0].Open(ctx, dir, o)
+	var problem *source.Error
 	switch {
-	case errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable):
+	case errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable):
 		return nil, badInput("--dataset: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("--dataset: %w", err)
 	}
-	defer source.Close()
-	beside, ok := dataset.As[dataset.Beside](source)
+	defer src.Close()
+	beside, ok := source.As[source.Beside](src)
 	if !ok {
 		return s, nil
 	}
-	f, path, err := environment.Stored(beside)
+	f, path, err := envfile.Stored(beside)
 	s.Path = path
 	if err != nil {
 		s.Error = err.Error()
@@ -67,9 +67,9 @@ func readStored(ctx context.Context, dir string, o dataset.OpenOptions,
 }
 
 // startingNode returns what a job on the dataset begins with; s may be nil.
-func (s *storedModel) startingNode(c *config.Config) perfmodel.Node {
+func (s *storedModel) startingNode(c *config.Config) model.Node {
 	if s == nil {
-		return catalog.StartingNode(perfmodel.Node{}, c, 1, 0)
+		return catalog.StartingNode(model.Node{}, c, 1, 0)
 	}
 	return catalog.StartingNode(s.node, c, max(s.Nodes, 1), s.Sample)
 }
@@ -79,7 +79,7 @@ func (s *storedModel) text() string {
 	switch {
 	case s.Error != "":
 		return fmt.Sprintf("not used; a job measures again, and stores that when it ends: %s",
-			printable.Text(s.Error))
+			human.Text(s.Error))
 	case s.Path == "":
 		return "nothing: no job on it has ended yet, and it was not probed"
 	}

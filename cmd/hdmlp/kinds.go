@@ -7,32 +7,31 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/budget"
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder"
-	"github.com/hdmlp/hdmlp/internal/dataset/retry"
-	"github.com/hdmlp/hdmlp/internal/groups"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/pressure"
-	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
-	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+	"github.com/hdmlp/hdmlp/internal/node/budget"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/groups"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/folder"
+	"github.com/hdmlp/hdmlp/internal/source/retry"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
+	"github.com/hdmlp/hdmlp/internal/store/pressure"
 )
 
 // sources returns the kinds of sources, one line each. The first is the default of commands.
-func sources() []dataset.Kind {
-	return []dataset.Kind{
+func sources() []source.Kind {
+	return []source.Kind{
 		folder.Kind(availableMemory),
 	}
 }
 
 // sourceKind returns the kind of source of this name.
-func sourceKind(name string) (dataset.Kind, error) {
+func sourceKind(name string) (source.Kind, error) {
 	var names []string
 	for _, k := range sources() {
 		if k.Name == name {
@@ -40,14 +39,14 @@ func sourceKind(name string) (dataset.Kind, error) {
 		}
 		names = append(names, k.Name)
 	}
-	return dataset.Kind{}, badInput("dataset kind %q is not known; there are: %s", name,
+	return source.Kind{}, badInput("dataset kind %q is not known; there are: %s", name,
 		strings.Join(names, ", "))
 }
 
 // pathsOf returns a function from a sample's ID to its path, for messages. Paths are empty if the
 // source has none.
-func pathsOf(source dataset.Source) func(id int) string {
-	if locator, ok := dataset.As[dataset.Locator](source); ok {
+func pathsOf(src source.Source) func(id int) string {
+	if locator, ok := source.As[source.Locator](src); ok {
 		return locator.Path
 	}
 	return func(int) string { return "" }
@@ -55,15 +54,15 @@ func pathsOf(source dataset.Source) func(id int) string {
 
 // classes returns the kinds of storage classes, fastest first, one line each. ram is the only class
 // in the daemon's memory.
-func classes(ram *memory.Class) []storageclass.Kind {
-	return []storageclass.Kind{
+func classes(ram *memory.Class) []store.Kind {
+	return []store.Kind{
 		memory.Kind(ram),
 		file.Kind(version),
 	}
 }
 
 // describedClasses returns the kinds of storage classes for commands that only read configurations.
-func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
+func describedClasses() []store.Kind { return classes(memory.New(memory.Options{})) }
 
 // nodeOptions returns the options of a daemon's node: the available kinds, and the facts about its
 // machine.
@@ -74,7 +73,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		return n - memoryBudget.Outstanding(), err
 	}})
 	memoryBudget.Yield = ram.Yield
-	kinds := catalog.Kinds{Classes: classes(ram), Busy: new(probe.Processors).Busy}
+	kinds := catalog.Kinds{Classes: classes(ram), Busy: new(host.Processors).Busy}
 	for _, k := range sources() {
 		kinds.Sources = append(kinds.Sources, withRetries(k))
 	}
@@ -85,29 +84,29 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		},
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
-		Directory:   probe.Directory,
+		Directory:   host.Directory,
 		Processors:  processors,
 	}, Watch: func() (stop func()) {
 		return pressure.Start(pressure.Options{
 			Cache: ram, Measure: memoryReading(memoryBudget.Outstanding), Log: log,
 		}).Close
-	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
+	}, Shared: node.Shared{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 
 // retriedSource is a source wrapped in retries, with its index.
 type retriedSource struct {
 	*retry.Source
-	index *dataset.Index
+	index *source.Index
 }
 
-func (s retriedSource) Index() *dataset.Index { return s.index }
+func (s retriedSource) Index() *source.Index { return s.index }
 
 // withRetries returns the kind of source, wrapped in retries.
-func withRetries(k dataset.Kind) dataset.Kind {
+func withRetries(k source.Kind) source.Kind {
 	open := k.Open
 	k.Open = func(ctx context.Context, path string,
-		o dataset.OpenOptions,
-	) (dataset.Indexed, error) {
+		o source.OpenOptions,
+	) (source.Indexed, error) {
 		source, err := open(ctx, path, o)
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -135,10 +135,10 @@ var homonyms = map[string]string{
 func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 	home := map[string]string{}
 	for _, k := range sources() {
-		home[k.Name] = "internal/dataset/" + k.Name + "/"
+		home[k.Name] = "internal/source/" + k.Name + "/"
 	}
 	for _, k := range describedClasses() {
-		home[k.Name] = "internal/storageclass/" + k.Name + "/"
+		home[k.Name] = "internal/store/" + k.Name + "/"
 	}
 	used := map[string]bool{}
 	for _, path := range programFiles(t) {

@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/pressure"
-	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/store/pressure"
 )
 
 func availableMemory() (int64, error) {
-	m, err := probe.Memory()
+	m, err := host.Memory()
 	return m.Available, err
 }
 
 // memoryReading returns a function that measures for a pressure.Monitor. outstanding returns what
 // jobs may still take, such as staging buffers that were not used yet: it is not free.
 func memoryReading(outstanding func() int64) func() (pressure.Reading, error) {
-	var gauge probe.MemoryGauge
+	var gauge host.MemoryGauge
 	return func() (pressure.Reading, error) {
 		m, err := gauge.Measure()
 		if err != nil {
@@ -43,22 +43,22 @@ const ownGrowth = 16 << 20
 
 // memoryBound returns what bounds the available memory, as a suffix to the number.
 func memoryBound() string {
-	m, err := probe.Memory()
+	m, err := host.Memory()
 	switch {
 	case err != nil:
 		return ""
 	case m.Group == "":
 		return fmt.Sprintf(" (of the machine's %s; another %s is reserved for the daemon itself)",
-			size.Format(m.Total), size.Format(ownGrowth))
+			human.Format(m.Total), human.Format(ownGrowth))
 	}
 	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, including "+
 		"the daemon and the training processes, use %s; another %s is reserved for the "+
 		"daemon itself)",
-		m.Group, size.Format(m.Limit), size.Format(m.Used), size.Format(ownGrowth))
+		m.Group, human.Format(m.Limit), human.Format(m.Used), human.Format(ownGrowth))
 }
 
 // freeDisk returns how many bytes are free on the disk of dir, which need not exist.
 func freeDisk(dir string) (int64, error) {
-	d, err := probe.Disk(dir)
+	d, err := host.Disk(dir)
 	return d.Free, err
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 // version is set by the linker, from python/hdmlp/_version.py.
@@ -169,7 +169,7 @@ func exitCode(cmd *cobra.Command, err error) int {
 		fmt.Fprintln(cmd.ErrOrStderr(), visibleJSON(string(text)))
 	} else {
 		// The text may contain file names.
-		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(message))
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", human.Text(message))
 	}
 	return code
 }

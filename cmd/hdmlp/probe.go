@@ -18,14 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/launch"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
-	"github.com/hdmlp/hdmlp/internal/measure/survey"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/study/launch"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -243,7 +242,7 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 		return nil, err
 	}
 	a.Seconds = time.Since(a.started).Seconds()
-	a.size = perfmodel.Size{Nodes: a.Nodes, Sample: a.Mean}
+	a.size = model.Size{Nodes: a.Nodes, Sample: a.Mean}
 	for _, c := range spec.Classes {
 		a.size.Capacity = append(a.size.Capacity, float64(c.Capacity)/1e6)
 	}
@@ -260,24 +259,24 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 }
 
 // open opens the dataset.
-func (o *probeOptions) open(ctx context.Context) (dataset.Indexed, error) {
+func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
 	kind, err := sourceKind(cmp.Or(o.kind, sources()[0].Name))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := probe.RaiseFileLimit(); err != nil {
+	if _, err := host.RaiseFileLimit(); err != nil {
 		o.warn(err.Error())
 	}
-	source, err := kind.Open(ctx, o.dir, dataset.OpenOptions{
+	src, err := kind.Open(ctx, o.dir, source.OpenOptions{
 		Extensions: o.extensions, IndexDir: o.indexDir, Progress: o.scanned, Warn: o.warn,
 		Tell: o.warn, Timeout: o.config.SourceTimeout,
 	})
 	o.opened()
-	var problem *dataset.Error
-	if errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable) {
+	var problem *source.Error
+	if errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable) {
 		return nil, badInput("%w", err)
 	}
-	return source, err
+	return src, err
 }
 
 const (
@@ -290,7 +289,7 @@ const (
 )
 
 // spec says what to measure.
-func (o *probeOptions) spec(source dataset.Indexed,
+func (o *probeOptions) spec(source source.Indexed,
 	program *transform.Program,
 ) (survey.Options, error) {
 	available, err := availableMemory()
@@ -303,7 +302,7 @@ func (o *probeOptions) spec(source dataset.Indexed,
 		Time: o.time, Progress: o.progress,
 		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
-	if soft, _, err := probe.FileLimit(); err == nil {
+	if soft, _, err := host.FileLimit(); err == nil {
 		s.Streams = max(1, min(s.Streams, int(min(soft, 1<<20))-ownFiles))
 	}
 	for _, c := range o.config.StorageClasses {
@@ -328,19 +327,19 @@ func (o *probeOptions) spec(source dataset.Indexed,
 }
 
 // classKind returns the kind of storage class of this name.
-func classKind(name string) (storageclass.Kind, error) {
+func classKind(name string) (store.Kind, error) {
 	for _, k := range describedClasses() {
 		if k.Name == name {
 			return k, nil
 		}
 	}
-	return storageclass.Kind{}, badInput("storage class %q is not known", name)
+	return store.Kind{}, badInput("storage class %q is not known", name)
 }
 
 // join finds the other nodes.
 func (o *probeOptions) join(ctx context.Context, p launch.Place,
-	index *dataset.Index,
-) (*nodes.Group, error) {
+	index *source.Index,
+) (*survey.Group, error) {
 	secret, err := launch.ReadSecret(o.getenv)
 	if err != nil {
 		return nil, inputError{err}
@@ -351,11 +350,11 @@ func (o *probeOptions) join(ctx context.Context, p launch.Place,
 		classes[i] = c.Kind
 	}
 	o.progress(fmt.Sprintf("waiting for %s", count(p.Nodes, "node")))
-	g, err := nodes.Join(ctx, nodes.Options{
+	g, err := survey.Join(ctx, survey.NodesOptions{
 		Node: p.Node, Nodes: p.Nodes, Address: p.Address(), Interface: o.config.Interface,
 		Secret: secret, Wait: o.config.StartTimeout, Progress: o.progress,
 		Sample: max(index.Bytes()/int64(max(index.Len(), 1)), 1),
-		Facts: []nodes.Fact{
+		Facts: []survey.Fact{
 			{Key: "hdmlp's version", Value: version},
 			{Key: "dataset", Value: hex.EncodeToString(listing[:])},
 			{Key: "storage classes", Value: strings.Join(classes, ", ")},

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/drawing"
-	"github.com/hdmlp/hdmlp/internal/environment"
-	"github.com/hdmlp/hdmlp/internal/measure"
-	"github.com/hdmlp/hdmlp/internal/measure/survey"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/wholefile"
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/study/drawing"
+	"github.com/hdmlp/hdmlp/internal/study/measure"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
 // probeAnswer is what `hdmlp probe --json` prints.
@@ -26,12 +26,12 @@ type probeAnswer struct {
 	Plot        string `json:"plot,omitempty"`
 
 	started time.Time
-	size    perfmodel.Size
+	size    model.Size
 }
 
 // write writes the environment and the plot, each as a whole or not at all. Where all nodes would
 // write the same file, node 0 does.
-func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset.Source,
+func (a *probeAnswer) write(ctx context.Context, o *probeOptions, src source.Source,
 	first bool,
 ) error {
 	if ctx.Err() != nil {
@@ -42,7 +42,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 		if err != nil {
 			return err
 		}
-		if err := wholefile.Write(o.plot, 0o644, picture); err != nil {
+		if err := files.Write(o.plot, 0o644, picture); err != nil {
 			return fmt.Errorf("--plot: %w", err)
 		}
 		a.Plot = o.plot
@@ -52,16 +52,16 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 			return nil
 		}
 		a.Environment = o.out
-		return wholefile.Write(o.out, 0o644, a.file())
+		return files.Write(o.out, 0o644, a.file())
 	}
-	beside, ok := dataset.As[dataset.Beside](source)
+	beside, ok := source.As[source.Beside](src)
 	if !ok {
 		a.Notes = append(a.Notes, "the environment is not stored: this kind of source has no place "+
 			"for it; give --out")
 		return nil
 	}
 	a.keep(beside)
-	path, err := beside.WriteBeside(environment.Suffix, a.file())
+	path, err := beside.WriteBeside(envfile.Suffix, a.file())
 	if err != nil {
 		a.Notes = append(a.Notes, fmt.Sprintf("the environment could not be stored beside the "+
 			"index: %v; give --out to write it elsewhere", err))
@@ -73,18 +73,18 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 
 // file returns the text of the environment.
 func (a *probeAnswer) file() []byte {
-	return environment.Encode(environment.File{
+	return envfile.Encode(envfile.File{
 		Node: a.Node, Size: a.size, Threads: a.Threads, Work: a.Work(),
 	})
 }
 
 // keep takes over from the stored environment what was not measured now.
-func (a *probeAnswer) keep(beside dataset.Beside) {
-	old, path, err := environment.Stored(beside)
+func (a *probeAnswer) keep(beside source.Beside) {
+	old, path, err := envfile.Stored(beside)
 	if err != nil || path == "" {
 		return // it is replaced
 	}
-	for _, v := range []struct{ now, was *perfmodel.Value }{
+	for _, v := range []struct{ now, was *model.Value }{
 		{&a.Node.Compute, &old.Node.Compute},
 		{&a.Node.Preprocess, &old.Node.Preprocess},
 		{&a.Node.SourceNetwork, &old.Node.SourceNetwork},
@@ -127,7 +127,7 @@ func (a *probeAnswer) text(width int) string {
 	if a.Nodes > 1 {
 		nodes = fmt.Sprintf(" on %d nodes", a.Nodes)
 	}
-	fmt.Fprintf(&b, "%s: %s, %s on average; measured%s in %s\n\n", printable.Name(a.Dataset),
+	fmt.Fprintf(&b, "%s: %s, %s on average; measured%s in %s\n\n", human.Name(a.Dataset),
 		count(a.Samples, "sample"), survey.Megabytes(a.Mean), nodes, seconds(a.Seconds))
 	fmt.Fprintf(&b, "%-36s %8s %11s   %s\n", "", "streams", "MB/s", "95 % interval")
 	few := false
@@ -178,7 +178,7 @@ func (a *probeAnswer) text(width int) string {
 		}
 		b.WriteString("\n" + title + "\n")
 		for _, line := range lines {
-			b.WriteString(wrapped(printable.Text(line), width))
+			b.WriteString(wrapped(human.Text(line), width))
 		}
 	}
 	var skipped []string
@@ -188,10 +188,10 @@ func (a *probeAnswer) text(width int) string {
 	section("Not measured", skipped)
 	section("Notes", a.Notes)
 	if a.Plot != "" {
-		fmt.Fprintf(&b, "\nPlots: %s\n", printable.Name(a.Plot))
+		fmt.Fprintf(&b, "\nPlots: %s\n", human.Name(a.Plot))
 	}
 	if a.Environment != "" {
-		fmt.Fprintf(&b, "\nEnvironment: %s\n", printable.Name(a.Environment))
+		fmt.Fprintf(&b, "\nEnvironment: %s\n", human.Name(a.Environment))
 	}
 	return b.String()
 }
@@ -207,8 +207,8 @@ func (a *probeAnswer) modelText(b *strings.Builder) {
 		fmt.Fprintf(b, "%s  %-15s "+format+"\n", append([]any{title, name}, values...)...)
 		title = ""
 	}
-	tier := func(name string, k perfmodel.Known) {
-		if k.Origin != perfmodel.Probed {
+	tier := func(name string, k model.Known) {
+		if k.Origin != model.Probed {
 			return
 		}
 		one := k.Rate(1, a.Mean)

@@ -12,11 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/environment"
-	"github.com/hdmlp/hdmlp/internal/measure"
-	"github.com/hdmlp/hdmlp/internal/measure/nodes"
-	"github.com/hdmlp/hdmlp/internal/measure/survey"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/study/measure"
+	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
 // TestProbeRefusesWrongInput: before anything is measured.
@@ -73,14 +72,14 @@ func TestProbeMeasuresAndStores(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	f, err := environment.Read(out)
+	f, err := envfile.Read(out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Threads < 1 || f.Threads > runtime.NumCPU() {
 		t.Errorf("%d threads on %d processors", f.Threads, runtime.NumCPU())
 	}
-	if f.Node.Source.Origin != perfmodel.Probed || len(f.Node.Classes) != 2 ||
+	if f.Node.Source.Origin != model.Probed || len(f.Node.Classes) != 2 ||
 		f.Node.Classes[1].Path != cache || f.Size.Sample <= 0 {
 		t.Errorf("%+v", f)
 	}
@@ -98,7 +97,7 @@ func TestProbeStoresBesideTheIndex(t *testing.T) {
 	data, dir := tree(t, 20), t.TempDir()
 	probe := func() (a struct {
 		Environment string
-		Node        perfmodel.Node
+		Node        model.Node
 		Skipped     []struct{ What, Why string }
 	},
 	) {
@@ -110,18 +109,18 @@ func TestProbeStoresBesideTheIndex(t *testing.T) {
 		return a
 	}
 	a := probe()
-	if filepath.Dir(a.Environment) != dir || !strings.HasSuffix(a.Environment, environment.Suffix) {
+	if filepath.Dir(a.Environment) != dir || !strings.HasSuffix(a.Environment, envfile.Suffix) {
 		t.Errorf("stored in %q", a.Environment)
 	}
-	if len(a.Skipped) == 0 || a.Node.Source.Origin != perfmodel.Probed {
+	if len(a.Skipped) == 0 || a.Node.Source.Origin != model.Probed {
 		t.Errorf("%+v", a)
 	}
-	f, err := environment.Read(a.Environment)
+	f, err := envfile.Read(a.Environment)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Node.Compute = perfmodel.Value{Number: 123, Origin: perfmodel.Probed}
-	if err := os.WriteFile(a.Environment, environment.Encode(f), 0o600); err != nil {
+	f.Node.Compute = model.Value{Number: 123, Origin: model.Probed}
+	if err := os.WriteFile(a.Environment, envfile.Encode(f), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := probe().Node.Compute.Number; got != 123 {
@@ -131,9 +130,9 @@ func TestProbeStoresBesideTheIndex(t *testing.T) {
 
 // TestAMarkIsExplained: also if only rates of several nodes have no interval.
 func TestAMarkIsExplained(t *testing.T) {
-	total := nodes.Total{Nodes: 2}
+	total := survey.Total{Nodes: 2}
 	total.Point.Rate = measure.Estimate{Median: 2, Low: 1, High: 3}
-	a := &probeAnswer{Result: &survey.Result{Nodes: 2, Sources: []nodes.Total{total}}}
+	a := &probeAnswer{Result: &survey.Result{Nodes: 2, Sources: []survey.Total{total}}}
 	if text := a.text(80); !strings.Contains(text, "1 to 3 *\n* least to largest") {
 		t.Error(text)
 	}
@@ -145,15 +144,15 @@ func TestUnmeasuredSourceIsAFailure(t *testing.T) {
 	a := &probeAnswer{Result: &survey.Result{
 		Mean: 20e3, Nodes: 1, Threads: 2,
 		Skipped: []survey.Skipped{{What: "source, samples of 20000 MB", Why: "it hangs"}},
-		Node: perfmodel.Node{
-			Source: perfmodel.GuessedSource, Network: perfmodel.GuessedPeer, Streams: 1,
+		Node: model.Node{
+			Source: model.GuessedSource, Network: model.GuessedPeer, Streams: 1,
 		},
-	}, size: perfmodel.Size{Sample: 20e3, Nodes: 1}}
+	}, size: model.Size{Sample: 20e3, Nodes: 1}}
 	if err := a.unmeasured(); err == nil ||
 		!strings.Contains(err.Error(), "the source was not measured: it hangs") {
 		t.Error(err)
 	}
-	f, err := environment.Decode(a.file())
+	f, err := envfile.Decode(a.file())
 	if err != nil || f.Node.Source.IsKnown() || bytes.Contains(a.file(), []byte("source")) {
 		t.Errorf("%v, %s", err, a.file())
 	}

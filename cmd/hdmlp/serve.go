@@ -18,14 +18,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/admission"
-	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/peers/auth"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 )
 
 // newServeCommand returns the command that runs a daemon whose node has these options.
@@ -71,7 +71,7 @@ const fileSizeNeeded = 1 << 20
 // checkFileSize raises the limit on file sizes as far as possible, and returns an error if it is
 // still too small: it applies to shared memory, too.
 func checkFileSize() error {
-	limit, err := probe.RaiseFileSizeLimit()
+	limit, err := host.RaiseFileSizeLimit()
 	if err == nil && limit < fileSizeNeeded {
 		return badInput("file size: the daemon needs files and shared memory of %d bytes, but "+
 			"RLIMIT_FSIZE allows %d; raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
@@ -114,7 +114,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 	if err := scheduleAsBatch(); err != nil {
 		log.Debug("cannot schedule the daemon as batch work", "error", err)
 	}
-	files, err := probe.RaiseFileLimit()
+	files, err := host.RaiseFileLimit()
 	if err != nil {
 		log.Warn("cannot raise the limit on open files", "error", err)
 	}
@@ -244,11 +244,11 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics",
-		prometheus.Handler(func(context.Context) []*stats.ClusterReport {
+		prometheus.Handler(func(context.Context) []*report.ClusterReport {
 			return summaries(here.Reports())
 		}))
 	mux.Handle("GET /metrics/cluster",
-		prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
+		prometheus.Handler(func(ctx context.Context) []*report.ClusterReport {
 			all, _ := here.ClusterReports(ctx, "") // without a name there is no error
 			return all
 		}))
@@ -260,8 +260,8 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 	}
 	// Connections are never authenticated here, so that all of them count as pending, and their
 	// number is limited.
-	door := admission.Listen(l,
-		admission.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
+	door := auth.Listen(l,
+		auth.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 )
 
 // TestMain runs the real program instead of the tests if the environment says so.
@@ -152,7 +152,7 @@ func TestOneDaemonServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
 	}
 	// The daemon may still count those that tried to start another one.
-	proctest.Until(t, "stats tells of no connection", func() bool {
+	testkit.Until(t, "stats tells of no connection", func() bool {
 		status, out, _ := p.run("stats")
 		return status == 0 && strings.Contains(out,
 			fmt.Sprintf("pid %d, 0 connections, 0 jobs", s.cmd.Process.Pid))

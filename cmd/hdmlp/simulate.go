@@ -10,9 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/scenario"
-	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
+	"github.com/hdmlp/hdmlp/internal/study/scenario"
+	"github.com/hdmlp/hdmlp/internal/study/simulate/render"
 )
 
 // simulateOptions are the options of `hdmlp simulate`.
@@ -197,7 +196,7 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 		return err
 	}
 	if opts.dir != "" {
-		if _, err := page.Write(r, opts.dir); err != nil {
+		if _, err := render.Write(r, opts.dir); err != nil {
 			return err
 		}
 	}

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/inputfile"
-	"github.com/hdmlp/hdmlp/internal/replay"
-	"github.com/hdmlp/hdmlp/internal/rerun"
-	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/study/replay"
 )
 
 // comparison is what `hdmlp simulate --from-run` prints: measurements of a run, and the simulator's
@@ -66,10 +65,10 @@ type fromRunOptions struct {
 func (o *fromRunOptions) variation() (v replay.Variation, words []string, err error) {
 	v = replay.AsItRan
 	if o.asks("memory") {
-		if v.Memory, err = size.Parse(o.memory); err != nil {
-			return v, nil, badInput("--memory: %v; give %s", err, size.Allowed)
+		if v.Memory, err = human.Parse(o.memory); err != nil {
+			return v, nil, badInput("--memory: %v; give %s", err, human.Allowed)
 		}
-		words = append(words, "memory of "+size.Format(v.Memory)+" for each node")
+		words = append(words, "memory of "+human.Format(v.Memory)+" for each node")
 	}
 	if o.asks("nodes") {
 		if o.nodes < 1 {
@@ -101,7 +100,7 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data, err := inputfile.Read(o.report, maxRun)
+	data, err := files.Read(o.report, maxRun)
 	if err != nil {
 		return badInput("--from-run: %v", err)
 	}
@@ -115,7 +114,7 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 		return err
 	}
 	c := compareRun(o.report, run, result)
-	var other *rerun.Result // nil: no question was asked
+	var other *replay.Result // nil: no question was asked
 	if words != nil {
 		if other, err = o.simulate(ctx, run, sizes, v); err != nil {
 			return err
@@ -147,7 +146,7 @@ func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) in
 	silent := func(string) {}
 	for _, kind := range sources() { // the report does not name the kind
 		source, err := kind.Open(ctx, run.Dataset,
-			dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
+			source.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
 		if err != nil {
 			continue
 		}
@@ -170,7 +169,7 @@ func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) in
 // simulate simulates the run with a variation.
 func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 	sizes func(int) int64, v replay.Variation,
-) (*rerun.Result, error) {
+) (*replay.Result, error) {
 	result, err := run.Simulate(ctx, sizes, v)
 	if err != nil && ctx.Err() == nil {
 		return nil, badInput("--from-run %s: %v", o.report, err)
@@ -178,7 +177,7 @@ func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 	return result, err
 }
 
-func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison {
+func compareRun(path string, run *replay.Run, result *replay.Result) *comparison {
 	c := &comparison{
 		Report: path, Dataset: run.Dataset, Policy: run.Policy, LeftOut: run.LeftOut(),
 	}
@@ -218,7 +217,7 @@ func tierName(tier string) string {
 	return tier
 }
 
-func compareWhatIf(words []string, ran, other *rerun.Result) *changedRun {
+func compareWhatIf(words []string, ran, other *replay.Result) *changedRun {
 	w := &changedRun{Changed: words}
 	all := changed{What: "all epochs", Unit: "s"}
 	for e := range ran.Epochs {

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/replay"
-	"github.com/hdmlp/hdmlp/internal/rerun"
+	"github.com/hdmlp/hdmlp/internal/study/replay"
 )
 
 // TestComparedTimesAreNotNegative: the first second is left out only if enough of an epoch remains,
@@ -24,7 +23,7 @@ func TestComparedTimesAreNotNegative(t *testing.T) {
 		t.Fatal(err)
 	}
 	for predicted, without := range map[float64]float64{0.9: 0, 1.5: 0, 2.5: 1} {
-		first := compareRun("r", run, &rerun.Result{Epochs: []float64{predicted}}).Rows[0]
+		first := compareRun("r", run, &replay.Result{Epochs: []float64{predicted}}).Rows[0]
 		if first.Predicted != predicted-without || first.Measured != 3.25-without ||
 			strings.Contains(first.What, "after") != (without > 0) {
 			t.Errorf("predicted are %v s: %+v", predicted, first)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
 const coorDL = "../../scenarios/coordl/"

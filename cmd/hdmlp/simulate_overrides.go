@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/study/scenario"
 )
 
 // overrides returns the values of flags that override the file's.

@@ -14,12 +14,11 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/scenario"
-	"github.com/hdmlp/hdmlp/internal/simulate"
-	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/size"
-	"github.com/hdmlp/hdmlp/internal/words"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/study/scenario"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/simulate/render"
 )
 
 // simulateOne runs one policy.
@@ -52,7 +51,7 @@ func (p *simulationPlan) fitMemory() error {
 	if need := shared + p.largest; need > available {
 		return fmt.Errorf("%s: the simulation needs about %s of memory, but only %s are "+
 			"available; use fewer samples, epochs or nodes",
-			p.opts.file, size.Format(need), size.Format(available))
+			p.opts.file, human.Format(need), human.Format(available))
 	}
 	p.workers = int(min(int64(runtime.GOMAXPROCS(0)), int64(simulations),
 		max(1, (available-shared)/max(1, p.largest))))
@@ -250,13 +249,13 @@ func boundMB(s *scenario.Scenario) float64 {
 		dataset += v
 	}
 	cached := min(dataset, float64(s.Nodes)*s.Env.LocalCapacity())
-	return float64(placement.Bound(int64(dataset*1e6+0.5), int64(cached*1e6+0.5), s.Epochs)) / 1e6
+	return float64(plan.Bound(int64(dataset*1e6+0.5), int64(cached*1e6+0.5), s.Epochs)) / 1e6
 }
 
 // facts describes in words what is simulated.
 func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	e := &s.Env
-	rate := func(v float64) string { return words.Rounded(v) + "/s" }
+	rate := func(v float64) string { return human.Rounded(v) + "/s" }
 	nodes := number(s.Nodes, "node")
 	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network "+
 		"%s; source %s",
@@ -273,15 +272,15 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	var classes []string
 	for j, c := range e.Classes {
 		classes = append(classes,
-			fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], words.Rounded(c.Capacity),
+			fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], human.Rounded(c.Capacity),
 				number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
 	}
-	samples := fmt.Sprintf("%s samples, %s", words.Number(float64(s.Dataset.Samples)),
-		words.Rounded(s.Bytes()))
+	samples := fmt.Sprintf("%s samples, %s", human.Number(float64(s.Dataset.Samples)),
+		human.Rounded(s.Bytes()))
 	if d := s.Dataset; d.File == "" {
-		samples += fmt.Sprintf(": %s each", words.Rounded(d.Mu))
+		samples += fmt.Sprintf(": %s each", human.Rounded(d.Mu))
 		if d.Sigma > 0 {
-			samples += fmt.Sprintf(" on average, standard deviation %s", words.Rounded(d.Sigma))
+			samples += fmt.Sprintf(" on average, standard deviation %s", human.Rounded(d.Sigma))
 		}
 	} else {
 		samples += ", as in " + d.File
@@ -297,7 +296,7 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		{Name: "Dataset", Value: samples},
 		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s%s",
 			number(s.Epochs, "epoch"), number(s.Steps(), "batch"),
-			words.Number(float64(s.GlobalBatch)), last, s.Scheme, together(s))},
+			human.Number(float64(s.GlobalBatch)), last, s.Scheme, together(s))},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
@@ -326,7 +325,7 @@ func together(s *scenario.Scenario) string {
 
 // number formats a number of things, with the plural where it is needed.
 func number(n int, what string) string {
-	text := words.Number(float64(n)) + " " + what
+	text := human.Number(float64(n)) + " " + what
 	switch {
 	case n == 1:
 	case what == "batch":

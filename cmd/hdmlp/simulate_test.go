@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
 var rewriteSimulations = flag.Bool("rewrite-simulations", false,
@@ -94,7 +94,7 @@ func askSimulate(t *testing.T, change func(*simulateOptions)) (string, error) {
 }
 
 // goldenPolicies are those whose results the golden files hold. The list stays as it is: the
-// results of a policy that is added are checked in internal/placement and internal/simulate.
+// results of a policy that is added are checked in internal/plan and internal/study/simulate.
 var goldenPolicies = []string{
 	"perfect", "naive", "staging", "frequency", "cooperative", "deepio_ordered",
 	"deepio_opportunistic", "lbann_dynamic", "lbann_preloading", "sharded", "locality", "minio",

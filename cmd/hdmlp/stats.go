@@ -17,11 +17,10 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/size"
-	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 )
 
 func newStatsCommand() *cobra.Command {
@@ -104,7 +103,7 @@ EXIT STATUS
 // printForm says how statistics are printed: as JSON, as metrics, or as text.
 type printForm struct{ json, metrics bool }
 
-func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterReport,
+func (f printForm) print(out io.Writer, value any, reports []*report.ClusterReport,
 	text func() error,
 ) error {
 	switch {
@@ -119,8 +118,8 @@ func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterRepor
 }
 
 // summaries returns reports of this node alone in the form of reports over all nodes.
-func summaries(reports []*stats.Report) []*stats.ClusterReport {
-	out := make([]*stats.ClusterReport, len(reports))
+func summaries(reports []*report.Report) []*report.ClusterReport {
+	out := make([]*report.ClusterReport, len(reports))
 	for i, r := range reports {
 		out[i] = r.Summary()
 	}
@@ -191,32 +190,32 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 	return nil
 }
 
-func printJob(j *stats.Report, out io.Writer) error {
+func printJob(j *report.Report, out io.Writer) error {
 	if j.Assembling {
-		_, err := fmt.Fprintf(out, "\njob %s: %s, %s\n%s\n", printable.Name(j.Job),
-			printable.Name(j.Dataset), count(j.WorldSize, "rank"), j.Sentence)
+		_, err := fmt.Fprintf(out, "\njob %s: %s, %s\n%s\n", human.Name(j.Job),
+			human.Name(j.Dataset), count(j.WorldSize, "rank"), j.Sentence)
 		return err
 	}
 	fmt.Fprintf(out, "\njob %s: %s, %s, %s, policy %s, %s, global batch %d\n",
-		printable.Name(j.Job), printable.Name(j.Dataset), count(j.Samples, "sample"),
-		size.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), j.GlobalBatch)
+		human.Name(j.Job), human.Name(j.Dataset), count(j.Samples, "sample"),
+		human.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), j.GlobalBatch)
 	fmt.Fprintf(out, "%s\n", j.Sentence)
 	if j.Waiting != nil && j.Waiting.Seconds > 1 {
 		fmt.Fprintf(out, "waiting %.1f s for sample %d (%s)\n", j.Waiting.Seconds, j.Waiting.Sample,
-			printable.Name(j.Waiting.Path))
+			human.Name(j.Waiting.Path))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "epoch\tbatches\tsamples\tseconds\tstall s\tsource\t\t  stall by cause\n")
 	for _, e := range j.Epochs {
 		fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%.3f\t%s\t\t  %s\n", e.Epoch, e.Batches, e.Samples,
-			e.Seconds, e.StallSeconds, size.Format(e.Source.Bytes), causes(e.Stall))
+			e.Seconds, e.StallSeconds, human.Format(e.Source.Bytes), causes(e.Stall))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
-			size.Format(c.Capacity), returned(c))
+		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, human.Format(c.Used),
+			human.Format(c.Capacity), returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
 	if err := printEnvironment(j.Known, j.Bytes, j.Samples, out); err != nil {
@@ -224,13 +223,13 @@ func printJob(j *stats.Report, out io.Writer) error {
 	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
-			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, times(f.Count))
+			human.Name(f.Path), human.Text(f.Reason), f.Policy, times(f.Count))
 	}
 	return nil
 }
 
 // printEnvironment prints what is known of a job's machine; nothing if known is nil.
-func printEnvironment(known *perfmodel.Node, bytes int64, samples int, out io.Writer) error {
+func printEnvironment(known *model.Node, bytes int64, samples int, out io.Writer) error {
 	if known == nil {
 		return nil
 	}
@@ -258,14 +257,14 @@ func causes(stall map[string]float64) string {
 	return strings.Join(names, ", ")
 }
 
-func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
+func printCluster(jobs []*report.ClusterReport, out io.Writer) error {
 	for i, j := range jobs {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
 		fmt.Fprintf(out, "job %s: %s, %s, %s, policy %s, %s, %s, global batch %d\n",
-			printable.Name(j.Job), printable.Name(j.Dataset), count(j.Samples, "sample"),
-			size.Format(j.Bytes), j.Policy, count(len(j.Nodes), "node"),
+			human.Name(j.Job), human.Name(j.Dataset), count(j.Samples, "sample"),
+			human.Format(j.Bytes), j.Policy, count(len(j.Nodes), "node"),
 			count(j.WorldSize, "rank"), j.GlobalBatch)
 		fmt.Fprintf(out, "%s\n", j.Sentence)
 		if err := printNodes(j, out); err != nil {
@@ -276,15 +275,15 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 }
 
 // printNodes prints a table with a row per node, and after it what does not fit into the table.
-func printNodes(j *stats.ClusterReport, out io.Writer) error {
+func printNodes(j *report.ClusterReport, out io.Writer) error {
 	tiers := readTiers(j)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n",
 		strings.Join(append(tiers, ""), "\t"))
-	row := func(name string, t *stats.Tally, staging stats.Staging) {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, size.Format(t.Source.Bytes))
+	row := func(name string, t *report.Tally, staging report.Staging) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, human.Format(t.Source.Bytes))
 		for _, tier := range tiers {
-			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[tier].Bytes))
+			fmt.Fprintf(w, "%s\t", human.Format(t.Reads[tier].Bytes))
 		}
 		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size),
 			t.StallSeconds(), causes(t.Stall))
@@ -305,7 +304,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s", c.Name, size.Format(c.Used), size.Format(c.Capacity))
+		fmt.Fprintf(out, "class %s: %s of %s", c.Name, human.Format(c.Used), human.Format(c.Capacity))
 		between := ", by node: "
 		for _, n := range j.Nodes {
 			for _, own := range n.Classes {
@@ -324,7 +323,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			fmt.Fprintf(out, "node %d: waiting %.1f s for sample %d (%s)\n", n.Node,
-				n.Waiting.Seconds, n.Waiting.Sample, printable.Name(n.Waiting.Path))
+				n.Waiting.Seconds, n.Waiting.Sample, human.Name(n.Waiting.Path))
 		}
 		for _, p := range n.Bypassed {
 			fmt.Fprintf(out, "node %d bypasses node %d, %s so far: %s\n", n.Node, p.Node,
@@ -332,7 +331,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		}
 		for _, f := range n.Faults {
 			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s; on_error %s, %s\n", n.Node,
-				f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy,
+				f.Sample, human.Name(f.Path), human.Text(f.Reason), f.Policy,
 				times(f.Count))
 		}
 		if more := n.Unreadable - len(n.Faults); more > 0 {
@@ -343,16 +342,16 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 }
 
 // returned says what a class gave back, after a comma; it is empty if it gave back nothing.
-func returned(c stats.Class) string {
+func returned(c report.Class) string {
 	if said := c.Returned.String(); said != "" {
-		return ", " + printable.Text(said)
+		return ", " + human.Text(said)
 	}
 	return ""
 }
 
 // readTiers lists the tiers that samples were read from, other than the source: other nodes first,
 // then the classes.
-func readTiers(j *stats.ClusterReport) []string {
+func readTiers(j *report.ClusterReport) []string {
 	out := []string{}
 	if len(j.Nodes) > 1 {
 		out = append(out, "peer")

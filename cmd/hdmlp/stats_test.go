@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // TestStatsDescribeWaitingAssemblingAndUnreadable checks the sentences of `hdmlp stats`.
 func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
-	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*stats.Report{
+	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*report.Report{
 		{
 			Job:        "a",
 			Dataset:    "/slow",
@@ -24,15 +24,15 @@ func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 		{
 			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
 			WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
-			Waiting: &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-			Epochs: []stats.Epoch{{
-				EpochTally: stats.EpochTally{
-					Tally: stats.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}},
+			Waiting: &report.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+			Epochs: []report.Epoch{{
+				EpochTally: report.EpochTally{
+					Tally: report.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}},
 				},
 				StallSeconds: 2.1,
 			}},
-			Classes: []stats.Class{{Name: "memory", Capacity: 1000, Used: 500}},
-			Faults: []stats.Fault{{
+			Classes: []report.Class{{Name: "memory", Capacity: 1000, Used: 500}},
+			Faults: []report.Fault{{
 				Sample: 3,
 				Path:   "/data/a/3.jpg",
 				Reason: "the file is missing",
@@ -63,43 +63,43 @@ func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 // TestStatsOfAJobHaveARowPerNode and one for all. A node that does not answer has its last report,
 // or no row.
 func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
-	tally := func(n int64) stats.Tally {
-		return stats.Tally{
+	tally := func(n int64) report.Tally {
+		return report.Tally{
 			Batches: n, Samples: 10 * n,
 			Stall:  map[string]float64{"peer": 0.1, "source": float64(n)},
-			Source: stats.Amount{Samples: 1, Bytes: n << 20},
-			Reads: map[string]stats.Amount{
+			Source: report.Amount{Samples: 1, Bytes: n << 20},
+			Reads: map[string]report.Amount{
 				"peer":   {Samples: n, Bytes: n << 10},
 				"memory": {Samples: n, Bytes: n << 11},
 				"source": {Samples: 1, Bytes: 1},
 			},
 		}
 	}
-	memory := []stats.Class{{Name: "memory", Capacity: 1000, Used: 250}}
-	jobs := []*stats.ClusterReport{{
+	memory := []report.Class{{Name: "memory", Capacity: 1000, Used: 250}}
+	jobs := []*report.ClusterReport{{
 		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
 		WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
-		Total: tally(9), Staging: stats.Staging{Size: 200, Used: 30, Extra: 20}, Classes: memory,
+		Total: tally(9), Staging: report.Staging{Size: 200, Used: 30, Extra: 20}, Classes: memory,
 		Unreadable: 3,
-		Nodes: []stats.NodeReport{
+		Nodes: []report.NodeReport{
 			{
 				Node: 0, Responding: true, Tally: tally(4),
-				Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
-				Faults: []stats.Fault{{
+				Staging: report.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
+				Faults: []report.Fault{{
 					Sample: 3,
 					Path:   "/data/a/3.jpg",
 					Reason: "the file is missing",
 					Count:  2,
 					Policy: "skip",
 				}},
-				Waiting:  &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-				Bypassed: []stats.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
+				Waiting:  &report.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+				Bypassed: []report.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
 			{
 				Node:    1,
 				Age:     12,
 				Tally:   tally(5),
-				Staging: stats.Staging{Size: 100, Used: 20, Extra: 20},
+				Staging: report.Staging{Size: 100, Used: 20, Extra: 20},
 				Classes: memory,
 			},
 			{Node: 2, Age: -1},

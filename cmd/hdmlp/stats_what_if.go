@@ -9,10 +9,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/remedy"
-	"github.com/hdmlp/hdmlp/internal/size"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/model/remedy"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // answers is what `hdmlp stats --what-if --json` prints.
@@ -42,7 +41,7 @@ func runWhatIf(ctx context.Context, name, text string, asJSON bool, out io.Write
 	}
 	for _, job := range unmeasured {
 		fmt.Fprintf(out, "job %s: nothing was measured yet; ask again after its first batches\n",
-			printable.Name(job))
+			human.Name(job))
 	}
 	for i := range a.Jobs {
 		if err := printAnswer(&a.Jobs[i], text, out); err != nil {
@@ -53,7 +52,9 @@ func runWhatIf(ctx context.Context, name, text string, asJSON bool, out io.Write
 }
 
 // whatIf returns the answers for the jobs, and the names of those of which nothing was measured.
-func whatIf(jobs []*stats.ClusterReport, changes []remedy.Change) (a answers, unmeasured []string) {
+func whatIf(
+	jobs []*report.ClusterReport, changes []remedy.Change,
+) (a answers, unmeasured []string) {
 	a.Jobs = []remedy.Answer{}
 	for _, j := range jobs {
 		if answer, ok := j.WhatIf(changes); ok {
@@ -68,7 +69,7 @@ func whatIf(jobs []*stats.ClusterReport, changes []remedy.Change) (a answers, un
 // printAnswer prints what is predicted with the changes beside what is predicted today.
 func printAnswer(a *remedy.Answer, text string, out io.Writer) error {
 	fmt.Fprintf(out, "job %s: what if %s\nepochs after the first one, by the model:\n\n",
-		printable.Name(a.Job), text)
+		human.Name(a.Job), text)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	row := func(name, now, then string) { fmt.Fprintf(w, "%s\t%s\t%s\t\n", name, now, then) }
 	of := func(name string, get func(*remedy.Prediction) string) {
@@ -77,7 +78,7 @@ func printAnswer(a *remedy.Answer, text string, out io.Writer) error {
 	row("", "today", "then")
 	of("epoch", func(p *remedy.Prediction) string { return fmt.Sprintf("%.3f s", p.Epoch) })
 	of("stall", func(p *remedy.Prediction) string { return fmt.Sprintf("%.3f s", p.Stall) })
-	of("from the source", func(p *remedy.Prediction) string { return size.Format(p.Source) })
+	of("from the source", func(p *remedy.Prediction) string { return human.Format(p.Source) })
 	of("limit", func(p *remedy.Prediction) string { return p.Resource })
 	of("next", func(p *remedy.Prediction) string {
 		if p.Next == nil {

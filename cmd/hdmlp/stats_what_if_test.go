@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/remedy"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/remedy"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // TestWhatIfRefusesWrongInput before it connects to the daemon, with the key, the value and what is
@@ -35,16 +35,16 @@ func TestWhatIfRefusesWrongInput(t *testing.T) {
 
 // measuredJob returns a job on two nodes that hold 200 of 1000 MB each; the source gives both 10
 // MB/s, and each trains on 25 MB/s. The network between them was not measured.
-func measuredJob() *stats.ClusterReport {
-	c := &stats.ClusterReport{Job: "train"}
+func measuredJob() *report.ClusterReport {
+	c := &report.ClusterReport{Job: "train"}
 	for n := range 2 {
-		c.Nodes = append(c.Nodes, stats.NodeReport{Node: n, Run: &remedy.Run{
-			Known: perfmodel.Node{
-				Compute: perfmodel.Value{Number: 25, Origin: perfmodel.Measured},
-				Source:  perfmodel.GivenRate(5, 0),
-				Network: perfmodel.GuessedPeer,
-				Classes: []perfmodel.NodeClass{
-					{Name: "memory", Read: perfmodel.GivenRate(5000, 0)},
+		c.Nodes = append(c.Nodes, report.NodeReport{Node: n, Run: &remedy.Run{
+			Known: model.Node{
+				Compute: model.Value{Number: 25, Origin: model.Measured},
+				Source:  model.GivenRate(5, 0),
+				Network: model.GuessedPeer,
+				Classes: []model.NodeClass{
+					{Name: "memory", Read: model.GivenRate(5000, 0)},
 				},
 				Streams: 8,
 			},
@@ -61,7 +61,7 @@ func TestWhatIfAnswersBesideToday(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, unmeasured := whatIf([]*stats.ClusterReport{measuredJob(), {Job: "new"}}, changes)
+	a, unmeasured := whatIf([]*report.ClusterReport{measuredJob(), {Job: "new"}}, changes)
 	if len(a.Jobs) != 1 || len(unmeasured) != 1 || unmeasured[0] != "new" {
 		t.Fatalf("%+v, %v", a, unmeasured)
 	}
@@ -101,7 +101,7 @@ func TestStatsListRemedies(t *testing.T) {
 	c := measuredJob()
 	all := c.Over(c.Nodes)
 	var out bytes.Buffer
-	if err := printCluster([]*stats.ClusterReport{all}, &out); err != nil {
+	if err := printCluster([]*report.ClusterReport{all}, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

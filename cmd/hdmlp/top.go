@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/top"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/report/top"
 )
 
 // shortestInterval keeps top from being a load on the daemon.
@@ -56,7 +56,7 @@ EXIT STATUS
 			}
 			o := top.Options{
 				Interval: interval, Out: fileOf(cmd.OutOrStdout()),
-				Ask: func(ctx context.Context) ([]*stats.ClusterReport, error) {
+				Ask: func(ctx context.Context) ([]*report.ClusterReport, error) {
 					return askCluster(ctx, name)
 				},
 			}
@@ -77,7 +77,7 @@ EXIT STATUS
 }
 
 // askCluster gets the reports of jobs over all their nodes from the daemon, unless ctx ends before.
-func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
+func askCluster(ctx context.Context, name string) ([]*report.ClusterReport, error) {
 	endpoint, err := address()
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/top"
+	"github.com/hdmlp/hdmlp/internal/report/top"
 )
 
 // TestTopReportsWrongInputAndAMissingDaemon without a terminal, where it must not wait for a

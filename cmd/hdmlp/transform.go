@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/inputfile"
-	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -164,8 +164,8 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 			return badInput("%s: not a regular file", path)
 		}
 	}
-	if err := probe.Directory(opts.dir); err != nil {
-		return badInput("--out %s: %w", printable.Name(opts.dir), err)
+	if err := host.Directory(opts.dir); err != nil {
+		return badInput("--out %s: %w", human.Name(opts.dir), err)
 	}
 	if err := os.Mkdir(opts.dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return badInput("--out: %w", err)
@@ -202,7 +202,7 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 	for i, path := range opts.paths {
 		shown := transformedImage{Path: path, Sample: opts.sample + i}
 		row := sheet.row(path)
-		data, err := inputfile.Read(path, maxPicture)
+		data, err := files.Read(path, maxPicture)
 		if err != nil {
 			return nil, inputError{err}
 		}
@@ -290,9 +290,9 @@ func (a *transformAnswer) print(out io.Writer) error {
 		if img.Error != "" && len(img.Draws) == 0 {
 			continue // the error goes to standard error
 		}
-		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable.Name(img.Path), img.Sample)
+		fmt.Fprintf(&b, "\n%s, as sample %d\n", human.Name(img.Path), img.Sample)
 		for _, d := range img.Draws {
-			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable.Name(d.File))
+			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, human.Name(d.File))
 			for _, t := range d.Drawn {
 				fmt.Fprintf(&b, "    %-20s%s\n", t.Transform, t.text)
 			}
@@ -309,7 +309,7 @@ func (a *transformAnswer) print(out io.Writer) error {
 			fmt.Fprintf(&b, "  %-22s %7.2f ms\n", t.Transform, t.Milliseconds)
 		}
 	}
-	fmt.Fprintf(&b, "\nOverview: %s\n", printable.Name(a.Sheet))
+	fmt.Fprintf(&b, "\nOverview: %s\n", human.Name(a.Sheet))
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -14,7 +14,7 @@ import (
 
 	xdraw "golang.org/x/image/draw"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -189,9 +189,9 @@ func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Col
 	if s.face == nil {
 		return
 	}
-	for runes := []rune(printable.Name(line)); ; runes = runes[:len(runes)-1] {
+	for runes := []rune(human.Name(line)); ; runes = runes[:len(runes)-1] {
 		shown := string(runes)
-		if len(shown) < len(printable.Name(line)) {
+		if len(shown) < len(human.Name(line)) {
 			shown += "…"
 		}
 		if font.MeasureString(s.face, shown).Ceil() <= width || len(runes) == 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 func printJSON(out io.Writer, v any) error {
@@ -73,7 +73,7 @@ func seconds(s float64) string {
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = printable.Name(line)
+		lines[i] = human.Name(line)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // call answers a CALL in a task of its own.
@@ -58,7 +58,7 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 }
 
 // viewOf returns the descriptors that come with a call about a dataset, or nil.
-func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) {
+func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*source.View, error) {
 	if m.Method != "dataset" && m.Method != "samples" {
 		return nil, nil
 	}
@@ -91,7 +91,7 @@ const maxSamples = 10_000
 
 // answer returns the result of a call.
 func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
-	view *dataset.View,
+	view *source.View,
 ) (any, error) {
 	if x.versionErr != nil && m.Method != "stats" && m.Method != "shutdown" {
 		return nil, x.versionErr
@@ -240,7 +240,7 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 
 // openDataset opens the dataset of a call. It stays open as long as the connection.
 func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
-	view *dataset.View,
+	view *source.View,
 ) (*catalog.Dataset, *datasetParams, error) {
 	p, err := params[datasetParams](m)
 	if err != nil {
@@ -281,7 +281,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 }
 
 func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
-	view *dataset.View,
+	view *source.View,
 ) (any, error) {
 	ds, _, err := x.openDataset(ctx, m, view)
 	if err != nil {
@@ -296,7 +296,7 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
 }
 
 func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
-	view *dataset.View,
+	view *source.View,
 ) (any, error) {
 	ds, p, err := x.openDataset(ctx, m, view)
 	if err != nil {
@@ -320,14 +320,14 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 
 // Stats describes the daemon and its jobs, as `hdmlp stats` shows them.
 type Stats struct {
-	Version     string          `json:"version"`
-	PID         int             `json:"pid"`
-	Connections int             `json:"connections"` // without those that only query the status
-	Jobs        []*stats.Report `json:"jobs"`
+	Version     string           `json:"version"`
+	PID         int              `json:"pid"`
+	Connections int              `json:"connections"` // without those that only query the status
+	Jobs        []*report.Report `json:"jobs"`
 }
 
 // ClusterStats describes jobs over all their nodes, as `hdmlp stats --job` and `hdmlp top` show
 // them.
 type ClusterStats struct {
-	Jobs []*stats.ClusterReport `json:"jobs"`
+	Jobs []*report.ClusterReport `json:"jobs"`
 }

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // answerTimeout is how long a daemon may take to answer. For its answer it waits for the other

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // TestClientQueriesAndStopsTheDaemon makes the calls of commands while one job runs and another is

@@ -13,11 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
-	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // conn is one process's connection. Fields marked "reader only" belong to the goroutine that reads
@@ -233,7 +233,7 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	if x.openSeen {
 		return fmt.Errorf("%w: a second OPEN on one connection", protocol.ErrProtocol)
 	}
-	var view *dataset.View // nil: the dataset is not a directory
+	var view *source.View // nil: the dataset is not a directory
 	if m.Dataset.View {
 		var err error
 		if view, err = in.view(); err != nil {

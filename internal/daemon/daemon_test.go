@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // TestRankIsServedFromHelloToEnd runs a rank over a real socket and shared memory, and checks that
@@ -48,16 +48,16 @@ func TestRankIsServedFromHelloToEnd(t *testing.T) {
 	if g := binary.LittleEndian.Uint64(x.expect(protocol.End).payload); g != 1 {
 		t.Errorf("END of generation %d", g)
 	}
-	var report struct {
+	var rep struct {
 		Samples int
 		Epochs  []struct{ Batches int }
 	}
 	result, _ := x.call("report", "{}")
-	if err := json.Unmarshal(result, &report); err != nil || report.Samples != 20 ||
-		len(report.Epochs) != 2 || report.Epochs[1].Batches != 4 {
+	if err := json.Unmarshal(result, &rep); err != nil || rep.Samples != 20 ||
+		len(rep.Epochs) != 2 || rep.Epochs[1].Batches != 4 {
 		t.Errorf("report %s, %v", result, err)
 	}
-	var all stats.ClusterReport
+	var all report.ClusterReport
 	result, _ = x.call("report", `{"cluster": true}`)
 	if err := json.Unmarshal(result, &all); err != nil || len(all.Nodes) != 1 ||
 		all.Total.Batches != 8 || all.Nodes[0].Ranks[0].Batches != 8 || all.Steps != 4 {

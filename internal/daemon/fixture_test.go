@@ -12,38 +12,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/budget"
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/leaktest"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+	"github.com/hdmlp/hdmlp/internal/node/budget"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("HDMLP_TEST_PROCESS"); mode != "" {
 		os.Exit(process(mode))
 	}
-	os.Exit(leaktest.Run(m))
+	os.Exit(testkit.Run(m))
 }
 
 // fakeSource has samples of 100 bytes, each with the sample's number as its value.
 type fakeSource struct {
-	index  *dataset.Index
+	index  *source.Index
 	broken error         // returned by every read, if not nil
 	open   *atomic.Int64 // number of open sources
 }
 
-func (s fakeSource) Index() *dataset.Index { return s.index }
+func (s fakeSource) Index() *source.Index { return s.index }
 
 func (s fakeSource) Close() error {
 	s.open.Add(-1)
 	return nil
 }
 
-func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
+func (s fakeSource) Read(_ context.Context, id int, dst []byte) (source.Stamp, error) {
 	if s.broken != nil {
 		return 0, s.broken
 	}
@@ -53,13 +52,13 @@ func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, 
 	return 0, nil
 }
 
-func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+func (s fakeSource) Stat(context.Context, int) (source.Stamp, error) { return 0, nil }
 
 // fakeNode returns a node with the dataset kind "fake". It has 20 samples; at the path /long 10,000
 // with very long names, and at /wide one more than a call lists. Opening /slow blocks until the
 // opener gives up, and no sample of /broken can be read. sources counts open ones.
 func fakeNode(sources *atomic.Int64, ram *memory.Class) *node.Node {
-	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
+	open := func(ctx context.Context, path string, _ source.OpenOptions) (source.Indexed, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
 		switch path {
 		case "/long":
@@ -72,9 +71,9 @@ func fakeNode(sources *atomic.Int64, ram *memory.Class) *node.Node {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		b := dataset.NewBuilder([]string{"a"}, []string{".x"})
-		b.Directory(dataset.Directory{Class: -1})
-		b.Directory(dataset.Directory{Path: "a", Class: 0})
+		b := source.NewBuilder([]string{"a"}, []string{".x"})
+		b.Directory(source.Directory{Class: -1})
+		b.Directory(source.Directory{Path: "a", Class: 0})
 		for i := range n {
 			b.Sample(fmt.Sprintf(name, i), 100, 0, 0)
 		}
@@ -83,10 +82,10 @@ func fakeNode(sources *atomic.Int64, ram *memory.Class) *node.Node {
 		return fakeSource{index, broken, sources}, err
 	}
 	return node.New(node.Options{
-		Node: assembly.Node{Budget: new(budget.Budget)},
+		Shared: node.Shared{Budget: new(budget.Budget)},
 		Kinds: catalog.Kinds{
-			Sources: []dataset.Kind{{Name: "fake", Open: open}},
-			Classes: []storageclass.Kind{memory.Kind(ram)},
+			Sources: []source.Kind{{Name: "fake", Open: open}},
+			Classes: []store.Kind{memory.Kind(ram)},
 		},
 	}, slog.New(slog.DiscardHandler))
 }

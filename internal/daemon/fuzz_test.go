@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
 // FuzzFrames sends arbitrary bytes after HELLO: the connection must be served or ended, and leave

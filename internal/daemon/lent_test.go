@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 )
 
 // firstClassSegment is the least number of a segment of a storage class.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 )
 
 // TestFailedCallsReleaseTheirSlots checks that the limit is on pending calls: there may be any

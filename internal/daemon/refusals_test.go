@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 )
 
 // greetedAs sends HELLO as a process of that version, and then calls then.

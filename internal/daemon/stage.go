@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/node"
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // run is one generation: a run of Rank.Run.

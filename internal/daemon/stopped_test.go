@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 )
 
 // TestStoppedDaemonAnswersNothingMore checks that a process finds its connection ended when the

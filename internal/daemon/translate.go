@@ -5,12 +5,12 @@ import (
 	"maps"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // This file translates between the protocol's messages and the types of the packages below, which
@@ -41,8 +41,8 @@ func errorMessage(err error) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{Kind: string(e.Kind), Message: e.Message, Details: details}
 }
 
-func datasetSpec(m protocol.DatasetMessage) dataset.Spec {
-	return dataset.Spec{Kind: m.Kind, Path: m.Path, Extensions: m.Extensions}
+func datasetSpec(m protocol.DatasetMessage) source.Spec {
+	return source.Spec{Kind: m.Kind, Path: m.Path, Extensions: m.Extensions}
 }
 
 func settings(m protocol.Settings) request.Settings {

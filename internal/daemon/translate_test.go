@@ -8,11 +8,11 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // fill sets every field of a message to a different nonzero value.

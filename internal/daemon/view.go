@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 const (
@@ -80,12 +80,12 @@ func (in *inbox) take(oob []byte) error {
 }
 
 // view returns the two descriptors of a frame that announces them.
-func (in *inbox) view() (*dataset.View, error) {
+func (in *inbox) view() (*source.View, error) {
 	if len(in.files) < viewFiles {
 		return nil, fmt.Errorf("%w: a frame that must carry %d file descriptors carried %d",
 			protocol.ErrProtocol, viewFiles, len(in.files))
 	}
-	v := &dataset.View{Root: in.files[0], Slash: in.files[1]}
+	v := &source.View{Root: in.files[0], Slash: in.files[1]}
 	in.files = in.files[viewFiles:]
 	return v, nil
 }
@@ -117,12 +117,12 @@ type renewal struct {
 }
 
 type renewed struct {
-	view *dataset.View
+	view *source.View
 	err  error
 }
 
 // renew asks the process to reopen its dataset's root and "/", and waits for the descriptors.
-func (x *conn) renew(ctx context.Context) (*dataset.View, error) {
+func (x *conn) renew(ctx context.Context) (*source.View, error) {
 	x.renewal.serial.Lock()
 	defer x.renewal.serial.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)

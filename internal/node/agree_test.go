@@ -7,9 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // refused opens a job with a rank on every node, with the message changed for each, and returns the
@@ -98,12 +98,12 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var scans int64
 			views := map[*os.File]string{}
-			w := world{sees: func(v *dataset.View) string {
+			w := world{sees: func(v *source.View) string {
 				scans++
 				return views[v.Root]
 			}}
-			view := func(root, slash, files string) *dataset.View {
-				v := &dataset.View{Root: opened(root), Slash: opened(slash)}
+			view := func(root, slash, files string) *source.View {
+				v := &source.View{Root: opened(root), Slash: opened(slash)}
 				views[v.Root] = files
 				return v
 			}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan/audit"
 )
 
 // field is a job of 2 ranks on each of some nodes. With 6 ranks an epoch has 4 steps.

@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 const (
 	kib = 1 << 10
 	// the placement plan, and the sample tables with one storage class
-	plan = 40 * (64 + 24 + 8 + 10 + 20)
+	planSize = 40 * (64 + 24 + 8 + 10 + 20)
 )
 
 // TestJobIsRefusedIfItsMemoryDoesNotFit checks that a job is refused if the sum of all that it may
@@ -30,16 +30,16 @@ func TestJobIsRefusedIfItsMemoryDoesNotFit(t *testing.T) {
 		need      int64 // 0: it fits
 		says      []string
 	}{
-		"fits": {available: total + 64*kib + plan, ranks: 1},
+		"fits": {available: total + 64*kib + planSize, ranks: 1},
 		"a buffer too many": {
-			available: total + 127*kib + plan, ranks: 2, need: total + 128*kib + plan,
+			available: total + 127*kib + planSize, ranks: 2, need: total + 128*kib + planSize,
 			says: []string{
 				"39.1 KiB for the memory class (memory)",
 				"128.0 KiB for staging buffers (2 of 64.0 KiB", "set memory to 38.1 KiB or less",
 			},
 		},
 		"decoding": {
-			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan,
+			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + planSize,
 			change: []func(*request.Open){
 				arrays, set("decode_memory", "24MiB"),
 				set("staging_buffer", "256KiB"),
@@ -92,7 +92,7 @@ func TestJobIsRefusedIfItsMemoryDoesNotFit(t *testing.T) {
 // TestMemoryIsReservedUntilTheJobEnds checks that what a job may still take is not available to
 // another one until the job has ended.
 func TestMemoryIsReservedUntilTheJobEnds(t *testing.T) {
-	w := world{available: func() (int64, error) { return total + 178*kib + plan, nil }}
+	w := world{available: func() (int64, error) { return total + 178*kib + planSize, nil }}
 	n := w.node()
 	// It may still take 64 KiB for its buffer, however much of its class is filled.
 	first := open(t, n, message(0, 1))
@@ -109,7 +109,9 @@ func TestMemoryIsReservedUntilTheJobEnds(t *testing.T) {
 // TestOpenClassesCountOnce checks that what another job's memory class may still take is counted
 // for its store, and no longer for the job.
 func TestOpenClassesCountOnce(t *testing.T) {
-	w := world{available: func() (int64, error) { return 2*total + 128*kib + plan + total/2, nil }}
+	w := world{available: func() (int64, error) {
+		return 2*total + 128*kib + planSize + total/2, nil
+	}}
 	n := w.node()
 	keepsNothing := set("policy", "staging")
 	first := open(t, n, message(0, 1, keepsNothing))

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // TestNodesWithOneDaemonAreRefused checks that if two nodes share a host and its daemon, the second

@@ -9,16 +9,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/order"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/order"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan/audit"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // entry is a job under its name, from when the first rank asks for it until the last one has left.
@@ -48,10 +47,10 @@ type entry struct {
 	ready chan struct{}
 	// Immutable once ready is closed. open is the job if err is nil.
 	err     error
-	open    *assembly.Assembly
+	open    *Assembly
 	place   Place // in the group of the job; nil: it is in none
 	dataset *catalog.Dataset
-	vantage dataset.Vantage // of the process that made the entry
+	vantage source.Vantage // of the process that made the entry
 
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open
@@ -211,7 +210,7 @@ func (e *entry) Missing() (turn int, ranks []int) {
 }
 
 // Summary implements coordinator.Job.
-func (e *entry) Summary() *stats.ClusterReport {
+func (e *entry) Summary() *report.ClusterReport {
 	r := e.report()
 	if r == nil {
 		return nil
@@ -220,7 +219,7 @@ func (e *entry) Summary() *stats.ClusterReport {
 }
 
 // report returns the state of the job, whether or not it is open; nil: it could not be opened.
-func (e *entry) report() *stats.Report {
+func (e *entry) report() *report.Report {
 	select {
 	case <-e.ready:
 		if e.err != nil {
@@ -233,7 +232,7 @@ func (e *entry) report() *stats.Report {
 }
 
 // clusterReport returns the merged reports of all nodes; nil: the job could not be opened.
-func (e *entry) clusterReport(ctx context.Context) *stats.ClusterReport {
+func (e *entry) clusterReport(ctx context.Context) *report.ClusterReport {
 	select {
 	case <-e.ready:
 		if e.err == nil {
@@ -245,7 +244,7 @@ func (e *entry) clusterReport(ctx context.Context) *stats.ClusterReport {
 }
 
 // assembling returns the report of a job that is starting.
-func (e *entry) assembling() *stats.Report {
+func (e *entry) assembling() *report.Report {
 	e.mu.Lock()
 	ranks := e.refs
 	e.mu.Unlock()

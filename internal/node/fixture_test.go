@@ -17,19 +17,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/budget"
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/leaktest"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
-	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/budget"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
 // slowSource is a configuration file by which the source is slower than all else, so that samples
@@ -46,7 +44,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	status := leaktest.Run(m)
+	status := testkit.Run(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(status)
 }
@@ -61,11 +59,11 @@ const (
 // fakeSource is a dataset whose samples consist of their own number.
 type fakeSource struct {
 	world         *world
-	index         *dataset.Index
+	index         *source.Index
 	device, inode uint64 // of its root, if opened through a view
 }
 
-func (s *fakeSource) Index() *dataset.Index { return s.index }
+func (s *fakeSource) Index() *source.Index { return s.index }
 
 func (s *fakeSource) Close() error {
 	s.world.open.Add(-1)
@@ -76,7 +74,7 @@ func (s *fakeSource) Place() (device, inode uint64) { return s.device, s.inode }
 
 func (s *fakeSource) Path(id int) string { return "/data/" + s.index.Name(id) }
 
-func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (source.Stamp, error) {
 	if s.world.read != nil {
 		if err := s.world.read(ctx, id); err != nil {
 			return 0, err
@@ -98,7 +96,7 @@ func (s *fakeSource) WriteBeside(string, []byte) (path string, err error) {
 	return "/data.beside", nil
 }
 
-func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+func (s *fakeSource) Stat(context.Context, int) (source.Stamp, error) { return 0, nil }
 
 // world is the machine of a test's node.
 type world struct {
@@ -110,7 +108,7 @@ type world struct {
 	ram       *memory.Class
 	disk      string
 	// sees returns the prefix of file names for a view; nil: the same for all views.
-	sees     func(view *dataset.View) string
+	sees     func(view *source.View) string
 	contents byte   // part of the files' contents
 	beside   []byte // what is stored of the machine beside the dataset
 }
@@ -120,57 +118,57 @@ func (w *world) node() *Node {
 		w.ram = memory.New(memory.Options{})
 	}
 	disk := file.Kind("")
-	disk.New = func(o storageclass.Options) (storageclass.Class, error) {
+	disk.New = func(o store.Options) (store.Class, error) {
 		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
 	}
 	return New(Options{
-		Node: assembly.Node{Budget: new(budget.Budget)},
+		Shared: Shared{Budget: new(budget.Budget)},
 		Kinds: catalog.Kinds{
-			Sources: []dataset.Kind{
+			Sources: []source.Kind{
 				{Name: "fake", Open: func(ctx context.Context, path string,
-					o dataset.OpenOptions,
-				) (dataset.Indexed, error) {
+					o source.OpenOptions,
+				) (source.Indexed, error) {
 					if w.scan != nil {
 						if err := w.scan(ctx, o.Progress); err != nil {
 							return nil, err
 						}
 					}
 					if strings.Contains(path, "missing") {
-						return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory}
+						return nil, &source.Error{Path: path, Kind: source.ErrNoDirectory}
 					}
-					source, prefix := &fakeSource{world: w}, path[1:]
+					src, prefix := &fakeSource{world: w}, path[1:]
 					if o.View != nil {
 						var root unix.Stat_t
 						if err := unix.Fstat(int(o.View.Root.Fd()), &root); err != nil {
 							return nil, err
 						}
-						source.device, source.inode = root.Dev, root.Ino
+						src.device, src.inode = root.Dev, root.Ino
 					}
 					if w.sees != nil {
 						prefix = w.sees(o.View)
 					}
-					b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
-					b.Directory(dataset.Directory{Class: -1})
+					b := source.NewBuilder([]string{"a", "b"}, []string{".x"})
+					b.Directory(source.Directory{Class: -1})
 					for class, name := range []string{"a", "b"} {
-						b.Directory(dataset.Directory{Path: name, Class: class})
+						b.Directory(source.Directory{Path: name, Class: class})
 						for i := range samples / 2 {
 							b.Sample(fmt.Sprintf("%s%04d.x", prefix, i), sampleSize, 0, 0)
 						}
 					}
 					var err error
-					if source.index, err = b.Build(); err != nil {
+					if src.index, err = b.Build(); err != nil {
 						return nil, err
 					}
-					if source.index, err = source.index.WithContents(
+					if src.index, err = src.index.WithContents(
 						slices.Repeat([][16]byte{{w.contents}}, samples),
 					); err != nil {
 						return nil, err
 					}
 					w.open.Add(1)
-					return source, nil
+					return src, nil
 				}},
 			},
-			Classes: []storageclass.Kind{memory.Kind(w.ram), disk},
+			Classes: []store.Kind{memory.Kind(w.ram), disk},
 		}, Machine: config.Machine{AvailableMemory: w.available, Processors: 4},
 	}, slog.New(slog.DiscardHandler))
 }
@@ -201,8 +199,8 @@ func (w *world) empty(t *testing.T, n *Node) {
 // noBuffers waits until this process has no staging buffer.
 func noBuffers(t *testing.T) {
 	t.Helper()
-	proctest.Until(t, "staging buffers are closed", func() bool {
-		return proctest.Descriptors(t, "hdmlp-staging") == 0
+	testkit.Until(t, "staging buffers are closed", func() bool {
+		return testkit.Descriptors(t, "hdmlp-staging") == 0
 	})
 }
 
@@ -212,7 +210,7 @@ func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 	seed := uint64(7)
 	m := request.Open{
 		Job: "j", Rank: rank, WorldSize: ranks,
-		Dataset: dataset.Spec{Kind: "fake", Path: "/data"},
+		Dataset: source.Spec{Kind: "fake", Path: "/data"},
 		Stream: request.Stream{
 			Seed:        &seed,
 			Epochs:      4,

@@ -6,11 +6,11 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // Groups are the groups of jobs that are given the same prepared batches.
@@ -86,7 +86,7 @@ func (n *Node) settleGroup(o *opening) (alone, err error) {
 }
 
 // producer returns what opens the jobs that prepare the batches of a request's group.
-func (n *Node) producer(said *request.Order, view *dataset.View, progress request.Progress) Opener {
+func (n *Node) producer(said *request.Order, view *source.View, progress request.Progress) Opener {
 	return func(ctx context.Context, m request.Open, listening func(net.Addr)) (*Rank, error) {
 		cfg, err := n.configure(&m, progress)
 		if err != nil {
@@ -101,7 +101,7 @@ func (n *Node) producer(said *request.Order, view *dataset.View, progress reques
 }
 
 // agree settles with the other nodes which group the job is in.
-func (e *entry) agree(ctx context.Context, said *request.Order, view *dataset.View) error {
+func (e *entry) agree(ctx context.Context, said *request.Order, view *source.View) error {
 	kept, err := view.Keep() // the group's job may be opened for longer than this process lives
 	if err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 func TestWhatCannotBeSharedSaysWhy(t *testing.T) {

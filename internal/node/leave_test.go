@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // TestCacheOfAJobThatIsLeft checks that a job has a cache by its own settings if a rank of the job

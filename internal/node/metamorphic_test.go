@@ -13,10 +13,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/hdmlp/hdmlp/internal/digest"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // training is what determines a job's history: what all ranks together are given at each step.

@@ -1,7 +1,3 @@
-// Package node manages the jobs of a node, a machine or a part of one: it finds them by name, lets
-// ranks open and join them, and holds the catalog of the datasets that they share.
-//
-// All methods of Node and Rank are safe for concurrent use.
 package node
 
 import (
@@ -10,16 +6,15 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // Options are the options of a Node.
 type Options struct {
-	assembly.Node
+	Shared
 	Kinds  catalog.Kinds // kinds of datasets and storage classes
 	Groups Groups        // nil: jobs cannot be in groups
 	// Machine determines the defaults.
@@ -70,7 +65,7 @@ func (n *Node) Close() error {
 }
 
 // OpenDataset opens a dataset for a process without a job, or joins the one that is already open.
-func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset.View,
+func (n *Node) OpenDataset(ctx context.Context, spec source.Spec, view *source.View,
 	cfg *config.Config, progress catalog.Progress,
 ) (*catalog.Dataset, error) {
 	return n.catalog.Open(ctx, spec, view, cfg, progress)

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/networktest"
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/lab/networktest"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // nodes are several nodes in this process, each with its own memory class, which reach each other
@@ -59,7 +59,7 @@ func (c *nodes) address() string {
 	if c.network != nil {
 		return "10.0.0.1:6000"
 	}
-	return proctest.Address(c.t)
+	return testkit.Address(c.t)
 }
 
 // openUntil is openParts until ctx ends. failed is called when a rank cannot open the job.
@@ -233,7 +233,7 @@ type held struct {
 	err  error
 }
 
-func (h held) Plan(in placement.Input) (*placement.Plan, error) {
+func (h held) Plan(in plan.Input) (*plan.Plan, error) {
 	<-h.free
 	if h.err != nil {
 		return nil, h.err
@@ -246,7 +246,7 @@ func hold(err error, nodes ...*Node) (free chan struct{}) {
 	free = make(chan struct{})
 	for _, n := range nodes {
 		n.options.Strategy.AtOnce = -1
-		n.options.Strategy.Policy = func(string) (placement.Policy, error) {
+		n.options.Strategy.Policy = func(string) (plan.Policy, error) {
 			return held{free: free, err: err}, nil
 		}
 	}
@@ -282,7 +282,7 @@ func TestBatchesFlowWithoutAPlan(t *testing.T) {
 // unable is a policy whose First fails.
 type unable struct{ held }
 
-func (unable) First(placement.Input, placement.BootstrapWindow) (*placement.Plan, error) {
+func (unable) First(plan.Input, plan.BootstrapWindow) (*plan.Plan, error) {
 	return nil, errors.New("no first plan")
 }
 
@@ -292,7 +292,7 @@ func TestRanksGetTheErrorOfTheFirstPlan(t *testing.T) {
 	var w world
 	n := w.node()
 	n.options.Strategy.AtOnce = -1
-	n.options.Strategy.Policy = func(string) (placement.Policy, error) { return unable{}, nil }
+	n.options.Strategy.Policy = func(string) (plan.Policy, error) { return unable{}, nil }
 	r := open(t, n, message(0, 1))
 	if _, err := take(r, at{0, 0}, end); err == nil ||
 		!strings.Contains(err.Error(), "no first plan") {

@@ -11,13 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/order"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/job"
+	"github.com/hdmlp/hdmlp/internal/node/order"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // Rank is a rank of a job that is open on this node. Close leaves the job, which ends with its last
@@ -57,7 +56,7 @@ func (r *Rank) Close() {
 // Open creates the job of the request, or joins it, as one rank. The rank's Close leaves it; the
 // job ends with its last rank. view is the dataset as the rank's process sees it; nil: as this
 // process does. It belongs to the caller, and its Renew must work until the Rank is closed.
-func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
+func (n *Node) Open(ctx context.Context, m request.Open, view *source.View,
 	progress request.Progress,
 ) (*Rank, error) {
 	o, err := n.read(m, view, progress)
@@ -89,7 +88,7 @@ type opening struct {
 	request  request.Open
 	config   *config.Config
 	said     *request.Order
-	view     *dataset.View
+	view     *source.View
 	progress request.Progress
 	produces bool // the job prepares the batches of a group
 	// listening, if not nil, is called with the address on which node 0 listens.
@@ -97,7 +96,7 @@ type opening struct {
 }
 
 // read resolves a request's configuration, and reads its order.
-func (n *Node) read(m request.Open, view *dataset.View, progress request.Progress) (
+func (n *Node) read(m request.Open, view *source.View, progress request.Progress) (
 	o opening, err error,
 ) {
 	if err := m.Check(); err != nil {
@@ -210,7 +209,7 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 // assemble opens the dataset, and assembles the job.
 func (e *entry) assemble(ctx context.Context, o *opening) error {
 	m, said, view, progress := &e.request, o.said, o.view, o.progress
-	spec := assembly.Spec{
+	spec := Spec{
 		Request: m, Config: e.config, Said: said, Turns: e.turns, Life: e.life, End: e.end,
 		Produces: e.produces, Listening: o.listening,
 		Local: e, Ranks: e.localRanks, Stays: e.stays, Progress: progress, Log: e.log,
@@ -236,13 +235,13 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 		return err
 	}
 	if view != nil {
-		if e.vantage, err = dataset.VantageOf(view.Slash); err != nil {
+		if e.vantage, err = source.VantageOf(view.Slash); err != nil {
 			d.Close()
 			return err
 		}
 	}
 	e.dataset, spec.Dataset = d, d
-	if e.open, err = assembly.Assemble(ctx, &e.node.options.Node, spec); err != nil {
+	if e.open, err = Assemble(ctx, &e.node.options.Shared, spec); err != nil {
 		return err
 	}
 	if e.place != nil && m.Spans() {
@@ -254,7 +253,7 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 // join adds the rank to the job, if the job could be opened and the rank's parameters agree with
 // those of the rank that made it.
 func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, said *request.Order,
-	view *dataset.View, made bool,
+	view *source.View, made bool,
 ) (*Rank, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -290,11 +289,11 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 // sees returns an error if the rank's process, which may run in another container, sees another
 // dataset at the path than the process that made the job. If both see the same directory from the
 // same place, the dataset need not be opened to know.
-func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
+func (e *entry) sees(ctx context.Context, m *request.Open, view *source.View) error {
 	if view == nil {
 		return nil
 	}
-	vantage, err := dataset.VantageOf(view.Slash)
+	vantage, err := source.VantageOf(view.Slash)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // TestMismatchNamesTheParameter checks that ranks that disagree in any parameter are told which
@@ -273,7 +273,7 @@ func TestBufferTooLargeForMemoryIsRefused(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
-	if e.Kind != failure.Limit || e.Details["need"] != int64(total+(2<<20)+plan) ||
+	if e.Kind != failure.Limit || e.Details["need"] != int64(total+(2<<20)+planSize) ||
 		e.Details["limit"] != int64(1<<20) ||
 		!strings.Contains(e.Message,
 			"2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") ||

@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/request/requesttest"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/node/request/requesttest"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // over returns a change of a request to a job over a subset.
@@ -324,7 +324,7 @@ func TestStandInIsOfTheSubset(t *testing.T) {
 		w := world{read: func(_ context.Context, id int) error {
 			if id == 12 {
 				failed.Add(1)
-				return &dataset.SampleError{ID: id, Path: "/data/12", Kind: dataset.ErrContent}
+				return &source.SampleError{ID: id, Path: "/data/12", Kind: source.ErrContent}
 			}
 			return nil
 		}}

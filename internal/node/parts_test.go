@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/request/requesttest"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/node/request/requesttest"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // partOf returns a change of a request to one that gives a rank's part, with batches of this size,
@@ -251,7 +251,7 @@ func TestEarlyRankWaitsForParts(t *testing.T) {
 		defer close(done)
 		trained(t, early, 1, 0, batch, n)
 	}()
-	proctest.Until(t, "the early rank gives its part", func() bool {
+	testkit.Until(t, "the early rank gives its part", func() bool {
 		return early.Check(1, 0) == nil
 	})
 	if err := give(t, early, 1, sampled(0, 1, n)); err != nil {

@@ -5,22 +5,22 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // watched is a policy whose plans a test observes and changes.
 type watched struct {
 	policies.Cooperative
-	first func(placement.BootstrapWindow, *placement.Plan)
-	made  func(*placement.Plan)
+	first func(plan.BootstrapWindow, *plan.Plan)
+	made  func(*plan.Plan)
 }
 
-func (p watched) First(in placement.Input,
-	window placement.BootstrapWindow,
-) (*placement.Plan, error) {
+func (p watched) First(in plan.Input,
+	window plan.BootstrapWindow,
+) (*plan.Plan, error) {
 	plan, err := p.Cooperative.First(in, window)
 	if err == nil {
 		p.first(window, plan)
@@ -28,7 +28,7 @@ func (p watched) First(in placement.Input,
 	return plan, err
 }
 
-func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
+func (p watched) Plan(in plan.Input) (*plan.Plan, error) {
 	plan, err := p.Cooperative.Plan(in)
 	if err == nil {
 		p.made(plan)
@@ -42,24 +42,24 @@ func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
 func TestPlanIsOneForAllNodes(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var mu sync.Mutex
-	var windows []placement.BootstrapWindow
-	var before, plan []int32 // owners by the first plan, and by the final one
+	var windows []plan.BootstrapWindow
+	var before, planned []int32 // owners by the first plan, and by the final one
 	n := c.list[0]
 	n.options.Strategy.AtOnce = -1
-	n.options.Strategy.Policy = func(string) (placement.Policy, error) {
+	n.options.Strategy.Policy = func(string) (plan.Policy, error) {
 		return watched{
-			first: func(window placement.BootstrapWindow, p *placement.Plan) {
+			first: func(window plan.BootstrapWindow, p *plan.Plan) {
 				mu.Lock()
 				defer mu.Unlock()
 				if windows = append(windows, window); before == nil {
 					before = p.Owner
 				}
 			},
-			made: func(p *placement.Plan) {
+			made: func(p *plan.Plan) {
 				mu.Lock()
 				defer mu.Unlock()
-				plan = slices.Repeat([]int32{1}, samples)
-				p.Policy, p.Owner = "made", plan
+				planned = slices.Repeat([]int32{1}, samples)
+				p.Policy, p.Owner = "made", planned
 			},
 		}, nil
 	}
@@ -67,12 +67,12 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	j, o := ranks[0].entry.open, ranks[1].entry.open.Coordinator
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	steps := j.Order.Stream().Steps()
-	said, err := o.BootstrapWindows(t.Context(), placement.BootstrapWindow{Steps: 1}, steps)
-	if want := []placement.BootstrapWindow{{Steps: steps}, {Steps: 1}}; err != nil ||
+	said, err := o.BootstrapWindows(t.Context(), plan.BootstrapWindow{Steps: 1}, steps)
+	if want := []plan.BootstrapWindow{{Steps: steps}, {Steps: 1}}; err != nil ||
 		!slices.Equal(said, want) {
 		t.Errorf("the nodes' windows are %+v, want %+v; %v", said, want, err)
 	}
-	proctest.Until(t, "node 0 has its plan", func() bool {
+	testkit.Until(t, "node 0 has its plan", func() bool {
 		return j.Job.Planner().Plan().Policy == "made"
 	})
 	mu.Lock()
@@ -82,7 +82,7 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 		}
 	}
 	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) ||
-		slices.Equal(before, plan) {
+		slices.Equal(before, planned) {
 		t.Errorf("before node 1 has its plan, node 0 uses owners %v, want %v", now,
 			before)
 	}
@@ -91,7 +91,7 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 		t.Error(err)
 	}
 	<-j.Job.Planner().Done()
-	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, plan) {
+	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, planned) {
 		t.Errorf("when both have a plan, node 0 uses owners %v", now)
 	}
 	closeAll(ranks)
@@ -144,7 +144,7 @@ func TestWindowCoversStagedSteps(t *testing.T) {
 	}
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	o := ranks[1].entry.open.Coordinator
-	windows, err := o.BootstrapWindows(t.Context(), placement.BootstrapWindow{Steps: 1}, 20)
+	windows, err := o.BootstrapWindows(t.Context(), plan.BootstrapWindow{Steps: 1}, 20)
 	if err != nil || windows[0].Steps < 15 {
 		t.Errorf("the windows are %+v, but step 14 may be staged; %v", windows, err)
 	}

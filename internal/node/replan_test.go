@@ -9,17 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // cautious is a policy that uses a quarter of each class as long as nothing is measured.
 type cautious struct{ policies.Cooperative }
 
-func (p cautious) Plan(in placement.Input) (*placement.Plan, error) {
+func (p cautious) Plan(in plan.Input) (*plan.Plan, error) {
 	if in.Env == nil {
-		nodes := make([]placement.Node, len(in.Nodes))
+		nodes := make([]plan.Node, len(in.Nodes))
 		for n := range nodes {
 			nodes[n] = in.Nodes[n]
 			nodes[n].Capacity = []int64{in.Nodes[n].Capacity[0] / 4}
@@ -32,7 +32,7 @@ func (p cautious) Plan(in placement.Input) (*placement.Plan, error) {
 // redundant is a policy that has all nodes keep the same samples as long as nothing is measured.
 type redundant struct{ policies.Cooperative }
 
-func (p redundant) Plan(in placement.Input) (*placement.Plan, error) {
+func (p redundant) Plan(in plan.Input) (*plan.Plan, error) {
 	plan, err := p.Cooperative.Plan(in)
 	if in.Env != nil || err != nil {
 		return plan, err
@@ -59,7 +59,7 @@ func TestNodesFollowAnotherPlanOnceTheyHaveMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		policy placement.Policy
+		policy plan.Policy
 		memory string
 		from   int // the epoch from which on all follow the new plan
 	}{
@@ -72,11 +72,11 @@ func TestNodesFollowAnotherPlanOnceTheyHaveMeasured(t *testing.T) {
 	}
 }
 
-func followAnother(t *testing.T, config string, policy placement.Policy, memory string, from int) {
+func followAnother(t *testing.T, config string, policy plan.Policy, memory string, from int) {
 	c := newVirtualNodes(t, 3, false)
 	for i, node := range c.list {
 		node.options.Strategy.AtOnce = time.Hour
-		node.options.Strategy.Policy = func(string) (placement.Policy, error) { return policy, nil }
+		node.options.Strategy.Policy = func(string) (plan.Policy, error) { return policy, nil }
 		read := c.worlds[i].read
 		c.worlds[i].read = func(ctx context.Context, id int) error {
 			time.Sleep(20 * time.Millisecond)

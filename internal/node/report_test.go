@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // onNodes returns a change of a request to a job over nodes with each ranks.
@@ -27,7 +27,7 @@ func onNodes(nodes, each int, address string) func(*request.Open) {
 // spread opens the job with each ranks on each node, and returns its ranks in order.
 func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)) []*Rank {
 	t.Helper()
-	address := proctest.Address(t)
+	address := testkit.Address(t)
 	ranks := make([]*Rank, len(nodes)*each)
 	errs := make([]error, len(ranks))
 	change = append(change, onNodes(len(nodes), each, address))
@@ -59,14 +59,14 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 	halfway := at{2, 0}
 	together(ranks, func(r *Rank) { consume(t, r, at{}, halfway) })
 
-	var first *stats.ClusterReport
+	var first *report.ClusterReport
 	for i, r := range ranks {
 		c := r.ClusterReport(t.Context())
 		if c.Node != i/2 || len(c.Nodes) != 3 || c.Planned != 4 || c.Steps != 4 {
 			t.Errorf("rank %d: %+v", i, c)
 			break
 		}
-		var sum stats.Tally
+		var sum report.Tally
 		for n, node := range c.Nodes {
 			if !node.Responding || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" ||
 				len(node.Classes) != 1 || len(node.Ranks) != 2 {
@@ -74,7 +74,7 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 			}
 			for k, rank := range node.Ranks {
 				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 ||
-					rank.Position != (stats.Position{Epoch: 2}) || rank.Staging.Size == 0 {
+					rank.Position != (report.Position{Epoch: 2}) || rank.Staging.Size == 0 {
 					t.Errorf("rank %d reports rank %d as %+v", i, rank.Rank, rank)
 				}
 			}
@@ -112,7 +112,7 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 	for _, r := range ranks[4:] {
 		r.Close()
 	}
-	proctest.Until(t, "node 1 knows that node 2 is gone", func() bool {
+	testkit.Until(t, "node 1 knows that node 2 is gone", func() bool {
 		return !ranks[2].entry.open.Coordinator.Alive(2)
 	})
 	c := ranks[2].ClusterReport(t.Context())
@@ -221,7 +221,7 @@ func TestNodeThatLeavesTellsItsFigures(t *testing.T) {
 	})
 	together(ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 	ranks[1].Close()
-	proctest.Until(t, "node 0 knows that node 1 is gone", func() bool {
+	testkit.Until(t, "node 0 knows that node 1 is gone", func() bool {
 		return !ranks[0].entry.open.Coordinator.Alive(1)
 	})
 	c := ranks[0].ClusterReport(t.Context())

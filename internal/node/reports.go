@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // Reports returns the reports of all jobs, by name.
-func (n *Node) Reports() []*stats.Report {
-	var out []*stats.Report
+func (n *Node) Reports() []*report.Report {
+	var out []*report.Report
 	for _, e := range n.list() {
 		if r := e.report(); r != nil {
 			out = append(out, r)
@@ -24,7 +24,7 @@ func (n *Node) Reports() []*stats.Report {
 
 // ClusterReports returns the reports of the job with this name, or if there is none, of the jobs
 // whose names contain it, by name; see Rank.ClusterReport. An empty name selects all jobs.
-func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
+func (n *Node) ClusterReports(ctx context.Context, name string) ([]*report.ClusterReport, error) {
 	jobs := n.list()
 	var names []string
 	for _, e := range jobs {
@@ -45,13 +45,13 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 		return nil, failure.Input("no job of this daemon has a name that contains %q; %s",
 			name, running)
 	}
-	out := make([]*stats.ClusterReport, len(jobs))
+	out := make([]*report.ClusterReport, len(jobs))
 	var all sync.WaitGroup
 	for i, e := range jobs {
 		all.Go(func() { out[i] = e.clusterReport(ctx) })
 	}
 	all.Wait()
-	return slices.DeleteFunc(out, func(c *stats.ClusterReport) bool { return c == nil }), nil
+	return slices.DeleteFunc(out, func(c *report.ClusterReport) bool { return c == nil }), nil
 }
 
 // list returns the jobs by name.

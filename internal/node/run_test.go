@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan/audit"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // TestAuditAgreesWithExplain checks the audit over two ranks and all epochs, and that Explain
@@ -75,7 +75,7 @@ func TestAuditAgreesWithExplain(t *testing.T) {
 func TestResumedEpochsAreAudited(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id%7 == 3 {
-			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
+			return &source.SampleError{ID: id, Path: "p", Kind: source.ErrMissing}
 		}
 		return nil
 	}}
@@ -113,7 +113,7 @@ func TestResumedEpochsAreAudited(t *testing.T) {
 func TestDeliveriesCountAfterRanksLeft(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id == 3 {
-			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
+			return &source.SampleError{ID: id, Path: "p", Kind: source.ErrMissing}
 		}
 		return nil
 	}}
@@ -374,8 +374,8 @@ func TestHungSourceEndsTheStreamInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = take(r, at{0, 0}, end)
-	var sample *dataset.SampleError
-	if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, dataset.ErrUnavailable) ||
+	var sample *source.SampleError
+	if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, source.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "source_timeout (200ms)") {
 		t.Fatalf("error %v", err)
 	}

@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // unreadable returns the error of a sample that cannot be read.
 func unreadable(id int) error {
-	return &dataset.SampleError{
+	return &source.SampleError{
 		ID:   id,
 		Path: fmt.Sprintf("/data/%d.x", id),
-		Kind: dataset.ErrMissing,
+		Kind: source.ErrMissing,
 	}
 }
 
@@ -196,7 +196,7 @@ func TestOneNodesDecisionHoldsOnAll(t *testing.T) {
 		}
 		epoch(0)
 		for _, r := range ranks {
-			proctest.Until(t, "all nodes know of the sample", func() bool {
+			testkit.Until(t, "all nodes know of the sample", func() bool {
 				faults := r.Report().Faults
 				return len(faults) == 1 && faults[0].Sample == bad && faults[0].Policy == policy &&
 					faults[0].Path == "/data/7.x"

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/proctest"
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // TestWaitingRankTakesOver checks that if the process that assembles the job ends, a rank that
@@ -42,7 +42,7 @@ func TestWaitingRankTakesOver(t *testing.T) {
 	<-scanning
 	joined := make(chan *Rank, 1)
 	go func() { joined <- open(t, n, message(1, 2)) }()
-	proctest.Until(t, "both ranks wait", func() bool {
+	testkit.Until(t, "both ranks wait", func() bool {
 		r := n.Reports()
 		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 ranks waiting")
 	})
@@ -97,7 +97,7 @@ func TestWhoTakesOverFitsTheMachine(t *testing.T) {
 		_, err := n.Open(t.Context(), message(1, 2, big), nil, func(request.Step) {})
 		joined <- err
 	}()
-	proctest.Until(t, "both ranks wait", func() bool {
+	testkit.Until(t, "both ranks wait", func() bool {
 		r := n.Reports()
 		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 ranks waiting")
 	})

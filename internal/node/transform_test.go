@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // arrays sets transforms of a sample, whose 1000 bytes all are its ID, to an array of floats.
@@ -173,14 +173,14 @@ func TestTransformFaultsFollowThePolicy(t *testing.T) {
 			r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
 			return err
 		})
-		switch e := (*dataset.SampleError)(nil); {
+		switch e := (*source.SampleError)(nil); {
 		case policy == "skip":
 			if err != nil || empty != 4 || len(r.Report().Faults) != samples {
 				t.Errorf("skip: %d batches, %d faults, %v", empty, len(r.Report().Faults), err)
 			}
 		case err == nil || !strings.Contains(err.Error(), want):
 			t.Errorf("%s: %v, want %q", policy, err, want)
-		case !errors.As(err, &e) || e.Kind != dataset.ErrContent ||
+		case !errors.As(err, &e) || e.Kind != source.ErrContent ||
 			!strings.HasPrefix(e.Path, "/data/"):
 			t.Errorf("%s: %#v", policy, err)
 		}

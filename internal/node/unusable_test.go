@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // on runs a rank over [from, to), as a process whose audit sum so far is audit. It returns what was
@@ -151,9 +151,9 @@ func TestUnusableSampleEndsAllRanks(t *testing.T) {
 	}
 	for range 2 {
 		_, _, err = on(ranks[0], at{0, 1}, at{1, 0}, 0)
-		var sample *dataset.SampleError
+		var sample *source.SampleError
 		if !errors.As(err, &sample) || sample.ID != int(x.IDs[0]) ||
-			!errors.Is(err, dataset.ErrPython) {
+			!errors.Is(err, source.ErrPython) {
 			t.Fatalf("%v", err)
 		}
 	}

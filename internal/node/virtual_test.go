@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // TestJobOverNodesInVirtualTime runs whole nodes with a network in memory in virtual time: they
@@ -59,7 +59,7 @@ func TestNodesReadWithTheSameStreams(t *testing.T) {
 		want := ranks[0].Report().Streams
 		for n, r := range ranks {
 			got := r.Report().Streams
-			if len(got) < 2 || !slices.EqualFunc(got, want, func(x, y stats.Change) bool {
+			if len(got) < 2 || !slices.EqualFunc(got, want, func(x, y report.Change) bool {
 				return x.To == y.To && math.Abs(x.Seconds-y.Seconds) < 0.05
 			}) {
 				t.Errorf("node %d read with streams of %v, node 0 of %v", n, got, want)

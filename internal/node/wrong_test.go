@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
 // stored is what is stored of a node by which its disk, which holds two thirds of the dataset,

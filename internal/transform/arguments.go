@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/suggest"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 // A param is a parameter of a transform. The params of a transform have the order of those of the
@@ -64,7 +64,7 @@ func (a *arguments) unknown() {
 			allowed = "allowed: " + strings.Join(names, ", ")
 		}
 		a.faults = append(a.faults, fmt.Errorf("%s: unknown argument %s%s; %s",
-			a.place, strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), allowed))
+			a.place, strconv.Quote(abbreviate(name)), human.Nearest(name, names), allowed))
 	}
 }
 
@@ -108,11 +108,11 @@ func (a *arguments) choice(name string, allowed ...string) string {
 	for i, c := range allowed {
 		list[i] = strconv.Quote(c)
 	}
-	if !a.decode(name, &v, suggest.List(list)) {
+	if !a.decode(name, &v, human.List(list)) {
 		return allowed[0]
 	}
 	if !slices.Contains(allowed, v) {
-		a.fault(name, "it must be %s%s", suggest.List(list), suggest.Nearest(v, allowed))
+		a.fault(name, "it must be %s%s", human.List(list), human.Nearest(v, allowed))
 		return allowed[0]
 	}
 	return v

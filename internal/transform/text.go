@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/hdmlp/hdmlp/internal/suggest"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 // Parse converts a list of transforms, written as in a Python script, into a description for
@@ -260,7 +260,7 @@ func kindOf(name string) (*kind, error) {
 	}
 	names := Names()
 	return nil, fmt.Errorf("unknown transform %s%s; known transforms: %s",
-		strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), strings.Join(names, ", "))
+		strconv.Quote(abbreviate(name)), human.Nearest(name, names), strings.Join(names, ", "))
 }
 
 // Help returns what the transform of that name does; "" for torchvision's.

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 HOOK = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "../../internal/instrument/hook/hdmlp_analyze"
+    os.path.dirname(os.path.abspath(__file__)), "../../internal/study/instrument/hook/hdmlp_analyze"
 )
 
 

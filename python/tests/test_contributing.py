@@ -25,7 +25,7 @@ RUN = [
     for title, section in re.findall(r"^## (An? [^\n]*)\n(.*?)(?=^## |\Z)", DOCUMENT, re.M | re.S)
     for commands in re.findall(r"^```sh\n(.*?)^```$", section, re.M | re.S)
 ]
-POLICY = "internal/placement/policytest/example/hashed.go"
+POLICY = "internal/plan/policytest/example/hashed.go"
 #: As `make build` has them: what it has compiled is not compiled again.
 FLAGS = ("-trimpath", "-tags", "netgo,osusergo")
 GO = os.environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
@@ -84,7 +84,7 @@ def tree(tmp_path_factory):
     ):
         shutil.copy(ROOT / name, top / name)
     shutil.copytree(EXAMPLES, top, dirs_exist_ok=True)
-    (top / "internal/placement/policies/hashed.go").write_text(
+    (top / "internal/plan/policies/hashed.go").write_text(
         "package policies" + (ROOT / POLICY).read_text().partition("\npackage example")[2]
     )
     shutil.rmtree((top / POLICY).parent)

@@ -11,35 +11,34 @@ import (
 // Rooms with their suites. Names are relative to internal/. A package is a suite of its own room;
 // those that follow "<" are above it.
 const rooms = `
-access: access < stage
-audit: audit < job node
-placement: placement placement/builder placement/policies < planner simulate
-replan: placement/replan < planner node
-meter: meter < cache breaker
-dataset: dataset dataset/tree dataset/retry < dataset/folder cache
-index: dataset/folder dataset/folder/indexfile < catalog
-storageclass: storageclass < storageclass/file storageclass/memory cache
-arena: storageclass/arena < storageclass/memory storageclass/file
-memory: storageclass/memory < cache stage
-file: storageclass/file storageclass/file/disk storageclass/file/layout < cache catalog
-staging: staging < stage
-transform: transform transform/runner < stage
-writeback: writeback < cache
-pool: pool < cache
-cache: cache cache/digests cache/flights < stage node
-stage: stage < node
-catalog: catalog < node
-planner: planner < node
-lockstep: lockstep < job node
-admission: admission < exchange cluster
-identity: identity < exchange cluster
-wire: exchange/wire < exchange/link exchange
-exchange: exchange exchange/link < breaker node
-breaker: breaker < coordinator node
-cluster: cluster < coordinator node
-order: order < job node
-job: job < node
-coordinator: coordinator < node
+access: plan/access < engine/stage
+audit: plan/audit < node/job node
+plan: plan plan/builder plan/policies < node/planner study/simulate
+replan: plan/replan < node/planner node
+meter: model/meter < engine/cache peers/breaker
+source: source source/tree source/retry < source/folder engine/cache
+index: source/folder source/index < node/catalog
+store: store < store/file store/memory engine/cache
+arena: store/arena < store/memory store/file
+memory: store/memory < engine/cache engine/stage
+file: store/file store/file/disk < engine/cache node/catalog
+staging: engine/staging < engine/stage
+transform: transform transform/runner < engine/stage
+writeback: engine/cache/writeback < engine/cache
+pool: engine/cache/pool < engine/cache
+cache: engine/cache engine/cache/flights < engine/stage node
+stage: engine/stage < node
+catalog: node/catalog < node
+planner: node/planner < node
+lockstep: node/lockstep < node/job node
+auth: peers/auth < peers/exchange peers/cluster
+wire: peers/exchange/wire < peers/exchange/link peers/exchange
+exchange: peers/exchange peers/exchange/link < peers/breaker node
+breaker: peers/breaker < node/coordinator node
+cluster: peers/cluster < node/coordinator node
+order: node/order < node/job node
+job: node/job < node
+coordinator: node/coordinator < node
 daemon: daemon < cmd/hdmlp
 python:
 `
@@ -53,9 +52,10 @@ type Room struct {
 
 // Secure are files in which every mutant is one of a security step.
 var Secure = []string{
-	"internal/identity/identity.go", "internal/identity/session.go",
-	"internal/identity/certificate.go", "internal/exchange/handshake.go",
-	"internal/admission/admission.go", "internal/cluster/secret.go", "internal/cluster/tls.go",
+	"internal/peers/auth/identity.go", "internal/peers/auth/session.go",
+	"internal/peers/auth/certificate.go", "internal/peers/exchange/handshake.go",
+	"internal/peers/auth/admission.go", "internal/peers/cluster/secret.go",
+	"internal/peers/cluster/tls.go",
 }
 
 // All returns all rooms.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -91,6 +91,6 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("transforming the image needs %s (%d bytes) of memory, and one image may "+
 		"take %s (%d bytes) of decode_memory = %s, which the threads share: "+
 		"set decode_memory to %s or more, or refuse such images with ImgDecode(max_pixels=...)",
-		size.Format(e.Need), e.Need, size.Format(e.Most), e.Most, size.Format(e.Total),
-		size.Format(e.Enough))
+		human.Format(e.Need), e.Need, human.Format(e.Most), e.Most, human.Format(e.Total),
+		human.Format(e.Enough))
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/tune"
+	"github.com/hdmlp/hdmlp/internal/model/tune"
 )
 
 // gate is a semaphore: it admits a limited number of goroutines at a time, each with a worker. It

@@ -13,7 +13,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -239,11 +239,11 @@ func (p *Runner) ThreadChanges() iter.Seq2[time.Time, int] {
 }
 
 // Report returns the statistics of transforming so far.
-func (p *Runner) Report() *stats.Preprocessing {
+func (p *Runner) Report() *report.Preprocessing {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	s := &p.gate.workers
-	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
+	r := &report.Preprocessing{Samples: s.samples, Threads: p.gate.open}
 	if t := p.gate.tuner; t != nil {
 		r.Threads = t.Kept()
 	} else {
@@ -251,7 +251,7 @@ func (p *Runner) Report() *stats.Preprocessing {
 	}
 	for i, name := range p.names {
 		r.Transforms = append(r.Transforms,
-			stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
+			report.Transform{Name: name, Seconds: s.spent[i].Seconds()})
 	}
 	return r
 }

@@ -1,0 +1,398 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
+
+// Sample is a fetched sample.
+type Sample struct {
+	Data    []byte  // must not be modified if InPlace
+	InPlace bool    // Data is in a class, where a process can read it
+	At      Located // where, if InPlace
+	From    Tier    // the tier that it was found in
+	Read    bool    // this fetch read it from the source
+	// Direct is set if this fetch read it from the source although a class or another node has it,
+	// which would have taken longer.
+	Direct bool
+	// Relayed is set if it came from another node that had to read it from the source for this fetch,
+	// and if that took most of the fetch's time.
+	Relayed bool
+
+	hold store.Hold // of Data; nil: none is needed
+}
+
+// Awaited returns the tier that the fetch waited for: the one that the sample was found in, or the
+// source if another node had to read it from there.
+func (s *Sample) Awaited() Tier {
+	if s.Relayed {
+		return Source
+	}
+	return s.From
+}
+
+// Release ends the use of Data, if it is in a class. It must be called once for each sample that
+// Fetch and FetchView return without an error.
+func (s *Sample) Release() {
+	if s.hold != nil {
+		s.hold.Release()
+		s.hold = nil
+	}
+}
+
+// errElsewhere reports that this node is fetching the sample from another node, and a read on
+// behalf of a third node must not wait for that.
+var errElsewhere = errors.New("this node is fetching the sample from another one")
+
+// Fetch brings a sample into the class that the plan wants it in, if it can be delivered from
+// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
+// if the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
+//
+// Each iteration:
+//
+//   - returns the sample if it is in a class of memory;
+//   - chooses the tier to read it from, and reads it if that is another class;
+//   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
+//     it got a copy, and else looks again, as it does if the flight failed for reasons of its
+//     leader alone.
+func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
+	size := c.index.Size(id)
+	noClass := false    // its class turned out to have no capacity for it now
+	var passed *class   // the class that it is not brought into, because that would not repay
+	var followed *found // by the flight that was followed last
+	for {
+		var to *class // the class to bring it into; nil: into
+		if !noClass {
+			if s, ok := c.view(id); ok {
+				if followed != nil {
+					s.From, s.Relayed = followed.tier, followed.relayed
+				}
+				return s, nil
+			}
+			if to = c.destination(id); to != nil && !c.keeps(r, id, to) {
+				passed, to = to, nil
+			}
+		}
+		var into []byte
+		if to == nil {
+			if int64(len(dst)) < size {
+				return Sample{}, ErrNoCapacity
+			}
+			into = dst[:size]
+			if tier, _, ok := c.readComing(id, into); ok {
+				return Sample{Data: into, From: tier}, nil
+			}
+		}
+		way := c.route(r, id)
+		if to == nil && way.tier >= FirstClass {
+			tier, late, ok := c.readHeld(id, into, c.classLimit(id))
+			if ok {
+				return Sample{Data: into, From: tier}, nil
+			}
+			way.direct = late
+		}
+		fl, leads, copied := c.flights.Join(flights.Fetch[*Request]{
+			ID: id, By: r, Buffer: into, Urgent: r.urgent(), Remote: r.remote, Asks: way.peer,
+		})
+		if leads {
+			s, err := c.lead(ctx, r, fl, way, to, into)
+			if passed != nil && err == nil {
+				passed.keeping.samples.Add(1)
+				passed.keeping.bytes.Add(size)
+			}
+			if to == nil || !errors.Is(err, ErrNoCapacity) {
+				return s, err
+			}
+			noClass = true
+			continue
+		}
+		if r.remote && fl.Asks {
+			return Sample{}, errElsewhere
+		}
+		got, failed, err := fl.Wait(ctx)
+		switch {
+		case err != nil:
+			return Sample{}, err
+		case failed == nil && copied:
+			return Sample{Data: into, From: got.tier, Relayed: got.relayed}, nil
+		case failed == nil:
+			followed = &got
+		case !retry(failed):
+			return Sample{}, failed
+		}
+	}
+}
+
+// FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
+// They are valid until the worker's next fetch.
+func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
+	s, err := c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
+		w.Buffer = slices.Grow(w.Buffer[:0], size)
+		s, err = c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
+	}
+	return s, err
+}
+
+// lead brings a sample for a flight that the caller leads: into class to, or, if that is nil, into
+// the buffer into. It lands the flight.
+func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
+	into []byte,
+) (s Sample, err error) {
+	id := int(fl.ID)
+	c.confirm(ctx, id)
+	if to == nil {
+		s, _, err = c.bring(ctx, r, fl, way, into)
+	} else {
+		s, err = c.leadInto(ctx, r, fl, way, to)
+	}
+	switch err = c.land(ctx, fl, s, err); {
+	case err == ErrAbandoned:
+		return s, err
+	case err != nil:
+		return Sample{}, err
+	}
+	if to != nil {
+		held, ok := c.view(id)
+		if !ok {
+			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
+		}
+		held.From, held.Read, held.Direct, held.Relayed = s.From, s.Read, s.Direct, s.Relayed
+		return held, nil
+	}
+	return s, nil
+}
+
+// land ends a flight with the sample, or an error, which it returns: ErrAbandoned if the flight was
+// given up.
+func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if !c.flights.Land(fl, s.Data, found{s.From, s.Relayed}, err) {
+		c.lend(fl, -1)
+		return ErrAbandoned
+	}
+	return err
+}
+
+// leadInto is bring into a class.
+func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
+	to *class,
+) (Sample, error) {
+	id := int(fl.ID)
+	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
+		return Sample{From: at.Tier()}, nil
+	}
+	// Release waits for the flights that it sees. This one may have begun later, by the old plan.
+	if c.destination(id) != to {
+		return Sample{}, ErrNoCapacity
+	}
+	var got struct {
+		Sample
+		origin store.Origin
+		begun  bool
+	}
+	supply := to.keeping.supply.Begin(time.Now(), int(c.index.Size(id)))
+	err := to.inPlace.Fill(id, func(dst []byte) (_ store.Origin, err error) {
+		got.begun = true
+		to.keeping.supply.End(time.Now(), supply, nil)
+		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
+		return got.origin, err
+	})
+	if !got.begun {
+		to.keeping.supply.End(time.Now(), supply, errNotSupplied)
+	}
+	switch {
+	case err == nil:
+		c.confirmKept(to, id, got.origin)
+	case ctx.Err() != nil:
+	case errors.Is(err, store.ErrFull):
+		c.demoted.set(id)
+		err = ErrNoCapacity
+	// Not begun: a hung read that was given up, or another cache over the same store, is filling
+	// it.
+	case !got.begun:
+		err = ErrNoCapacity
+	}
+	return got.Sample, err
+}
+
+// bring brings a sample into a buffer: from a class, into which the previous flight may have put
+// it, or by a read.
+func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
+	dst []byte,
+) (Sample, store.Origin, error) {
+	id := int(fl.ID)
+	if tier, origin, ok := c.readComing(id, dst); ok {
+		return Sample{Data: dst, From: tier}, origin, nil
+	}
+	direct := way.direct
+	if !direct {
+		tier, late, ok := c.readHeld(id, dst, c.classLimit(id))
+		if ok {
+			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
+		}
+		direct = late
+	}
+	s, origin, err := c.read(ctx, r, fl, dst)
+	if direct && errors.Is(err, source.ErrUnavailable) && ctx.Err() == nil {
+		// The class is slow, or hangs, and the source does not answer at all.
+		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
+			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
+		}
+	}
+	if err == nil {
+		c.keep(id, dst, origin)
+	}
+	s.Read = err == nil && s.From == Source
+	s.Direct = s.Read && (direct || s.Direct)
+	return s, origin, err
+}
+
+// origin returns the origin of a sample that was read from a class.
+func (c *Cache) origin(tier Tier, id int) store.Origin {
+	origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
+	return origin
+}
+
+const (
+	// A class may take patience times as long as the source would, but at least hedge, as another
+	// node may (package breaker).
+	patience = 8
+	hedge    = 100 * time.Millisecond
+)
+
+// classLimit returns for how long a class is waited for, if the source has the sample as well: at
+// most a quarter of the time that a read may take in all, so that the source can be read after it.
+func (c *Cache) classLimit(id int) func() time.Duration {
+	return func() time.Duration {
+		return max(min(patience*c.sourceTakes(c.index.Size(id)), c.timeout/4), hedge)
+	}
+}
+
+// lastResort is for how long a class is waited for if the source has failed: no longer than its
+// watchdog leaves the flight.
+func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
+
+// read reads a sample that no class of the node holds: from the node that owns it, or from the
+// source. Direct is then set if the node has not answered in time. A read for another node never
+// asks a third one (its Request has no Peers), so that no two nodes wait for each other.
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample,
+	store.Origin, error,
+) {
+	id, late := int(fl.ID), false
+	if fl.Asks {
+		back := c.away(r, id)
+		read := c.meters[Peer].Begin(time.Now(), len(dst))
+		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
+		due := func() time.Duration { return r.due(time.Now()) }
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, due, c.bears())
+		back()
+		read.Waited = waited
+		c.meters[Peer].End(time.Now(), read, err)
+		if err == nil {
+			origin, err := c.remoteOrigin(node, id, digest)
+			relayed := 2*waited > time.Since(fl.Since())
+			return Sample{Data: dst, From: Peer, Relayed: relayed}, origin, err
+		}
+		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	}
+	origin, err := c.readSource(ctx, r, fl, dst)
+	return Sample{Data: dst, From: Source, Direct: late}, origin, err
+}
+
+// away has another worker work in the place of the caller, which waits for another node until it
+// calls back, unless their number is given, or that node is to read the sample from the source: if
+// this is what limits, more requests would only wait longer, until it seems not to answer.
+func (c *Cache) away(r *Request, id int) (back func()) {
+	if c.gate == nil || r.Peers.Relays(id) {
+		return func() {}
+	}
+	return c.pool.Away()
+}
+
+// unsure is how long a read from the source may take as long as that is guessed.
+const unsure = 60 * time.Millisecond
+
+// sourceTakes estimates how long it takes to read this many bytes from the source.
+func (c *Cache) sourceTakes(bytes int64) time.Duration {
+	m := &c.meters[Source]
+	seconds := min(m.Arrival(time.Now(), bytes), time.Hour.Seconds())
+	takes := time.Duration(seconds * float64(time.Second))
+	if m.Known().Origin == model.Guessed {
+		takes = max(takes, unsure)
+	}
+	return takes
+}
+
+// readSource reads a sample from the source, once there may be another read from it. What a read
+// that something waits for has to wait counts as a part of it, so that the source is chosen less.
+func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	store.Origin, error,
+) {
+	id := int(fl.ID)
+	if err := ctx.Err(); err != nil {
+		return store.Origin{}, err
+	}
+	stamp, err := c.admitted(ctx, r, fl, dst)
+	if err != nil {
+		return store.Origin{}, err
+	}
+	c.sourceSamples.Add(1)
+	c.sourceBytes.Add(int64(len(dst)))
+	return c.sourceOrigin(id, dst, stamp)
+}
+
+// admitted is readSource without its checks of what is read.
+func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	stamp source.Stamp, err error,
+) {
+	if c.gate != nil && !c.flights.Queue(fl) {
+		return 0, ErrAbandoned
+	}
+	urgent := r.urgent()
+	var read meter.Read
+	if urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	if c.gate != nil {
+		c.gate.Enter(urgent, fl.Wanted)
+		defer func() { c.gate.Leave(err == nil) }()
+	}
+	c.flights.Enter(fl, c.gate != nil)
+	if !urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
+		inside := c.reading.Begin(time.Now(), len(dst))
+		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
+		c.reading.End(time.Now(), inside, err)
+	}
+	c.meters[Source].End(time.Now(), read, err)
+	return stamp, err
+}
+
+// keep puts a sample that was read into the class that a plan wants it in, and into those that keep
+// everything, if any plan keeps something. It does not wait for a class that cannot keep up, or
+// hangs, because others may wait for the flight: the class misses the sample, unless that is read
+// ahead of time, which has memory for its copy (fill).
+func (c *Cache) keep(id int, data []byte, origin store.Origin) {
+	if c.planned.Load() == nil {
+		return
+	}
+	for j := range c.classes {
+		cl := &c.classes[j]
+		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
+			cl.writer.Put(id, data, origin)
+		}
+	}
+}

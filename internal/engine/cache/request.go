@@ -1,0 +1,78 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
+)
+
+// Peers gives access to the other nodes of a job: the node that owns a sample reads it from the
+// source once, keeps it, and sends it to the others. Methods must be safe for concurrent use.
+type Peers interface {
+	// Arrival reports whether another node owns the sample and is not bypassed now, and predicts
+	// how long it would take to fetch the sample, of this many bytes, from there, in seconds, if it
+	// takes so many seconds to read it from the source.
+	Arrival(id int, bytes int64, source float64) (seconds float64, ok bool)
+	// Relays reports whether the node that owns the sample would probably have to read it from the
+	// source.
+	Relays(id int) bool
+	// Nodes returns how many nodes, this one included, read from the source.
+	Nodes() int
+	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
+	// unless that takes longer than least, longer than until the sample is due, and much longer than
+	// the source would, for which source is an estimate when it is called, as due is. It returns the
+	// owner, the digest that the owner took when it read the sample from the source, and how long it
+	// waited for that if it had to read it now. After any error the sample is read from the source:
+	// the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if the source
+	// is faster.
+	Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
+		least time.Duration) (node int, digest uint32, waited time.Duration, err error)
+}
+
+// Request says on whose behalf samples are fetched. It does not change once it is used, so that all
+// fetches of a consumer can share one.
+type Request struct {
+	Peers    Peers    // the other nodes that may be asked; nil: none
+	Consumer Consumer // nil: ahead of time, or for another node
+	// Due returns when the samples are needed, in seconds from now; nil: not soon.
+	Due func(now time.Time) float64
+	// Later is how many epochs of the job follow the one that these are for.
+	Later  int
+	remote bool // on behalf of another node
+}
+
+// due returns how long it is until the samples are needed; 0: that is not known.
+func (r *Request) due(now time.Time) time.Duration {
+	if r.Due == nil {
+		return 0
+	}
+	return time.Duration(min(r.Due(now), 3600) * float64(time.Second))
+}
+
+// urgent reports whether something waits for the samples.
+func (r *Request) urgent() bool { return r.Consumer != nil || r.remote }
+
+// flight is a read of a sample in progress.
+type flight = flights.Flight[*Request, found]
+
+// found is where the leader of a flight has found the sample, as in Sample.
+type found struct {
+	tier    Tier
+	relayed bool
+}
+
+var (
+	// ErrNoCapacity reports that the class that the plan assigns the sample to is full, and the
+	// fetch has no buffer for it.
+	ErrNoCapacity = errors.New("the sample's storage class is full, and there is no buffer for it")
+	// ErrAbandoned reports that the read hung, and the watchdog gave it up and told all that waited
+	// for it. The caller must not touch the sample, nor what waited for it.
+	ErrAbandoned = errors.New("the read returned after it was given up")
+)
+
+// retry reports whether a flight failed for reasons of its leader alone.
+func retry(err error) bool {
+	return errors.Is(err, flights.ErrLeader) || errors.Is(err, ErrNoCapacity)
+}

@@ -1,0 +1,205 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache/pool"
+	"github.com/hdmlp/hdmlp/internal/engine/cache/writeback"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
+
+// Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
+// nodes it asks. Jobs that share a cache come and go independently. Its methods are safe for
+// concurrent use, except Close, which must be the last call.
+type Use struct {
+	cache   *Cache
+	request Request // for reading ahead
+
+	// Guarded by cache.uses:
+	fills   [][]*pool.Fill // by class; nil: none was begun
+	decided bool           // there is a plan, if only to keep nothing
+	plan    [][]int32
+	filled  [][]int32 // the plan that was passed to Fill
+	read    func(bytes int64)
+
+	ctx    context.Context // for filling
+	cancel context.CancelFunc
+
+	migrates atomic.Bool // the plan has replaced another one (Release)
+}
+
+// uses are the jobs that use a cache, oldest first.
+type uses struct {
+	sync.Mutex // guards the following, and the fields of Use that say so
+	list       []*Use
+	version    int           // counts changes of plans
+	changed    chan struct{} // closed, and replaced, when a plan changes
+}
+
+// Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
+// nodes; nil: the job has one node.
+func (c *Cache) Use(peers Peers) *Use {
+	u := &Use{cache: c, request: Request{Peers: peers}}
+	u.ctx, u.cancel = context.WithCancel(context.Background())
+	c.uses.Lock()
+	defer c.uses.Unlock()
+	c.uses.list = append(c.uses.list, u)
+	return u
+}
+
+// Keep sets, by class, which samples the job wants kept, and replaces its earlier plan. Samples
+// that a class already holds stay. If jobs want a sample in different classes, the oldest job
+// decides.
+func (u *Use) Keep(plan [][]int32) {
+	defer u.cache.migrating.settled()()
+	u.cache.uses.Lock()
+	defer u.cache.uses.Unlock()
+	u.plan, u.decided = plan, true
+	u.cache.combine()
+}
+
+// combine merges the plans of all jobs. c.uses must be held.
+func (c *Cache) combine() {
+	c.uses.version++
+	close(c.uses.changed)
+	c.uses.changed = make(chan struct{})
+	planned, any := make([]uint8, c.index.Len()), false
+	for _, u := range c.uses.list {
+		for j := range min(len(u.plan), len(c.classes)) {
+			for _, id := range u.plan[j] {
+				if any = true; planned[id] == 0 {
+					planned[id] = uint8(j + 1)
+				}
+			}
+		}
+	}
+	if any {
+		c.planned.Store(&planned)
+	} else {
+		c.planned.Store(nil)
+	}
+}
+
+// Fill brings the samples of a plan that was passed to Keep into their storage classes ahead of
+// time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
+// buffers leave the source idle. read is called for each sample that was read from the source. A
+// sample that cannot be read is left to the batch that needs it, because the job's policy for
+// errors decides. What an earlier call has not brought yet is left out.
+//
+// Copies of what another node owns come over links, by few reads at a time: over slow links they
+// would keep all workers waiting, and with them the batches that wait for other samples.
+//
+// After Release, and while memory for late samples does not repay (keeps), samples are brought one
+// at a time, and only while nothing is read for batches: batches need links, the source or the
+// processors now, and bring what they read anyway, while the plan repays over the epochs to come.
+func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
+	c := u.cache
+	c.uses.Lock()
+	defer c.uses.Unlock()
+	u.stopFills()
+	u.filled, u.read, u.fills = plan, read, make([][]*pool.Fill, len(plan))
+	for j := range plan {
+		u.fill(j)
+	}
+}
+
+// HoldFills has what Fill began read nothing more until release is called, or the time is over.
+func (c *Cache) HoldFills(most time.Duration) (release func()) { return c.pool.Hold(most) }
+
+// stopFills ends what Fill has begun. cache.uses must be held.
+func (u *Use) stopFills() {
+	u.cache.pool.RemoveFills(slices.Concat(u.fills...)...)
+	u.fills = nil
+}
+
+// fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
+func (u *Use) fill(j int) {
+	c, read := u.cache, u.read
+	c.pool.RemoveFills(u.fills[j]...)
+	how := pool.Filling{Slow: u.elsewhere, Spare: c.passing}
+	if u.migrates.Load() {
+		how.Slow, how.Spare = nil, func() bool { return true }
+	}
+	writers := c.writers(j)
+	how.Ready = func(id int) bool {
+		return !(c.passing() && c.Busy()) && writers.Reserve(id, c.index.Size(id))
+	}
+	how.Run = func(w *Worker, id int) (abandoned bool) {
+		s, err := u.bring(w, id)
+		writers.Unreserve(id)
+		if err == nil && s.Read {
+			read(c.index.Size(id))
+		}
+		s.Release()
+		return err == ErrAbandoned
+	}
+	u.fills[j] = c.pool.AddFills(u.filled[j], how)
+}
+
+// writers returns those of the classes into which what is read for class j is written: that class,
+// if it is not in memory, and those that keep everything.
+func (c *Cache) writers(j int) (all writeback.Writers) {
+	for i := range c.classes {
+		if cl := &c.classes[i]; cl.writer != nil && (cl.KeepAll || i == j) {
+			all = append(all, cl.writer)
+		}
+	}
+	return all
+}
+
+// elsewhere reports whether another node owns a sample, of which this one keeps a copy.
+func (u *Use) elsewhere(id int) bool {
+	if u.request.Peers == nil {
+		return false
+	}
+	_, ok := u.request.Peers.Arrival(id, u.cache.index.Size(id), 0)
+	return ok
+}
+
+// refill brings what the plan gives to classes in memory again. cache.uses must be held.
+func (u *Use) refill() {
+	for j := range min(len(u.filled), len(u.cache.classes)) {
+		if u.cache.classes[j].inPlace != nil {
+			u.fill(j)
+		}
+	}
+}
+
+// bring brings a sample into the class that is to hold it, unless there is none or it does so
+// already. A sample for which its class has no capacity, or which takes no more, is not read.
+func (u *Use) bring(w *Worker, id int) (Sample, error) {
+	c := u.cache
+	j := c.class(id)
+	switch {
+	case j == 0:
+		return Sample{}, nil
+	case c.classes[j-1].inPlace != nil:
+		return c.Fetch(u.ctx, &u.request, id, nil)
+	case c.classes[j-1].Store.Has(id):
+		return Sample{}, nil
+	}
+	if r, ok := c.classes[j-1].Store.(store.Refuser); ok && r.Refuses() != "" {
+		return Sample{}, nil
+	}
+	return c.FetchView(u.ctx, w, &u.request, id)
+}
+
+// Stop ends what reads ahead or makes room for the job, so that its planner need not be waited for.
+// Close must still be called.
+func (u *Use) Stop() { u.cancel() }
+
+// Close ends the job's use: nothing more is read ahead or kept for it, and Release returns. Reads
+// in progress continue until the cache is closed.
+func (u *Use) Close() {
+	u.cancel()
+	c := u.cache
+	c.uses.Lock()
+	defer c.uses.Unlock()
+	u.stopFills()
+	c.uses.list = slices.DeleteFunc(c.uses.list, func(other *Use) bool { return other == u })
+	c.combine()
+}

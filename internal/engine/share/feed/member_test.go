@@ -1,0 +1,230 @@
+package feed
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/share"
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+)
+
+// TestWhatAMemberKeepsStaysUntilTheGroupEnds: the daemon ends a connection, and the process has
+// batches, in its hands or in its socket.
+func TestWhatAMemberKeepsStaysUntilTheGroupEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 4)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		kept, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		kept.begin(0, 100)
+		other.begin(0, 100)
+		synctest.Wait()
+		b := <-kept.ready
+		slot := f.pieces[kept.m.slots[b.Slots[0]].piece].Slots[0]
+		kept.cancel()
+		for range kept.ready {
+		}
+		<-kept.ended
+		kept.m.Keep()
+		kept.m.Close()
+		other.take(0, 100)
+		if !p.used[slot] {
+			t.Error("its batch was freed")
+		}
+		other.cancel()
+		for range other.ready {
+		}
+		<-other.ended
+		other.m.Close()
+		f.Close()
+	})
+}
+
+// TestMembersThatDoNotComeAreLogged announces one more than comes, and once as many.
+func TestMembersThatDoNotComeAreLogged(t *testing.T) {
+	for _, members := range []int{2, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 3)
+			f := newFeed(t, p, share.Options{Members: members, Deadline: time.Minute, Keep: 1})
+			var log strings.Builder
+			f.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			m := join(t, f, shapeOf(8, false))
+			begun := time.Now()
+			m.begin(0, 10)
+			m.take(0, 10)
+			late := time.Since(begun) >= time.Minute
+			end(t, f, p, m)
+			want := "came=1 share_members=2 start_timeout=1m0s"
+			lines := strings.Count(log.String(), "\n")
+			missing := members > 1
+			if late != missing || missing != strings.Contains(log.String(), want) ||
+				missing != (lines == 1) {
+				t.Errorf("%d members: late: %v, log: %s", members, late, &log)
+			}
+		})
+	}
+}
+
+// TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the process would be
+// told of the window, as when another rank of the job stops.
+func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := errors.New("stopped")
+		p := newProducer(t, 8, 3)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		m := join(t, f, shapeOf(8, false))
+		m.refuses = func(*stage.Batch) error { return stopped }
+		if err := m.m.Run(t.Context(), 0, 10, m); !errors.Is(err, stopped) {
+			t.Errorf("the run ended with %v", err)
+		}
+		if len(m.m.slots) > 0 || len(m.m.segments) > 0 {
+			t.Errorf("it holds slots %v and segments %v", m.m.slots, m.m.segments)
+		}
+		told := 0
+		m.refuses = func(b *stage.Batch) error { told += len(b.Extras); return nil }
+		m.begin(0, 10)
+		m.take(0, 10)
+		if told != 1 || m.private > 0 {
+			t.Errorf("the process was told %d times of the window, and %d samples were prepared for "+
+				"it alone", told, m.private)
+		}
+		end(t, f, p, m)
+	})
+}
+
+// TestAProcessIsSentWhatItsWorkersCanTake beyond what it has taken, up to a limit, as it cannot be
+// taken back.
+func TestAProcessIsSentWhatItsWorkersCanTake(t *testing.T) {
+	for ahead, want := range map[int]int{0: flight, 1: flight, 10: 12, 1 << 30: mostFlight} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 1, mostFlight+20)
+			f := newFeed(t, p, share.Options{Keep: 1})
+			m := join(t, f, shapeOf(1, false))
+			m.m.flight = f.Join("workers", m.shape, 0, ahead).flight
+			m.ready = make(chan *stage.Batch, 500)
+			m.begin(0, 1000)
+			time.Sleep(time.Hour)
+			if len(m.ready) != want {
+				t.Errorf("with workers for %d, %d batches are sent, want %d", ahead, len(m.ready), want)
+			}
+			end(t, f, p, m)
+		})
+	}
+}
+
+// TestTheEpochOfAFeed is that of the furthest process, by what it has taken.
+func TestTheEpochOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 20)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		wants := func(epoch int, when string) {
+			t.Helper()
+			if e := f.Epoch(); e != epoch {
+				t.Errorf("%s: epoch %d, want %d", when, e, epoch)
+			}
+		}
+		m, behind := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(20, false))
+		wants(0, "none has begun")
+		m.begin(0, 15)
+		m.take(0, 3)
+		time.Sleep(time.Second) // it was sent more
+		wants(0, "within the first epoch")
+		m.take(3, 5)
+		wants(1, "after the first epoch")
+		behind.begin(1, 4)
+		time.Sleep(time.Second)
+		wants(1, "one is behind")
+		m.take(5, 12)
+		time.Sleep(time.Second) // all was sent
+		wants(2, "with all batches sent")
+		m.cancel()
+		m.take(12, 15)
+		wants(0, "one has taken all, and the other none")
+		behind.take(1, 3)
+		wants(1, "the other one has gone on")
+		end(t, f, p, m, behind)
+	})
+}
+
+// TestHowFarAMemberIsBehind counts what processes have taken, not what they were sent, wherever
+// their batches come from.
+func TestHowFarAMemberIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 20)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		wants := func(m *process, want int64, when string) {
+			t.Helper()
+			if r := m.m.Report(); r.Behind != want {
+				t.Errorf("%s: %d samples behind, want %d (%s)", when, r.Behind, want, r.State)
+			}
+		}
+		first, second := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		steps := first.shape.Steps
+		wants(second, 0, "none has begun")
+		first.begin(0, 100)
+		second.begin(0, 100)
+		first.take(0, 2)
+		time.Sleep(time.Second) // it was sent more
+		second.take(0, 1)
+		wants(first, 0, "two have begun")
+		wants(second, 8, "two have begun")
+		late := join(t, f, shapeOf(20, false))
+		first.take(2, steps+1)
+		late.begin(0, 100)
+		late.take(0, 1)
+		wants(late, samples+8-20, "one prepares its own")
+		end(t, f, p, first, second, late)
+	})
+}
+
+// TestNoMemoryBeyondTheWindowWhileSlotsAreFreed has a member wait while all of the window is with
+// another, which frees it after some time.
+func TestNoMemoryBeyondTheWindowWhileSlotsAreFreed(t *testing.T) {
+	for _, c := range []struct {
+		step   time.Duration
+		beyond bool
+	}{{often / 5, false}, {3 * often, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 2)
+			f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour})
+			fast, slow := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+			slow.step = c.step
+			var both sync.WaitGroup
+			for _, m := range []*process{fast, slow} {
+				m.begin(0, 20)
+				both.Go(func() { m.take(0, 20) })
+			}
+			both.Wait()
+			if (p.beyond > 0) != c.beyond {
+				t.Errorf("steps of %v: %d batches beyond the window", c.step, p.beyond)
+			}
+			end(t, f, p, fast, slow)
+		})
+	}
+}
+
+func TestAMemberThatLeavesReleasesWhatItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 3)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		killed, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		killed.keeps = 100
+		killed.begin(0, 100)
+		other.begin(0, 100)
+		var wg sync.WaitGroup
+		wg.Go(func() { killed.take(0, 7) })
+		other.take(0, 7)
+		wg.Wait()
+		killed.cancel()
+		for range killed.ready {
+		}
+		<-killed.ended
+		killed.m.Close()
+		other.take(7, 100)
+		end(t, f, p, other)
+	})
+}

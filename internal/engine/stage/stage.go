@@ -1,0 +1,130 @@
+// Package stage assembles the batches of a rank's access stream: it prefetches upcoming batches
+// into the rank's staging buffer, in exactly the stream's order, and describes each to the process
+// once it is complete (thesis 4.3.8).
+//
+//   - Stager turns one rank's stream into batches in shared memory.
+//   - Ledger counts where samples came from and what next() waited for.
+//
+// Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
+// of different sizes), barrier (segments that are given back), batch (one batch, from its layout
+// until it is sent), fetch (one sample of it), layout, stager (how far it has read, and the memory
+// that it keeps), walk (the stream's next batch), run (batches in order).
+//
+// What is delivered is a pure function of the stream: cache contents, timing and failures affect
+// when a batch is ready, never what is in it.
+//
+// # Goroutines
+//
+// A Stager's Run owns two goroutines: the walker schedules the stream's batches, reserves memory in
+// the staging buffer and queues reads; Run's own goroutine emits finished batches in order. The
+// cache's workers fetch. Samples that are already in shared memory need no task: the walker only
+// records where they are.
+//
+// unusable.go records the samples of a job that cannot be read or decoded, and what it does about
+// them.
+package stage
+
+import (
+	"context"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
+	"github.com/hdmlp/hdmlp/internal/engine/staging"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+)
+
+// Batch describes one batch to the training process: where in shared memory each sample is. The
+// columns have one entry per sample.
+type Batch struct {
+	Epoch, Step int
+	Audit       uint64 // sum of access.Mix over the batch
+	Labels      []int64
+	Offsets     []uint64 // within the segment
+	Lengths     []uint64 // bytes
+	IDs         []uint32
+	Segments    []uint32 // in the staging buffer, or ClassSegment
+	Slots       []uint32 // of the staging buffer; the process returns them
+	Extras      []staging.Extra
+
+	made delivery // how it was staged
+}
+
+// Unusable records the samples that a job cannot use.
+type Unusable = Samples
+
+// NewUnusable returns an empty record. policy is what is done about such samples: on_error.
+func NewUnusable(policy string) *Unusable { return newUnusable(Policy(policy)) }
+
+// Preprocessor transforms samples into what is delivered. Its methods must be safe for concurrent
+// use.
+type Preprocessor interface {
+	// Size returns the size of every result in bytes; 0: it varies.
+	Size() int
+	// Expected estimates the size of the result for a sample of the given size.
+	Expected(bytes int64) int64
+	// Steps returns the names of the steps, in order.
+	Steps() []string
+	// Apply transforms a sample's bytes for an epoch. It writes the result into a buffer from
+	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. draw
+	// seeds what is random: it is the sample's ID, plus 2^32 times the number of its occurrence in
+	// the epoch. Any other error is permanent.
+	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
+		spent []time.Duration) error
+	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
+	// idle, so that more could be transformed.
+	Takes(samples int) float64
+}
+
+// Options are the options of a Stager.
+type Options struct {
+	Stream *access.Stream
+	// Epoch returns the stream's epochs, and may cache some; nil: the epoch's order is not given,
+	// and the Run ends before it.
+	Epoch  func(e int) *access.Epoch
+	Rank   int
+	Cache  *cache.Cache
+	Peers  cache.Peers // the other nodes of the rank's job; nil: none
+	Buffer *staging.Buffer
+	// Ahead is the most batches staged and not yet taken by the process, including those sent to
+	// it.
+	Ahead int
+	// MostAhead is up to what Ahead grows, while the process waits although more samples could be
+	// read, and transformed, at the same time; 0: it does not grow.
+	MostAhead int
+	// Grow, if not nil, is called when the buffer should grow for the same reason, with the number
+	// of bytes, and reports whether there is memory for them.
+	Grow func(bytes int64) bool
+	// First is how many batches are staged before the process has taken any; the limit grows by two
+	// with each batch that it takes, up to Ahead. So at the start of a job, what is needed at once
+	// does not wait for what is not, on this node and at a shared source. 0: Ahead.
+	First int
+	// Await, if not nil, is called before each epoch. It may block until ctx ends.
+	Await func(ctx context.Context, epoch int) error
+	// Gate, if not nil, is called before each batch is staged. It may block until ctx ends.
+	Gate func(ctx context.Context, epoch, step int) error
+	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
+	Verify   bool
+	Lazy     bool // stage a batch only when the process asks for it: policy naive
+	Unusable *Unusable
+	Ledger   *Ledger
+	// Preprocessor, if not nil, transforms the samples into the staging buffer. The results of a
+	// batch form one tensor if all have the same size.
+	Preprocessor Preprocessor
+}
+
+// Own is what a member of a group of jobs does for itself (package share/feed).
+type Own interface {
+	// Stage stages and delivers batches from a step of an epoch on, as Stager.Continue. blocked is
+	// set if the process waits for the first one. next is called before each batch is delivered;
+	// its error ends the call.
+	Stage(ctx context.Context, epoch, step int, blocked bool,
+		next func(epoch, step int) error) error
+	// Deliver delivers a batch that lies in the group's window.
+	Deliver(b *Batch) error
+}
+
+// inOnePiece reports whether the results of a batch form one tensor.
+func (o *Options) inOnePiece() bool { return o.Preprocessor != nil && o.Preprocessor.Size() > 0 }
+
+// ragged reports whether results vary in size.
+func (o *Options) ragged() bool { return o.Preprocessor != nil && o.Preprocessor.Size() == 0 }

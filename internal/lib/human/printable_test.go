@@ -1,0 +1,27 @@
+package human
+
+import "testing"
+
+func TestName(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                           "",
+		"/data/a b/ü😀.jpg":           "/data/a b/ü😀.jpg",
+		`with "quotes" \ and more`:   `with "quotes" \ and more`,
+		"z\x1b]0;t\a\nERROR line":    `"z\x1b]0;t\a\nERROR line"`,
+		"right-to-left \u202e":       `"right-to-left \u202e"`,
+		"not UTF-8 \xff":             `"not UTF-8 \xff"`,
+		"a true U+FFFD \ufffd stays": "a true U+FFFD \ufffd stays",
+	} {
+		if got := Name(name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
+	if got, want := Text(text),
+		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
+		t.Errorf("%q: %s, want %s", text, got, want)
+	}
+}

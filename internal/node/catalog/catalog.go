@@ -1,0 +1,365 @@
+// Package catalog opens datasets for the jobs of a node. Every Open scans the dataset again. If it
+// finds one that is already open, the same version in the same directory, it joins that: a dataset
+// has one index, and, while jobs read it, one cache with its storage classes. What a job wants from
+// the cache is not the catalog's concern.
+//
+// A Catalog is given the available kinds of sources and storage classes, and knows none by itself.
+// All methods of Catalog and Dataset are safe for concurrent use.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
+	"github.com/hdmlp/hdmlp/internal/lib/invariants"
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
+
+// Progress reports how the opening of a dataset proceeds: how many files have been found, or, if it
+// is not empty, a warning. It may be called often, and from any goroutine.
+type Progress func(files int64, warning string)
+
+// Kinds are the available kinds of sources and storage classes.
+type Kinds struct {
+	Sources []source.Kind
+	Classes []store.Kind
+	// Busy reports whether all processors are busy; nil: never. It must be safe for concurrent use.
+	Busy func() bool
+}
+
+// Catalog holds what the jobs of a node share.
+type Catalog struct {
+	kinds Kinds
+	log   *slog.Logger
+
+	mu invariants.Mutex[Catalog] // guards the following
+	// opening has, by key, a channel that holds a token unless such a dataset is being opened.
+	opening  map[string]chan struct{}
+	datasets map[identity]*entry // the open ones
+	classes  map[string]*slot    // by kind and path
+	closed   bool
+	// changed is closed, and replaced, when stores were closed.
+	changed chan struct{}
+
+	stuck atomic.Int32 // storage classes with which something hangs, so that they stay open
+}
+
+// slot has a storage class once it is open.
+type slot struct {
+	turn  chan struct{} // holds a token while the class is being opened
+	class store.Class   // set by who has the token, and with Catalog.mu
+}
+
+// New returns a catalog in which nothing is open.
+func New(kinds Kinds, log *slog.Logger) *Catalog {
+	return &Catalog{
+		kinds:    kinds,
+		log:      log,
+		opening:  make(map[string]chan struct{}),
+		datasets: make(map[identity]*entry),
+		classes:  make(map[string]*slot),
+		changed:  make(chan struct{}),
+	}
+}
+
+// Close releases the storage classes. No dataset's cache may be in use. If a read from the source,
+// or a class's directory, hangs, they remain open until that has ended, or the process exits.
+func (c *Catalog) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return c.closeClasses()
+}
+
+// closeClasses closes the storage classes, unless something hangs. c.mu must be held.
+func (c *Catalog) closeClasses() error {
+	if c.stuck.Load() > 0 {
+		return nil
+	}
+	var errs []error
+	for _, s := range c.classes {
+		if s.class != nil { // one that is being opened is closed by who opens it
+			errs = append(errs, s.class.Close())
+		}
+	}
+	clear(c.classes)
+	return errors.Join(errs...)
+}
+
+// goesOn records that what hung has ended.
+func (c *Catalog) goesOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stuck.Add(-1); !c.closed {
+		return
+	}
+	if err := c.closeClasses(); err != nil {
+		c.log.Error("close storage classes", "error", err)
+	}
+}
+
+// identity identifies a dataset: how it was asked for, its version, and the directory in which it
+// was found.
+type identity struct {
+	key           string
+	fingerprint   [16]byte
+	device, inode uint64
+}
+
+// entry is an open dataset, with its cache while jobs read it.
+type entry struct {
+	identity identity
+	spec     source.Spec // how it was first asked for
+	log      *slog.Logger
+	source   source.Indexed
+	views    *views
+	refs     int // guarded by Catalog.mu
+
+	cached atomic.Bool // whether cache is set
+	// turn has a token while a cache is made or left, which may wait for reads and directories that
+	// hang: nothing that holds mu does.
+	turn    chan struct{}
+	mu      invariants.Mutex[entry] // guards the following
+	cache   *cache.Cache
+	madeBy  *config.Config           // what cache was made by
+	users   map[*Dataset]func() bool // what has joined cache, and whether it stays (Join.Stays)
+	over    chan struct{}            // closed when the last one has left cache
+	classes []Class
+	known   model.Node // what was known of the node when cache was made
+	// How many closed caches a read hangs in, which uses their stores and the source.
+	hung int
+	left bool // all have closed the dataset
+}
+
+// key returns the key of datasets that are asked for in the same way.
+func key(spec source.Spec, indexDir string) string {
+	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
+}
+
+// Dataset is an open dataset. It does not change, whatever happens to its directory, until it is
+// closed by all that opened it.
+type Dataset struct {
+	catalog *Catalog
+	entry   *entry
+	view    *source.View
+	once    sync.Once
+}
+
+// Open opens a dataset as the view shows it (nil: as this process sees it), or joins the one that
+// is already open. The view belongs to the caller.
+func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
+	cfg *config.Config, progress Progress,
+) (*Dataset, error) {
+	at := slices.IndexFunc(c.kinds.Sources, func(k source.Kind) bool {
+		return k.Name == spec.Kind
+	})
+	if at < 0 {
+		return nil, unknown("dataset", spec.Kind, c.kinds.Sources, func(k source.Kind) string {
+			return k.Name
+		})
+	}
+	k := key(spec, cfg.IndexDir)
+	// One at a time, so that the next one finds the index that the first has written.
+	done, err := c.turn(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	log := c.log.With("dataset", spec.Path)
+	e := &entry{
+		spec: spec, log: log, views: newViews(), turn: make(chan struct{}, 1),
+		users: make(map[*Dataset]func() bool),
+	}
+	warn := func(text string) { log.Warn(text) }
+	options := source.OpenOptions{
+		Extensions: spec.Extensions, IndexDir: cfg.IndexDir, Timeout: cfg.SourceTimeout,
+		Progress: func(files int64) { progress(files, "") },
+		Warn:     warn,
+		Tell:     func(text string) { warn(text); progress(0, text) },
+	}
+	if view != nil {
+		options.View = &source.View{Root: view.Root, Slash: view.Slash, Renew: e.views.renew}
+	}
+	defer c.holdFills(k)()
+	if e.source, err = c.kinds.Sources[at].Open(ctx, spec.Path, options); err != nil {
+		return nil, err
+	}
+	return &Dataset{catalog: c, entry: c.enter(k, e, view), view: view}, nil
+}
+
+// turn waits until no other dataset of this key is being opened.
+func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error) {
+	c.mu.Lock()
+	token := c.opening[key]
+	if token == nil {
+		token = make(chan struct{}, 1)
+		token <- struct{}{}
+		c.opening[key] = token
+	}
+	c.mu.Unlock()
+	select {
+	case <-token:
+		return func() { token <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// enter returns the open entry for the dataset that was found, or makes found that entry.
+func (c *Catalog) enter(key string, found *entry, view *source.View) *entry {
+	found.identity = identity{key: key, fingerprint: found.source.Index().Fingerprint()}
+	if placed, ok := source.As[source.Placed](found.source); ok {
+		found.identity.device, found.identity.inode = placed.Place()
+	}
+	c.mu.Lock()
+	e := c.datasets[found.identity]
+	if e == nil {
+		e = found
+		c.datasets[e.identity] = e
+	}
+	e.refs++
+	c.mu.Unlock()
+	e.views.add(view)
+	if e == found {
+		return e
+	}
+	if err := found.source.Close(); err != nil {
+		e.log.Error("close dataset", "error", err)
+	}
+	// Files may have been rewritten since the dataset was last opened.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cache != nil {
+		e.cache.Doubt()
+	}
+	return e
+}
+
+// See adds another view through which the dataset may be opened again; forget removes it.
+func (d *Dataset) See(view *source.View) (forget func()) {
+	d.entry.views.add(view)
+	return func() { d.entry.views.remove(view) }
+}
+
+// Place identifies the directory that the dataset is currently in; zero if its source has none.
+func (d *Dataset) Place() (device, inode uint64) {
+	if placed, ok := source.As[source.Placed](d.entry.source); ok {
+		return placed.Place()
+	}
+	return 0, 0
+}
+
+// Cached reports whether a cache of the dataset is in use, with any index_dir.
+func (c *Catalog) Cached(spec source.Spec) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	prefix := key(spec, "")
+	for id, e := range c.datasets {
+		if strings.HasPrefix(id.key, prefix) && e.cached.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// Index returns the dataset's index.
+func (d *Dataset) Index() *source.Index { return d.entry.source.Index() }
+
+// Close closes the dataset. It is idempotent.
+func (d *Dataset) Close() {
+	d.once.Do(func() {
+		c, e := d.catalog, d.entry
+		e.views.remove(d.view)
+		c.mu.Lock()
+		e.refs--
+		last := e.refs == 0
+		if last {
+			delete(c.datasets, e.identity)
+		}
+		c.mu.Unlock()
+		if !last {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.left = true
+		e.closeSource()
+	})
+}
+
+// class returns the storage class that the configuration describes.
+func (c *Catalog) class(spec config.StorageClass) (store.Class, error) {
+	at := slices.IndexFunc(c.kinds.Classes, func(k store.Kind) bool {
+		return k.Name == spec.Kind
+	})
+	if at < 0 {
+		return nil,
+			unknown("storage class", spec.Kind, c.kinds.Classes, func(k store.Kind) string {
+				return k.Name
+			})
+	}
+	c.mu.Lock()
+	key := spec.Kind + "\x00" + spec.Path
+	s := c.classes[key]
+	if s == nil {
+		s = &slot{turn: make(chan struct{}, 1)}
+		c.classes[key] = s
+	}
+	c.mu.Unlock()
+	s.turn <- struct{}{} // not c.mu: the class's directory may hang
+	defer func() { <-s.turn }()
+	if s.class != nil {
+		return s.class, nil
+	}
+	class, err := c.kinds.Classes[at].New(store.Options{
+		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
+		Warn: func(text string) { c.log.Warn(text, "class", spec.Kind) },
+	})
+	if err != nil {
+		return nil, unusable(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed { // the job that opened it has left before that ended
+		return nil, errors.Join(errClosed, class.Close())
+	}
+	s.class = class
+	return class, nil
+}
+
+// errClosed reports that the catalog was closed while a storage class was opened.
+var errClosed = errors.New("the daemon is ending")
+
+// unusable returns the error for a storage class that cannot be used as configured.
+func unusable(err error) error {
+	var limit *store.LimitError
+	if errors.As(err, &limit) {
+		return err
+	}
+	return failure.Input("%v", err)
+}
+
+// unknown returns an error for an unknown kind that lists the available ones.
+func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, name(k))
+	}
+	slices.Sort(names)
+	return &failure.Error{
+		Kind: failure.Config,
+		Message: fmt.Sprintf("unknown %s kind %q; available: %s", what, kind,
+			strings.Join(names, ", ")),
+	}
+}

@@ -1,0 +1,294 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
+
+// # Directories that hang
+//
+// A storage class whose directory is on a disk that hangs must not hold up what does not need it.
+// While a cache is in use, its reads are given up (store.Reader), and no batch waits for its
+// writes (package writeback). Here are the ends: opening a store takes at most start_timeout,
+// and closing one at most closing. What hangs then is left to end by itself. A store that is opened
+// after all is closed again, and so are those that a read used which hung when the last job left.
+// One that cannot be closed stays open until the daemon exits.
+
+const (
+	// slowAfter is for how long a directory may not answer until that is reported.
+	slowAfter = 2 * time.Second
+	// closing is for how long the closing of a store, which writes to its directory, is waited for.
+	closing = 5 * time.Second
+	// ending is for how long a store without room waits for those of other datasets: a job that has
+	// just ended is still being taken apart, and started again with other files it needs its room.
+	ending = 2 * time.Second
+)
+
+// LeaveCache leaves the dataset's cache. The last call closes it.
+func (d *Dataset) LeaveCache() {
+	e := d.entry
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	e.mu.Lock()
+	delete(e.users, d)
+	last, joined, classes := len(e.users) == 0, e.cache, e.classes
+	if last {
+		e.cache, e.madeBy, e.classes = nil, nil, nil
+		e.cached.Store(false)
+		close(e.over)
+	}
+	e.mu.Unlock()
+	if !last {
+		return
+	}
+	hung := joined.Close()
+	if hung.Source || hung.Moves { // the memory that a hung read may write to must remain
+		d.settle(joined, hung, classes)
+		return
+	}
+	for _, j := range hung.Classes {
+		d.stays(&classes[j])
+		classes[j].Store = nil
+	}
+	d.closeStores(classes)
+}
+
+// settle closes the stores of a cache in which something hangs when that has ended.
+func (d *Dataset) settle(joined *cache.Cache, hung cache.Hung, classes []Class) {
+	e := d.entry
+	e.mu.Lock()
+	e.hung++
+	e.mu.Unlock()
+	d.catalog.stuck.Add(1)
+	what := "a read from the source hangs"
+	if !hung.Source {
+		what = "a cache directory does not respond while samples are dropped or moved"
+	}
+	e.log.Error(what + ": the dataset's caches stay in memory until it ends, or the daemon exits")
+	go func() { // which the daemon does not wait for when it exits
+		defer d.catalog.goesOn()
+		joined.Settle(hung)
+		d.closeStores(classes)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.hung--
+		e.closeSource()
+		e.log.Info("what hung has ended: the dataset's caches are closed")
+	}()
+}
+
+// closeSource closes the source when nothing uses it any more. e.mu must be held.
+func (e *entry) closeSource() {
+	if !e.left || e.hung > 0 {
+		return
+	}
+	if err := e.source.Close(); err != nil {
+		e.log.Error("close dataset", "error", err)
+	}
+}
+
+// stays records that a class's store cannot be closed.
+func (d *Dataset) stays(c *Class) {
+	d.catalog.stuck.Add(1)
+	d.entry.log.Error("the cache directory does not respond: it stays open until the daemon exits, "+
+		"and samples that were not written to it yet are lost", "class", c.Name, "path", c.Path)
+}
+
+// responds returns what is called when a class stops, or begins, to respond to reads.
+func (e *entry) responds(classes []Class) func(class int, responds bool) {
+	return func(class int, responds bool) {
+		log := e.log.With("class", classes[class].Name, "path", classes[class].Path)
+		if responds {
+			log.Info("the cache directory responds again")
+			return
+		}
+		log.Warn("the cache directory does not respond; samples are read from the source")
+	}
+}
+
+// openStores opens the storage classes' stores for the dataset, each with as much of its capacity
+// as the dataset needs.
+func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
+	slow func(dir string),
+) (out []Class, err error) {
+	names := classNames(cfg.StorageClasses)
+	within, cancel := context.WithTimeout(ctx, ending)
+	defer cancel()
+	for i, c := range cfg.StorageClasses {
+		var opened Class
+		for again := true; again; {
+			changed := d.catalog.changes()
+			opened, err = d.openInTime(ctx, c, cfg.StartTimeout, slow)
+			again = d.waitsForRoom(within, err, changed)
+		}
+		if err != nil {
+			d.closeStores(out)
+			return nil, err
+		}
+		opened.Name = names[i]
+		out = append(out, opened)
+	}
+	return out, nil
+}
+
+// changes returns what is closed when stores were closed from now on.
+func (c *Catalog) changes() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// waitsForRoom reports whether a store could not be opened for lack of room, and stores were closed
+// since. For that it waits until ctx ends, while other datasets are open.
+func (d *Dataset) waitsForRoom(ctx context.Context, err error, changed <-chan struct{}) bool {
+	var limit *store.LimitError
+	if !errors.As(err, &limit) {
+		return false
+	}
+	if d.others() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	select { // stores are closed before their dataset is
+	case <-changed:
+		return true
+	default:
+		return false
+	}
+}
+
+// others reports whether other datasets are open, or still being closed, whose stores may take the
+// room.
+func (d *Dataset) others() bool {
+	if d.catalog.stuck.Load() > 0 {
+		return true
+	}
+	d.catalog.mu.Lock()
+	defer d.catalog.mu.Unlock()
+	for _, e := range d.catalog.datasets {
+		if e != d.entry {
+			return true
+		}
+	}
+	return false
+}
+
+// openInTime opens a store within the limit; 0: there is none.
+func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit time.Duration,
+	slow func(dir string),
+) (Class, error) {
+	if c.Path == "" {
+		return d.openStore(c)
+	}
+	type result struct {
+		Class
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		class, err := d.openStore(c)
+		done <- result{class, err}
+	}()
+	if slow != nil {
+		timer := time.AfterFunc(slowAfter, func() { slow(c.Path) })
+		defer timer.Stop()
+	}
+	var timeout <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	var late error
+	select {
+	case r := <-done:
+		return r.Class, r.err
+	case <-ctx.Done():
+		late = ctx.Err()
+	case <-timeout:
+		late = failure.Input("the cache directory %s has not responded for %v (start_timeout): "+
+			"check its file system, or start the job without it", human.Name(c.Path), limit)
+	}
+	d.catalog.stuck.Add(1)
+	go func() {
+		defer d.catalog.goesOn()
+		if r := <-done; r.err == nil {
+			d.closeStores([]Class{r.Class})
+		}
+	}()
+	return Class{}, late
+}
+
+func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+	class, err := d.catalog.class(c)
+	if err != nil {
+		return Class{}, err
+	}
+	index := d.Index()
+	ds := store.Dataset{
+		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
+		About: store.About{
+			Kind:       d.entry.spec.Kind,
+			Path:       d.entry.spec.Path,
+			Extensions: index.Extensions(),
+			Bytes:      index.Bytes(),
+		},
+	}
+	ds.Directory[0], ds.Directory[1] = d.Place()
+	capacity := c.Capacity
+	if capacity == 0 { // all that is available
+		if capacity, err = class.Available(ds); err != nil {
+			return Class{}, unusable(err)
+		}
+	}
+	capacity = min(capacity, index.Bytes())
+	opened, err := class.Open(ds, capacity)
+	if err != nil {
+		return Class{}, unusable(err)
+	}
+	_, inPlace := opened.(store.InPlace)
+	return Class{
+		Name:     c.Kind,
+		Path:     c.Path,
+		Store:    opened,
+		Capacity: capacity,
+		Threads:  c.Threads,
+		KeepsAll: !inPlace && capacity >= index.Bytes(),
+	}, nil
+}
+
+// closeStores closes the stores of classes that have one.
+func (d *Dataset) closeStores(classes []Class) {
+	for i := range classes {
+		c := &classes[i]
+		if c.Store == nil {
+			continue
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Store.Close() }()
+		timeout := time.NewTimer(closing)
+		select {
+		case err := <-done:
+			if err != nil {
+				d.entry.log.Error("close storage class", "class", c.Name, "error", err)
+			}
+		case <-timeout.C:
+			d.stays(c)
+		}
+		timeout.Stop()
+	}
+	c := d.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+)
+
+// derive replaces Auto by measured values, except where another package does that (the field is
+// zero then), and sets StorageClasses.
+func (r *resolver) derive() {
+	if r.isAuto("decode_memory") {
+		r.deriveDecodeMemory()
+	}
+	if r.classes != nil {
+		r.takeClasses()
+		return
+	}
+	if r.isAuto("memory") {
+		r.deriveMemory()
+	}
+	for _, kind := range r.input.Classes {
+		if class, asked := r.askedByKeys(kind); asked {
+			r.config.StorageClasses = append(r.config.StorageClasses, class)
+		}
+	}
+}
+
+// validate checks what involves several keys, or the machine.
+func (r *resolver) validate() {
+	r.checkTLS()
+	r.checkShare()
+	r.checkSizesOfDisks()
+	r.checkClasses()
+}
+
+// checkSizesOfDisks rejects arguments about the disk of a cache if no cache is on a disk. In other
+// layers they may be for the jobs that have one.
+func (r *resolver) checkSizesOfDisks() {
+	if slices.ContainsFunc(r.config.StorageClasses, func(c StorageClass) bool {
+		return !c.InMemory()
+	}) {
+		return
+	}
+	keys, paths := []string{"disk_reserve"}, []string{}
+	for _, kind := range r.input.Classes {
+		if kind.Directory && kind.SizeKey != "" && kind.PathKey != "" {
+			keys, paths = append(keys, kind.SizeKey), append(paths, kind.PathKey)
+		}
+	}
+	for _, key := range keys {
+		if g := r.given[key]; g.source == argument && !r.isAuto(key) && len(paths) > 0 {
+			r.problem(Problem{
+				Key: key, Value: g.text, Source: g.source,
+				Wrong:   "has no effect without " + strings.Join(paths, " or "),
+				Allowed: "only with " + strings.Join(paths, " or "),
+			})
+		}
+	}
+}
+
+func (r *resolver) isAuto(key string) bool {
+	return r.config.Origins[key].Value == Auto
+}
+
+func (r *resolver) deriveMemory() {
+	available := r.input.Machine.AvailableMemory
+	if available == nil {
+		r.config.Origins["memory"] = Origin{
+			Value:  "0",
+			Source: "default: the available memory is unknown",
+		}
+		return
+	}
+	n, err := available()
+	if err != nil {
+		p, _ := Lookup("memory")
+		r.problem(Problem{
+			Key: "memory", Value: Auto, Source: "default",
+			Wrong: "cannot measure the available memory: " + err.Error(), Allowed: p.Allowed(),
+			Err: err,
+		})
+		return
+	}
+	r.config.Memory = max(n/2, 0)
+	r.config.Origins["memory"] = Origin{
+		Value:  human.Format(r.config.Memory),
+		Source: fmt.Sprintf("measured: half of %s available", human.Format(n)),
+	}
+}
+
+// LeastDecodeMemory is the smallest decode_memory that is derived, in bytes: an image of 10 million
+// pixels fits.
+const LeastDecodeMemory = 64 << 20
+
+// deriveDecodeMemory leaves enough for the memory class, by default half of what is available, and
+// for everything else.
+func (r *resolver) deriveDecodeMemory() {
+	const most, perProcessor, unknown = 4 << 30, 256 << 20, 1 << 30
+	m := r.input.Machine
+	n, source := int64(unknown), "default: the available memory is unknown"
+	if m.AvailableMemory != nil {
+		// An error is reported by deriveMemory or checkMemory.
+		if available, err := m.AvailableMemory(); err == nil {
+			n, source = available/8,
+				fmt.Sprintf("measured: an eighth of %s available", human.Format(available))
+		}
+	}
+	r.config.DecodeMemory = max(min(n, max(most, int64(m.Processors)*perProcessor)),
+		LeastDecodeMemory)
+	r.config.Origins["decode_memory"] = Origin{
+		Value:  human.Format(r.config.DecodeMemory),
+		Source: source,
+	}
+}
+
+// checkTLS rejects an incomplete set of tls files, and files that would be ignored because tls is
+// off. It reports one problem, for the first file that is given.
+func (r *resolver) checkTLS() {
+	c := r.config
+	var given, missing []string
+	var problem Problem
+	for _, f := range []struct{ key, path string }{
+		{"tls_cert", c.TLSCert},
+		{"tls_key", c.TLSKey},
+		{"tls_ca", c.TLSCA},
+	} {
+		if f.path == "" {
+			missing = append(missing, f.key)
+			continue
+		}
+		if given = append(given, f.key); len(given) == 1 {
+			problem = Problem{Key: f.key, Value: f.path, Source: c.Origins[f.key].Source}
+		}
+	}
+	switch {
+	case len(given) == 0 || c.TLS && len(missing) == 0:
+		return
+	case !c.TLS:
+		problem.Wrong = "has no effect while tls is off"
+		problem.Remedy = "set tls = on"
+		if len(missing) > 0 {
+			problem.Remedy += " and " + human.And(missing)
+		}
+		problem.Remedy += ", or remove " + human.And(given)
+	default:
+		problem.Wrong = "given without " + human.And(missing)
+		problem.Remedy = "tls_cert, tls_key and tls_ca go together: set all or none"
+	}
+	r.problem(problem)
+}
+
+// checkShare rejects arguments of a loader that mean a group and name none.
+func (r *resolver) checkShare() {
+	c := r.config
+	if c.Share != "" {
+		return
+	}
+	if o := c.Origins["share"]; o.Source == "argument" && o.Value != "" {
+		r.problem(Problem{
+			Key: "share", Value: o.Value, Source: o.Source,
+			Wrong: "a name of blanks", Remedy: "give the group a name, or leave share out",
+		})
+	}
+	for _, k := range []struct {
+		key   string
+		given bool
+	}{{"share_members", c.ShareMembers > 0}, {"share_join", c.ShareJoin}} {
+		if o := c.Origins[k.key]; o.Source == "argument" && k.given {
+			r.problem(Problem{
+				Key: k.key, Value: o.Value, Source: o.Source,
+				Wrong: "given without share", Remedy: "name the group: share = search",
+			})
+		}
+	}
+}

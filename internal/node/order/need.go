@@ -1,0 +1,148 @@
+package order
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/source"
+)
+
+// need is what a job reads of its dataset.
+type need struct {
+	// bytes is the total size of the samples that the job reads, each counted once; if epochs are
+	// given, of those in the first one.
+	bytes     int64
+	mean      float64 // mean size of a sample, weighted by how often it is read
+	positions int     // samples of an epoch before padding or truncation
+
+	mu     sync.Mutex // guards the following, which describes given epochs
+	begun  map[int]bool
+	epochs []plan.Demand
+	seen   []uint64 // a bit for each sample that some epoch begun so far needs
+}
+
+func needOf(o *request.Order, index *source.Index) *need {
+	ids := o.Subset
+	if len(o.Epochs) > 0 {
+		ids = o.Epochs[0]
+	}
+	n := &need{bytes: index.Bytes(), positions: index.Len(), begun: make(map[int]bool)}
+	n.mean = float64(n.bytes) / float64(n.positions)
+	if ids == nil {
+		return n
+	}
+	var all int64
+	for _, k := range ids {
+		all += index.Size(int(k))
+	}
+	n.bytes = newBytes(ids, make([]uint64, index.Len()/64+1), index.Size)
+	n.positions, n.mean = len(ids), float64(all)/float64(len(ids))
+	return n
+}
+
+// newBytes returns the total size of the samples whose bits in seen are not set, and sets these.
+func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
+	for _, k := range ids {
+		if bit := uint64(1) << (k % 64); seen[k/64]&bit == 0 {
+			seen[k/64] |= bit
+			sum += size(int(k))
+		}
+	}
+	return sum
+}
+
+// Demands returns the demands of the epochs begun so far, in order, if epochs are given.
+func (o *Order) Demands() []plan.Demand {
+	n := o.need
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.epochs)
+}
+
+// GoesOn records that a process is in an epoch, which it began at a step. Earlier epochs are then
+// over, unless other ranks may still be in them (Turns).
+func (o *Order) GoesOn(epoch, from int) {
+	if !o.Given() {
+		return
+	}
+	if o.turns == nil {
+		o.stream.Forget(epoch)
+	}
+	e := o.stream.Epoch(epoch)
+	n, index := o.need, o.index
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e == nil || n.begun[epoch] {
+		return
+	}
+	n.begun[epoch] = true
+	if n.seen == nil {
+		n.seen = make([]uint64, index.Len()/64+1)
+	}
+	var d plan.Demand
+	var ids []int32
+	once := make([]uint64, len(n.seen))
+	for step := from; step < o.stream.Steps(); step++ {
+		ids = e.Global(ids[:0], step)
+		d.Bytes += newBytes(ids, once, index.Size)
+		d.New += newBytes(ids, n.seen, index.Size)
+	}
+	n.epochs = append(n.epochs, d)
+}
+
+// Needed reduces each class to the samples that known epochs need, if epochs are given. Other
+// samples may never be read, so they are kept if they are, but not read ahead.
+func (o *Order) Needed(classes [][]int32) [][]int32 {
+	known := o.stream.GivenEpochs()
+	if !o.Given() {
+		return classes
+	}
+	var epochs []*access.Epoch
+	for _, e := range known {
+		if epoch := o.stream.Epoch(e); epoch != nil { // not dropped meanwhile
+			epochs = append(epochs, epoch)
+		}
+	}
+	out := make([][]int32, len(classes))
+	for i, ids := range classes {
+		for _, k := range ids {
+			if slices.ContainsFunc(epochs, func(e *access.Epoch) bool { return e.Has(int(k)) }) {
+				out[i] = append(out[i], k)
+			}
+		}
+	}
+	return out
+}
+
+// Memory estimates how many bytes the orders that have not been given yet may take, with their
+// lookup tables. Orders that came with OPEN exist already. transformed is set if samples are
+// transformed: random transforms distinguish the occurrences of a sample.
+func (o *Order) Memory(transformed bool) int64 {
+	spec := o.stream.Spec()
+	if !o.Given() && spec.Subset == nil {
+		return 0
+	}
+	const perEntry = 4
+	samples, positions := int64(o.index.Len()), int64(o.need.positions)
+	tables := samples / 8                  // a bit for each sample
+	if transformed && o.stream.Repeats() { // positions of each occurrence
+		tables += perEntry * (samples + positions)
+	}
+	if spec.Subset != nil {
+		return keptEpochs * tables
+	}
+	return int64(o.held-len(o.stream.GivenEpochs()))*perEntry*positions + int64(o.held)*tables
+}
+
+// Bytes returns the total size of the samples that the job reads, each counted once; if epochs are
+// given, of those in the first one.
+func (o *Order) Bytes() int64 { return o.need.bytes }
+
+// Mean returns the mean size of a sample in bytes, weighted by how often it is read.
+func (o *Order) Mean() float64 { return o.need.mean }
+
+// Positions returns the number of samples in an epoch before padding or truncation.
+func (o *Order) Positions() int { return o.need.positions }

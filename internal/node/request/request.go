@@ -1,0 +1,183 @@
+// Package request is a process's request to open a job as one rank: the dataset, its order, the
+// nodes and the settings. It validates the request, reads the lists of samples that come in file
+// descriptors, and compares the requests of ranks and nodes.
+//
+// A request does not change once it is made. Values that a job agrees on with other nodes, such as
+// a seed that is drawn, are kept by the job.
+package request
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+const (
+	// MaxJob is the limit on the bytes of a job's name.
+	MaxJob = 256
+	// MaxList is the limit on the samples of a list that comes in a descriptor, and on the batches
+	// of a given epoch.
+	MaxList = 1 << 28
+	// MaxBatch is the limit on the samples of a batch: its frame to the process holds no more.
+	MaxBatch = 419_328
+	// MaxEpoch is the largest number of a given epoch: frames have 32 bits for it.
+	MaxEpoch = 1<<31 - 1
+)
+
+// Open requests to create or join a job as one rank.
+type Open struct {
+	Job       string // its name
+	Rank      int
+	WorldSize int
+	Dataset   source.Spec
+	Stream    Stream
+	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
+	Transforms json.RawMessage
+	Cluster    *Cluster // nil: all ranks are on this node
+	Share      Share
+	// Verify requests that the bytes of every sample are compared with the source's.
+	Verify bool
+	Settings
+}
+
+// Share is what a process says of the group that the configuration key share names.
+type Share struct {
+	Loader string // the loader's name in its process
+	Ahead  int    // up to how many batches its workers have at a time; 0: it has none
+	Again  bool   // it was open before: the first batch need not wait for other members
+}
+
+// Settings carry a process's configuration to the daemon, which resolves it.
+type Settings struct {
+	Arguments   map[string]any
+	Environment map[string]string
+	ConfigFile  string
+}
+
+// Stream holds the access stream's parameters.
+type Stream struct {
+	Seed        *uint64 // nil: drawn by the daemon
+	Epochs      int
+	GlobalBatch int
+	DropLast    bool
+	Shuffle     string
+	Scheme      string
+	Tail        string
+	// Subset restricts the stream to a part of the dataset. Given is set if Shuffle is "given": the
+	// process gives the order of each epoch. At most one of the two is not nil.
+	Subset *Subset
+	Given  *Given
+	// List is the descriptor with the samples of either. The caller of ReadOrder closes it.
+	List *os.File
+}
+
+// Subset describes a list with the samples of the subset, as i32.
+type Subset struct {
+	Count int
+}
+
+// Given describes a list with the sizes of an epoch's batches, as u32, followed by the samples of
+// Epochs epochs from First on, as i32. In a job with several ranks it describes this rank's part:
+// each batch has Batch samples, except that the last may be shorter, and the list holds no sizes.
+type Given struct {
+	Batches int
+	Entries int // samples of an epoch
+	Epochs  int // at least 1
+	First   int
+	Batch   int
+	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
+	Seed uint64
+	// Apart says why the rank gives no order that the ranks can share, so that each reads by
+	// itself. It is empty if the rank gives one.
+	Apart string
+}
+
+// Give gives the order of another epoch: a descriptor carries its samples, as i32. Apart is as in
+// Given; if it is set, there are no samples.
+type Give struct {
+	Epoch   int
+	Entries int
+	Apart   string
+}
+
+// Cluster says which of a job's nodes this is, and how they find each other.
+type Cluster struct {
+	Nodes          int
+	Node           int    // from 0
+	LocalWorldSize int    // ranks on this node
+	Address        string // host:port of node 0's daemon, for the job's first loader
+	Loader         int    // this loader's number, less than 256: its ports are 4*Loader higher
+	Secret         string // the job's secret, the same on all nodes
+}
+
+// Step is a step of opening a job.
+type Step struct {
+	What    string
+	Done    int64 // files of a scan
+	Warning bool  // a problem that a user should look into
+}
+
+// CacheWaits returns the step of waiting for a cache directory that does not answer.
+func CacheWaits(dir string) Step {
+	return Step{
+		What: "the cache directory " + human.Name(dir) + " does not respond; waiting for it, " +
+			"up to start_timeout",
+		Warning: true,
+	}
+}
+
+// CachesOfAnotherWait is the step of waiting while another job opens or closes its caches of the
+// dataset.
+var CachesOfAnotherWait = Step{
+	What: "another job on this dataset is still opening or closing its caches; waiting for it, " +
+		"up to start_timeout",
+	Warning: true,
+}
+
+// Progress is called with each step. It may be called often, and from any goroutine.
+type Progress func(Step)
+
+// Check validates the rank, the world size and the job's name.
+func (m *Open) Check() error {
+	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
+		return failure.Input("rank %d is out of range for world size %d: ranks are 0 to %d",
+			m.Rank, m.WorldSize, m.WorldSize-1)
+	}
+	if len(m.Job) > MaxJob {
+		return failure.Input("the job's name has %d bytes, but at most %d are allowed: %.40s...",
+			len(m.Job), MaxJob, m.Job)
+	}
+	return nil
+}
+
+// Spans reports whether the job has several nodes.
+func (m *Open) Spans() bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
+
+// Transformed reports whether the request has transforms.
+func (m *Open) Transformed() bool { return Describes(m.Transforms) }
+
+// Describes reports whether transforms describes any transforms.
+func Describes(transforms json.RawMessage) bool {
+	return len(transforms) > 0 && string(transforms) != "null"
+}
+
+// Compile compiles a description of transforms.
+func Compile(transforms json.RawMessage) (*transform.Program, error) {
+	program, err := transform.Compile(transforms)
+	if err != nil {
+		return nil, failure.Input("%v", err)
+	}
+	return program, nil
+}
+
+// Name returns a job's name with unprintable characters escaped.
+func Name(job string) string { return human.Name(job) }
+
+// Scanning returns the step of a dataset's scan that has found so many files.
+func Scanning(path string, files int64) Step {
+	return Step{What: "scanning " + human.Name(path), Done: files}
+}

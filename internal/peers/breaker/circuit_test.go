@@ -1,0 +1,372 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/peers/exchange"
+)
+
+var errDown = &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: errors.New("down")}
+
+// TestPausesGrowUntilAnAnswer checks when a node that fails is asked: after half a second, and then
+// twice as long each time, up to 30 s; and that an answer, or its return, begins again.
+func TestPausesGrowUntilAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		asked := func(seconds int) (at []time.Duration) {
+			begun, before := time.Now(), r.nodes[0].asked
+			for range 10 * seconds {
+				if r.read(1); r.nodes[0].asked > before {
+					before = r.nodes[0].asked
+					at = append(at, time.Since(begun).Round(100*time.Millisecond))
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			return at
+		}
+		growing := []time.Duration{
+			0, 500 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond,
+			7500 * time.Millisecond, 15500 * time.Millisecond, 31500 * time.Millisecond,
+			61500 * time.Millisecond, 91500 * time.Millisecond,
+		}
+		r.nodes[0].err, r.nodes[0].takes = errDown, 0
+		if got := asked(100); !slices.Equal(got, growing) {
+			t.Errorf("asked at %v, want %v", got, growing)
+		}
+		time.Sleep(lastPause)
+		r.nodes[0].err = nil
+		r.read(1)
+		r.nodes[0].err = errDown
+		if got := asked(3); !slices.Equal(got, growing[:3]) {
+			t.Errorf("after an answer asked at %v, want %v", got, growing[:3])
+		}
+		r.set.SetAlive(1, false)
+		r.set.SetAlive(1, true)
+		if got := asked(3); !slices.Equal(got, growing[:3]) {
+			t.Errorf("after its return asked at %v, want %v", got, growing[:3])
+		}
+	})
+}
+
+// TestBypassIsSaidOnce checks what is told of a node, and its state: once that it is bypassed, with
+// the reason, however often it fails; once that it answers again.
+func TestBypassIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3)
+		r.set.SetOwner(func(int) int { return 1 })
+		state := func() (failed int64, reason string, bypassed bool) {
+			s := r.set.States()
+			if len(s) != 2 || s[0].Node != 1 || s[1].Node != 2 || s[1].Failed != 0 {
+				t.Fatalf("states %+v", s)
+			}
+			return s[0].Failed, s[0].Reason, s[0].Bypassed
+		}
+		r.nodes[0].takes = 4 * time.Millisecond
+		r.read(1)
+		if got := r.set.States()[0]; got.Latency != 4e6 || !got.Alive || got.Bypassed {
+			t.Errorf("after an answer: %+v", got)
+		}
+		r.nodes[0].takes = 20 * time.Millisecond
+		r.read(1)
+		if got := r.set.States()[0].Latency; got != 5e6 {
+			t.Errorf("after answers in 4 and 20 ms the average is %d ns, want 5 ms", got)
+		}
+		r.nodes[0].err = errDown
+		for range 3 {
+			r.read(1)
+			time.Sleep(lastPause)
+		}
+		if failed, reason, _ := state(); failed != 3 || !strings.Contains(reason, "down") {
+			t.Errorf("failed %d times, because of %q", failed, reason)
+		}
+		if _, _, bypassed := state(); bypassed {
+			t.Error("bypassed after its pause")
+		}
+		r.nodes[0].err = nil
+		r.read(1)
+		r.read(1)
+		r.set.SetAlive(1, false)
+		r.set.SetAlive(1, false)
+		if _, _, bypassed := state(); !bypassed {
+			t.Error("a node that is gone is not bypassed")
+		}
+		r.set.SetAlive(1, true)
+		r.set.SetAlive(1, true)
+		want := []string{"1 is bypassed", "1 answers again", "1 is gone", "1 is back"}
+		if !slices.EqualFunc(r.said, want, strings.HasPrefix) {
+			t.Errorf("said %q, want %q", r.said, want)
+		}
+		r.set.SetAway(3, 1, 0, []byte{1}) // no such node
+		r.set.SetAlive(3, false)
+		r.set.SetAlive(-1, false)
+	})
+}
+
+// TestSilenceIsCountedFromTheFirstRequest checks that a node which answers no request for a time is
+// bypassed, and one that answers some is not.
+func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		c := r.set.circuits[1]
+		r.read(1)
+		r.nodes[0].takes = time.Hour
+		fetch := func() error {
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, soon(0), 0)
+			return err
+		}
+		for begun := time.Now(); ; {
+			err := fetch()
+			if silent := time.Since(begun); silent < shortest && !errors.Is(err, errLate) {
+				t.Fatalf("after %v of silence: %v", silent, err)
+			} else if silent < shortest {
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), "no answer for 2") {
+				t.Errorf("after 2 s of silence: %v", err)
+			}
+			break
+		}
+		if c.worth(1, time.Now()) || !r.set.States()[0].Bypassed {
+			t.Error("asked although it is silent")
+		}
+		time.Sleep(firstPause)
+		if err := fetch(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errLate) {
+			t.Errorf("when it is probed: %v, want that it does not answer", err)
+		}
+		r.nodes[0].takes = 0
+		time.Sleep(lastPause)
+		if err := fetch(); err != nil {
+			t.Fatal(err)
+		}
+		r.nodes[0].takes = time.Hour
+		if err := fetch(); !errors.Is(err, errLate) {
+			t.Errorf("once after an answer: %v", err)
+		}
+	})
+}
+
+// TestCancelledRequestIsNoFailure checks that a caller which gives up says nothing about the node.
+func TestCancelledRequestIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		r.nodes[0].takes, r.source = time.Hour, time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, _, _, err := r.set.Fetch(ctx, 1, make([]byte, 1), r.takes, soon(0), 0); err == nil {
+			t.Error("it answered")
+		}
+		if s := r.set.States()[0]; s.Failed != 0 || s.Bypassed || len(r.said) > 0 {
+			t.Errorf("state %+v, said %q", s, r.said)
+		}
+	})
+}
+
+// TestRequestThatWaitsForTheOwnersSource checks that a request in progress is not taken for a sign
+// of a slow node as long as it has taken no longer than the node waits for its source on average.
+func TestRequestThatWaitsForTheOwnersSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.source = time.Second
+		r.set.SetOwner(func(int) int { return 1 })
+		r.nodes[0].takes, r.nodes[0].reads = 1010*time.Millisecond, time.Second
+		for id := range 100 {
+			r.read(id)
+		}
+		go r.read(1)
+		time.Sleep(900 * time.Millisecond)
+		if got, _ := r.set.Arrival(2, 1, 0.5); got > 0.6 {
+			t.Errorf("expected to take %.3f s, want 0.5 for its source", got)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// watched notes the context of a request.
+type watched struct{ ctx context.Context }
+
+func (w *watched) Fetch(ctx context.Context, _ int32, _ []byte) (exchange.Answer, error) {
+	w.ctx = ctx
+	return exchange.Answer{}, nil
+}
+
+// TestRequestsContextEndsWithIt checks that nothing of a request is left.
+func TestRequestsContextEndsWithIt(t *testing.T) {
+	w := &watched{}
+	set := NewSet(Options{Node: 0, Peers: []Fetcher{nil, w}})
+	set.SetOwner(func(int) int { return 1 })
+	dst := make([]byte, 1)
+	if _, _, _, err := set.Fetch(t.Context(), 1, dst, (&rig{}).takes, soon(0), 0); err != nil {
+		t.Fatal(err)
+	}
+	if w.ctx.Err() == nil {
+		t.Error("its context goes on")
+	}
+	set.SetAlive(1, false) // is told to nothing
+}
+
+// TestOwnerThatCannotBeAsked checks that a sample without an owner, of this node, or of one that is
+// not there is read from the source.
+func TestOwnerThatCannotBeAsked(t *testing.T) {
+	r := newRig(2)
+	for _, owner := range []int{-1, 0, 2} {
+		r.set.SetOwner(func(int) int { return owner })
+		if _, ok := r.set.Arrival(1, 1, 0); ok {
+			t.Errorf("owner %d: worth asking", owner)
+		}
+		if n, _, _, err := r.set.Fetch(t.Context(), 1, nil, r.takes, soon(0), 0); n != -1 ||
+			!errors.Is(err, ErrBypassed) {
+			t.Errorf("owner %d: asked node %d: %v", owner, n, err)
+		}
+	}
+	if r.nodes[0].asked > 0 || r.set.Nodes() != 2 {
+		t.Errorf("asked %d times, of %d nodes", r.nodes[0].asked, r.set.Nodes())
+	}
+}
+
+// TestIdleNodeIsExplored checks that one request is attracted to a node that was not asked for a
+// second, or a hundred times as long as a request takes, and no more.
+func TestIdleNodeIsExplored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		r.set.Know(model.Known{
+			Coefficients: model.Coefficients{Latency: 0.02}, Origin: model.Given,
+		})
+		time.Sleep(time.Hour)
+		arrival := func() float64 {
+			seconds, ok := r.set.Arrival(1, 1, 0)
+			if !ok {
+				t.Fatal("not worth asking")
+			}
+			return seconds
+		}
+		if got := arrival(); got != 0.02 {
+			t.Errorf("before it was asked: %v s", got)
+		}
+		r.nodes[0].takes = 0
+		r.read(1)
+		for _, c := range []struct {
+			after time.Duration
+			want  float64
+		}{
+			{1999 * time.Millisecond, 0.02},
+			{time.Millisecond, 0},
+			{time.Second, 0.02},
+			{time.Second, 0},
+		} {
+			time.Sleep(c.after)
+			if got := arrival(); got != c.want {
+				t.Errorf("%v later: %v s, want %v", c.after, got, c.want)
+			}
+		}
+	})
+}
+
+// TestKnownIsOfTheOtherNodes checks that estimates of this node's own circuit do not count.
+func TestKnownIsOfTheOtherNodes(t *testing.T) {
+	r := newRig(3)
+	if k := r.set.Known(1); k.Origin != model.Guessed {
+		t.Errorf("at first %+v", k)
+	}
+	r.set.circuits[0].meter.Know(model.Known{
+		Coefficients: model.Coefficients{Latency: 9}, Origin: model.Given,
+	})
+	if k := r.set.Known(1); k.Origin != model.Guessed {
+		t.Errorf("of this node %+v", k)
+	}
+	given := model.Known{
+		Coefficients: model.Coefficients{Latency: 3}, Origin: model.Given,
+	}
+	r.set.Know(given)
+	if k := r.set.Known(1); k.Origin != model.Given || k.Coefficients.Latency != 3 {
+		t.Errorf("of the others %+v, want %+v", k, given)
+	}
+}
+
+// TestConcurrentUse has the race detector check that each method takes the lock.
+func TestConcurrentUse(t *testing.T) {
+	c := newRig(2).set.circuits[1]
+	c.meter.Know(model.GuessedPeer)
+	now, version := time.Now(), 0
+	for name, call := range map[string]func(){
+		"setAway":  func() { c.setAway(1, 0, []byte{1}) },
+		"worth":    func() { c.worth(1, now) },
+		"arrival":  func() { c.arrival(now, 1, 1) },
+		"ask":      func() { c.ask(now, 1, 1, 0) },
+		"late":     func() { c.late(now, 1) },
+		"answered": func() { c.answered(now, 1, 1, nil) },
+		"setAlive": func() { c.setAlive(false) },
+		"state":    func() { c.state(now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				version += 2
+				var both sync.WaitGroup // nothing else orders the two
+				both.Go(call)
+				both.Go(func() {
+					c.setAway(version, 0, nil)
+					c.ask(now, 1, 1, 0)
+					c.setAlive(true)
+					c.answered(now, 1, 1, errDown)
+					c.answered(now, 1, 1, nil)
+				})
+				both.Wait()
+			}
+		})
+	}
+}
+
+// TestRequestInALongQueueIsNotGivenUp: while the node answers others, a request may take until its
+// sample is needed; if it has stopped answering, not much longer than that.
+func TestRequestInALongQueueIsNotGivenUp(t *testing.T) {
+	for _, test := range []struct {
+		stops, due, want time.Duration // answers end, the sample is needed, the request has ended
+		late             bool
+	}{
+		{time.Hour, 4 * time.Second, 3 * time.Second, false},
+		{time.Hour, 2500 * time.Millisecond, 2500 * time.Millisecond, true},
+		{time.Hour, 700 * time.Millisecond, 700 * time.Millisecond, true},
+		{0, 4 * time.Second, calm, true},
+		{500 * time.Millisecond, 4 * time.Second, 2 * calm, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(2)
+			r.source = 10 * time.Millisecond
+			r.set.SetOwner(func(int) int { return 1 })
+			r.read(1)
+			time.Sleep(calm)
+			begun := time.Now()
+			var ended atomic.Bool
+			var others sync.WaitGroup // that the node answers
+			others.Go(func() {
+				for time.Since(begun) < test.stops && !ended.Load() {
+					r.set.circuits[1].answered(time.Now(), time.Millisecond, 0, nil)
+					time.Sleep(30 * time.Millisecond)
+				}
+			})
+			r.nodes[0].takes = 3 * time.Second
+			if test.stops < time.Hour {
+				r.nodes[0].takes = time.Hour
+			}
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, soon(test.due), 0)
+			if took := time.Since(begun); took != test.want ||
+				test.late != errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v: %v after %v", test, err, took)
+			}
+			ended.Store(true)
+			others.Wait()
+		})
+	}
+}

@@ -1,0 +1,128 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
+)
+
+// read receives answers until the connection ends, and returns the reason.
+func (l *Link) read() error {
+	for {
+		b, err := l.in.peek(wire.HeaderSize)
+		if err != nil {
+			return err
+		}
+		h, err := wire.Parse(b, true)
+		if err != nil {
+			return err
+		}
+		if h.Kind == wire.KindPong {
+			if !wire.Sealed(b, digest.Of(nil)) {
+				return wire.Malformed("a PONG with a wrong checksum")
+			}
+			l.in.r += wire.HeaderSize
+			l.mu.Lock()
+			l.hear()
+			l.mu.Unlock()
+			continue
+		}
+		c, err := l.expect(h)
+		if err != nil {
+			return err
+		}
+		copy(c.head[:], b) // settle publishes it
+		l.in.r += wire.HeaderSize
+		var result error
+		if h.Kind == wire.KindSample {
+			err = l.in.payload(c, int(h.Length))
+		} else {
+			result, err = l.failure(c, h)
+		}
+		if err != nil {
+			return l.blame(c, err)
+		}
+		l.answered(c, h, result)
+	}
+}
+
+// expect finds the call that h answers. A wrong answer settles the call as corrupt and ends the
+// connection: nothing after it can be trusted.
+func (l *Link) expect(h wire.Header) (*call, error) {
+	if h.Tag >= uint32(len(l.calls)) {
+		return nil, wire.Malformed("an answer with tag %d; the window is %d", h.Tag, len(l.calls))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &l.calls[h.Tag]
+	if c.next == unlisted {
+		return nil, wire.Malformed("an answer with tag %d, which has no request", h.Tag)
+	}
+	if c.sample != h.Sample || (h.Kind == wire.KindSample && c.length != h.Length) {
+		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes",
+			h.Sample, h.Length, c.sample, c.length)
+		l.unlist(c)
+		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
+			l.inFlight.Add(-1)
+		}
+		return nil, err
+	}
+	c.receiving = true
+	return c, nil
+}
+
+// failure reads a FAILURE's text and returns the call's error.
+func (l *Link) failure(c *call, h wire.Header) (result, err error) {
+	b, err := l.in.peek(int(h.Length))
+	if err != nil {
+		return nil, err
+	}
+	if !wire.Sealed(c.head[:], digest.Of(b)) {
+		return nil, wire.Malformed("a FAILURE with a wrong checksum")
+	}
+	text := fmt.Errorf("the peer says: %q", b)
+	l.in.r += int(h.Length)
+	switch h.Code {
+	case wire.CodeNotHeld:
+		return wire.ErrNotHeld, nil
+	case wire.CodeLength:
+		return fmt.Errorf("%w: its length differs: %w", wire.ErrCorrupt, text), nil
+	case wire.CodeCancelled:
+		return fmt.Errorf("%w: %w", wire.ErrUnavailable, text), nil
+	}
+	return fmt.Errorf("%w: %w", wire.ErrFailed, text), nil
+}
+
+// blame settles the call in whose payload the connection broke.
+func (l *Link) blame(c *call, err error) error {
+	if errors.Is(err, wire.ErrFrame) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.unlist(c)
+		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
+			l.inFlight.Add(-1)
+		}
+	}
+	return err
+}
+
+// answered settles a call with its answer.
+func (l *Link) answered(c *call, h wire.Header, result error) {
+	l.mu.Lock()
+	l.unlist(c)
+	l.hear()
+	if !c.since.IsZero() && h.Kind == wire.KindSample {
+		l.mu.latency += (time.Since(c.since) - l.mu.latency) / 16
+	}
+	l.mu.Unlock()
+	if h.Kind == wire.KindSample {
+		l.o.Counts.Samples.Add(1)
+		l.o.Counts.Bytes.Add(int64(h.Length))
+	}
+	if c.settle(result) {
+		l.release(c)
+	}
+}

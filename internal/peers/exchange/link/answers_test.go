@@ -1,0 +1,100 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
+)
+
+// TestMalformedAnswerIsBlamedOnItsCall checks that of two calls in flight, the one with a malformed
+// answer fails as corrupt, and is not repeated; the other one only lost its connection, and is.
+func TestMalformedAnswerIsBlamedOnItsCall(t *testing.T) {
+	for name, answer := range malformed() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, peer, ended := running(t)
+				results := []chan error{fetch(t.Context(), l, 0), fetch(t.Context(), l, 1)}
+				go peer.Write(answer)
+				if err := <-results[0]; !errors.Is(err, wire.ErrCorrupt) {
+					t.Errorf("the call with this answer fails with %v", err)
+				}
+				if err := <-results[1]; err != ErrBroken {
+					t.Errorf("the other call fails with %v", err)
+				}
+				if err := <-ended; !errors.Is(err, wire.ErrFrame) {
+					t.Errorf("the connection ends with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestMalformedAnswerEndsItsCall checks that a call does not count as in flight after a malformed
+// answer, whether its caller waited for it or had left.
+func TestMalformedAnswerEndsItsCall(t *testing.T) {
+	for name, answer := range malformed() {
+		for _, left := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				l, peer, ended := running(t)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				result := fetch(ctx, l, 0)
+				if left {
+					leave()
+					<-result
+				}
+				if n := l.InFlight(); n != 1 {
+					t.Errorf("%s, left %v: %d calls are in flight before the answer", name, left, n)
+				}
+				go peer.Write(answer)
+				<-ended
+				synctest.Wait() // the caller has its error
+				if n := l.InFlight(); n != 0 {
+					t.Errorf("%s, left %v: %d calls are in flight", name, left, n)
+				}
+			})
+		}
+	}
+}
+
+// malformed returns answers to a call with tag 0 for sample 0 of one byte, after which the
+// connection cannot be used.
+func malformed() map[string][]byte {
+	failure := wire.AppendFrame(nil, wire.Header{Kind: wire.KindFailure, Code: wire.CodeFailed},
+		[]byte("no such file"))
+	failure[len(failure)-1] ^= 1
+	return map[string][]byte{
+		"a failure with a wrong checksum": failure,
+		"another sample": wire.AppendFrame(nil, wire.Header{Kind: wire.KindSample, Sample: 7},
+			[]byte{0}),
+	}
+}
+
+// running returns a link with two tags, its peer, which reads all requests, and how the link ended.
+func running(t *testing.T) (l *Link, peer net.Conn, ended chan error) {
+	near, peer := net.Pipe()
+	t.Cleanup(func() { peer.Close() })
+	go io.Copy(io.Discard, peer)
+	l = New(near, 2, Options{Timeout: time.Minute, KeepAlive: time.Minute, Counts: new(Counts)})
+	ended = make(chan error, 1)
+	go func() { ended <- l.Run(t.Context()) }()
+	return l, peer, ended
+}
+
+// fetch calls l.Fetch for a sample of one byte, and returns once the call is in flight. The first
+// call has tag 0.
+func fetch(ctx context.Context, l *Link, id int32) (result chan error) {
+	result = make(chan error, 1)
+	go func() {
+		_, err := l.Fetch(ctx, id, make([]byte, 1))
+		result <- err
+	}()
+	synctest.Wait()
+	return result
+}

@@ -1,0 +1,82 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+)
+
+// golden returns the frames of docs/FORMATS.md, one of each kind.
+func golden() map[string][]byte {
+	frame := func(h Header, payload []byte) []byte { return AppendFrame(nil, h, payload) }
+	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640})
+	requests = AppendRequest(requests, Request{Tag: 8, Sample: 2, Length: 5})
+	return map[string][]byte{
+		"request": frame(Header{Kind: KindRequest}, requests),
+		"cancel":  frame(Header{Kind: KindCancel}, []byte{7, 0, 0, 0}),
+		"ping":    frame(Header{Kind: KindPing}, nil),
+		"sample":  frame(Header{Kind: KindSample, Tag: 8, Sample: 2}, []byte("bytes")),
+		"waited":  frame(Header{Kind: KindSample, Waited: 600, Tag: 8, Sample: 2}, []byte("bytes")),
+		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567},
+			[]byte("no such file")),
+		"pong": frame(Header{Kind: KindPong}, nil),
+	}
+}
+
+// TestFramesMatchGoldenFiles: the encoding does not change within a version.
+func TestFramesMatchGoldenFiles(t *testing.T) {
+	for name, b := range golden() {
+		testkit.Compare(t, name+".hex", hex.Dump(b))
+	}
+}
+
+// TestLengthsAreLimited: a header whose length is over the limit of its kind is invalid, in either
+// direction.
+func TestLengthsAreLimited(t *testing.T) {
+	for k, limit := range map[Kind]int{
+		KindRequest: RequestSize * MaxWindow, KindCancel: 4 * MaxWindow, KindPing: 0,
+		KindSample: MaxSample, KindFailure: MaxMessage, KindPong: 0,
+	} {
+		h := Header{Kind: k, Length: uint32(limit)}
+		unit := map[Kind]uint32{KindRequest: RequestSize, KindCancel: 4}[k]
+		if k == KindFailure {
+			h.Code = CodeFailed
+		}
+		var b [HeaderSize]byte
+		h.Put(b[:], 0)
+		if _, err := Parse(b[:], k >= KindSample); err != nil {
+			t.Errorf("kind %d with %d bytes: %v", k, h.Length, err)
+		}
+		h.Length += max(unit, 1)
+		h.Put(b[:], 0)
+		if _, err := Parse(b[:], k >= KindSample); !errors.Is(err, ErrFrame) {
+			t.Errorf("kind %d with %d bytes: %v", k, h.Length, err)
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	for _, b := range golden() {
+		f.Add(b[:HeaderSize])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < HeaderSize {
+			return
+		}
+		for _, fromServer := range []bool{false, true} {
+			h, err := Parse(b, fromServer)
+			if err != nil {
+				continue
+			}
+			var again [HeaderSize]byte
+			h.Put(again[:], digest.Of(nil))
+			if !bytes.Equal(again[:16], b[:16]) {
+				t.Errorf("% x became % x", b, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,86 @@
+// Package policies has the policies of the engine and the simulator, each in its own file with a
+// line in a table. Commands, configuration, reports, plots and the tests of the docs take names and
+// descriptions from here.
+//
+// Package policytest checks that policies conform; docs/CONTRIBUTING.md describes how to add one.
+package policies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/builder"
+)
+
+// table has every policy, in the order in which they are listed.
+var table = [...]plan.Policy{
+	Perfect{},
+	Naive{},
+	Staging{},
+	Frequency{},
+	Cooperative{},
+	DeepIO{},
+	DeepIO{Opportunistic: true},
+	LBANN{},
+	LBANN{Preloading: true},
+	Sharded{},
+	Locality{},
+	MinIO{},
+	Partitioned{},
+	PageCache{},
+	PageCache{LRU: true},
+	PageCache{Sequential: true},
+}
+
+// Default returns the policy of a job that does not specify one.
+func Default() plan.Policy { return Cooperative{} }
+
+// Bound returns the lower bound of the runtime, which the simulator runs like a policy.
+func Bound() plan.Policy { return Perfect{} }
+
+// All returns every policy, in the order in which they are listed. The simulator supports all.
+func All() []plan.Policy { return slices.Clone(table[:]) }
+
+// Engine returns the policies that the engine supports.
+func Engine() []plan.Policy {
+	return slices.DeleteFunc(All(), func(p plan.Policy) bool { return !p.About().Engine })
+}
+
+// Names returns the names of the policies.
+func Names(of []plan.Policy) []string {
+	names := make([]string, len(of))
+	for i, p := range of {
+		names[i] = p.Name()
+	}
+	return names
+}
+
+// ByName returns the policy of that name among those that the engine supports; the error lists
+// them.
+func ByName(name string) (plan.Policy, error) {
+	p, err := ForSimulator(name)
+	switch known := strings.Join(Names(Engine()), ", "); {
+	case err != nil:
+		return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, known)
+	case !p.About().Engine:
+		return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
+	}
+	return p, nil
+}
+
+// ForSimulator returns the policy of that name among all policies.
+func ForSimulator(name string) (plan.Policy, error) {
+	for _, p := range table {
+		if p.Name() == name {
+			return p, nil
+		}
+	}
+	return nil,
+		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
+}
+
+// Memory returns the approximate number of bytes that the plan of a policy that counts reads takes
+// to make, including the plan. Other policies take less.
+func Memory(in plan.Input) int64 { return builder.Memory(in) }

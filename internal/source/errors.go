@@ -1,0 +1,50 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+)
+
+// Reasons why a dataset cannot be opened. The user can fix all of them; if the source does not
+// respond, the reason is ErrUnavailable instead.
+var (
+	ErrNoDirectory         = errors.New("there is no such directory")
+	ErrNotDirectory        = errors.New("it is not a directory")
+	ErrUnreadableDirectory = errors.New("the directory cannot be read")
+	ErrNoClasses           = errors.New("it has no class directories")
+	ErrEmptyClass          = errors.New("some classes have no samples")
+	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
+	ErrUnsettled           = errors.New("its files changed while they were being read")
+	ErrExtensions          = errors.New("the list of extensions is invalid")
+	ErrFormat              = errors.New("one of its files is not in the format of this kind")
+	ErrIndexDirectory      = errors.New("its index cannot be kept in the directory given for it")
+)
+
+// Error reports why a dataset cannot be opened, and what to do.
+type Error struct {
+	Path string // the directory
+	Kind error  // one of the reasons above, or ErrUnavailable
+	Hint string // details, and what to do; may be empty
+	Err  error  // the underlying error; may be nil
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("dataset %s: %v", human.Name(e.Path), e.Kind)
+	if e.Hint != "" {
+		text += ": " + e.Hint
+	}
+	if e.Err != nil {
+		text += fmt.Sprintf(" (%v)", e.Err)
+	}
+	return text
+}
+
+// Unwrap lets errors.Is find both the reason and the underlying error.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}

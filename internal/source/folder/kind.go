@@ -1,0 +1,45 @@
+package folder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/source"
+)
+
+// Name is the kind's name.
+const Name = "folder"
+
+// Kind returns the kind for folders. memory returns how many bytes of memory are available; an
+// index file may take a quarter of them. All folders that are opened through the same Kind share
+// the count of hanging system calls.
+func Kind(memory func() (int64, error)) source.Kind {
+	left := new(Left)
+	return source.Kind{
+		Name: Name,
+		Help: "a directory with one subdirectory per class, as torchvision's " +
+			"ImageFolder reads it",
+		Extensions: Extensions(),
+		Open: func(ctx context.Context, path string,
+			o source.OpenOptions,
+		) (source.Indexed, error) {
+			f, err := Open(ctx, path, Options{
+				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View,
+				Timeout: o.Timeout, Unscanned: o.Unscanned,
+				Memory: memory, Progress: o.Progress, Warn: o.Tell, Left: left,
+				Slow: func(op, path string, since time.Time) { o.Tell(slow(op, path, since)) },
+			})
+			if err != nil {
+				return nil, err // not a nil *Folder
+			}
+			return f, nil
+		},
+	}
+}
+
+// slow returns the message for a slow system call while a dataset is opened.
+func slow(op, path string, since time.Time) string {
+	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path,
+		time.Since(since).Seconds())
+}

@@ -1,0 +1,103 @@
+package index
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/source"
+)
+
+// HiddenName is the index file's name in the folder itself.
+const HiddenName = ".hdmlp-index"
+
+// Places returns the possible locations of the index of root, best first. Each set of extensions
+// has its own files, so that jobs with different extensions do not overwrite each other's; nil
+// means the default extensions.
+func Places(root, dir string, extensions []string) ([]Place, error) {
+	suffix := ""
+	if extensions != nil {
+		suffix = "-" + short(strings.Join(extensions, "/"))
+	}
+	// The hash distinguishes roots; the name is for people.
+	elsewhere := filepath.Base(root) + "-" + short(root) + suffix + ".hdmlp-index"
+	if filepath.Base(root) == "/" {
+		elsewhere = "root" + suffix + ".hdmlp-index"
+	}
+	if dir != "" {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("index directory %s: %w", dir, err)
+		}
+		return []Place{{dir: absolute, name: elsewhere, given: true}}, nil
+	}
+	places := []Place{{dir: root, name: HiddenName + suffix, beside: true}}
+	if cache, err := os.UserCacheDir(); err == nil { // XDG_CACHE_HOME, or ~/.cache
+		places = append(places, Place{dir: filepath.Join(cache, "hdmlp", "index"), name: elsewhere})
+	}
+	return places, nil
+}
+
+func short(s string) string {
+	sum := xxh3.HashString128(s).Bytes()
+	return hex.EncodeToString(sum[:8])
+}
+
+// Read returns the first usable index of places, and its path. It ignores an index that is damaged,
+// of another version, or for other extensions, and calls Warn for one that is not trusted or too
+// large.
+func (x *Files) Read(extensions []string) (*source.Index, string) {
+	for _, p := range x.Places {
+		index, err := x.read(p)
+		switch {
+		case err == nil && slices.Equal(index.Extensions(), extensions):
+			return index, p.Path()
+		case err == nil || x.Warn == nil:
+			continue
+		}
+		var memory *source.MemoryError
+		switch {
+		case errors.As(err, &memory):
+			x.Warn(fmt.Sprintf("the dataset's index %s is not used, and the dataset is scanned "+
+				"instead: it needs %s of memory, and %s are allowed, a quarter of what "+
+				"is available",
+				p.Path(), human.Format(memory.Need), human.Format(memory.Limit)))
+		case errors.Is(err, errDistrust):
+			x.Warn(fmt.Sprintf("the dataset's index is not used, and the dataset is scanned "+
+				"instead: %v", err))
+		}
+	}
+	return nil, ""
+}
+
+// Write writes index to the first of places that is writable, and returns its path.
+func (x *Files) Write(index *source.Index) (string, error) {
+	var errs []error
+	for _, p := range x.Places {
+		err := x.write(p, index)
+		if err == nil {
+			return p.Path(), nil
+		}
+		errs = append(errs, err)
+	}
+	return "", nowhere(errs)
+}
+
+// nowhere joins the reasons why no place can be written to, in one line.
+func nowhere(errs []error) (all error) {
+	for i, err := range errs {
+		if i == 0 {
+			all = err
+		} else {
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
+}

@@ -1,0 +1,153 @@
+// Package source describes the samples of a dataset (their number, sizes and classes) and defines
+// how to read them. Each kind of source (a folder, and later tar shards, LMDB, HDF5, object stores)
+// is one sub-package that builds an Index and implements Source; package sourcetest checks that it
+// conforms.
+//
+// An Index is immutable and safe for concurrent use, and so must be a Source; a Builder is for one
+// goroutine. An Index is also a file, so that a dataset is scanned once (format.go). The package
+// caches nothing: storage classes keep samples, and it does not import them.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+)
+
+// Source reads samples from the dataset's permanent storage, the PFS of the papers.
+type Source interface {
+	// Read fills dst with the bytes of one sample and returns the stamp of the file that they came
+	// from. len(dst) must be the size that the index gives for id. Read is safe for concurrent use;
+	// it blocks until dst is full or the read has failed, and does not touch dst after it returns.
+	// It fails with ErrChanged if the file was written to after the index was made, whatever its
+	// size. Every error is a *SampleError.
+	Read(ctx context.Context, id int, dst []byte) (Stamp, error)
+	// Stat returns the current stamp of the sample's file without reading the file. A cached copy
+	// of the sample is valid only if its stamp agrees. Stat fails as Read does; a zero stamp means
+	// that the source has no stamps.
+	Stat(ctx context.Context, id int) (Stamp, error)
+	// Close releases the source's resources. No Read may be in progress.
+	Close() error
+}
+
+// Locator is a Source that knows where its samples are stored. Decorators of a Source need not
+// implement it: As unwraps them.
+type Locator interface {
+	// Path returns where the source stores sample id, for messages.
+	Path(id int) string
+}
+
+// Prober is a Source that can check whether a sample is readable without reading all of it.
+// Decorators need not implement it.
+type Prober interface {
+	// Probe reads a few bytes of sample id from the dataset's storage, bypassing the page cache.
+	// Every error is a *SampleError.
+	Probe(ctx context.Context, id int) error
+}
+
+// Dropper is a Source whose samples this machine may keep in its page cache. Decorators need not
+// implement it.
+type Dropper interface {
+	// Drop drops sample id from the page cache, as far as the kernel does so, and reports whether it
+	// is in memory nevertheless: on a file system in memory, or in use by another process. It is for
+	// measurements. Every error is a *SampleError.
+	Drop(ctx context.Context, id int) (cached bool, err error)
+}
+
+// Beside is a Source that stores small files beside its index. Decorators need not implement it.
+type Beside interface {
+	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and
+	// its path; "": there is none. Where there are several, because the first one could not be
+	// replaced, it is the newest that can be used. A file cannot be used if it is larger than most
+	// bytes, if a user could have written it who may not change the dataset, or if usable returns an
+	// error for its contents; if there are only such files, ReadBeside returns the first one's path
+	// and error.
+	ReadBeside(suffix string, most int64, usable func(data []byte) error) (
+		data []byte, path string, err error)
+	// WriteBeside replaces that file atomically where it can, else elsewhere, and returns its path.
+	WriteBeside(suffix string, data []byte) (path string, err error)
+}
+
+// As returns the first source that is a T in the chain that begins with source. A decorator has a
+// method Unwrap() Source.
+func As[T any](source Source) (T, bool) {
+	for source != nil {
+		if t, ok := source.(T); ok {
+			return t, true
+		}
+		u, ok := source.(interface{ Unwrap() Source })
+		if !ok {
+			break
+		}
+		source = u.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// Reasons why a sample cannot be read. All but ErrUnavailable are permanent: retrying cannot help.
+var (
+	ErrMissing     = errors.New("the file is missing")
+	ErrUnreadable  = errors.New("the file cannot be read")
+	ErrShort       = errors.New("the file is shorter than when the dataset was scanned")
+	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
+	ErrEmpty       = errors.New("the file is empty")
+	ErrChanged     = errors.New("the file was changed after the dataset was scanned")
+	ErrUnavailable = errors.New("the source did not answer")
+	ErrContent     = errors.New("the job's transforms cannot work with the file")
+	ErrPython      = errors.New("the file cannot be decoded in Python")
+	ErrElsewhere   = errors.New("another node could not use the file")
+	// The following two are errors of the caller.
+	ErrNoSample = errors.New("there is no sample with this number")
+	ErrLength   = errors.New("the buffer is not as long as the sample")
+)
+
+// SampleError reports which sample could not be read, where it is stored, and why.
+type SampleError struct {
+	ID   int    // the sample
+	Path string // where the source stores it
+	Kind error  // one of the reasons above
+	Err  error  // the underlying error; may be nil
+}
+
+func (e *SampleError) Error() string {
+	return fmt.Sprintf("sample %d (%s): %s", e.ID, human.Name(e.Path), e.Reason())
+}
+
+// Reason returns why the sample could not be read.
+func (e *SampleError) Reason() string {
+	if e.Err == nil {
+		return e.Kind.Error()
+	}
+	return fmt.Sprintf("%v: %v", e.Kind, e.Err)
+}
+
+// Advice returns what the user can do; "" if the error is the caller's.
+func (e *SampleError) Advice() string {
+	const orLeaveOut = `, or leave such samples out with on_error = "skip"`
+	switch e.Kind {
+	case ErrUnavailable:
+		return "check that its file system answers, or raise source_timeout"
+	case ErrMissing:
+		return "restore the file" + orLeaveOut
+	case ErrUnreadable:
+		return "give this user permission to read the file, or repair it" + orLeaveOut
+	case ErrShort, ErrLong, ErrChanged:
+		return "start the job again, which scans the dataset again" + orLeaveOut
+	case ErrEmpty, ErrPython, ErrElsewhere:
+		return "repair or remove the file" + orLeaveOut
+	case ErrContent:
+		return "repair or remove the file, change the transforms" + orLeaveOut
+	}
+	return ""
+}
+
+// Unwrap lets errors.Is find both the reason and the underlying error.
+func (e *SampleError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}

@@ -1,0 +1,385 @@
+package memory
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lib/invariants"
+	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/arena"
+)
+
+// store holds the samples of one dataset.
+//
+// A sample goes from absent to coming by compare-and-swap, which makes the caller its only writer.
+// Its bytes are written without a lock, since they are not visible to others yet; the place is
+// stored last, so a reader that finds the place finds the bytes complete. The lock covers
+// allocation, not writing.
+//
+// A reader in place takes no lock either: it reads the place, counts itself as a user of the
+// segment (segment.use), and reads the place again. If that has not changed, the sample was in the
+// segment when it could no longer be unmapped. Numbers of segments are never used twice, so the
+// place of a sample that was added again is another one.
+type classStore struct {
+	class   *Class
+	dataset store.Dataset
+	where   []atomic.Int64 // place, or one of the values above
+	// Of held samples; stored before where.
+	digests   []atomic.Uint32
+	instances []atomic.Uint64 // place << 32 | instance
+	// segments has those that are mapped, by number. A table is replaced, never modified.
+	segments atomic.Pointer[table]
+
+	opens  int   // guarded by class.mu
+	opened int64 // guarded by class.mu: value of class.mu.clock when the store was last opened
+
+	mu struct { // guards the following, and the fields of segments that say so
+		invariants.Mutex[classStore]
+		capacity int64 // bytes that samples may take
+		used     int64 // bytes that samples take
+		size     int64 // of new segments
+		current  *segment
+		last     uint32 // number of the segment that was made last, plus 1
+		refused  bool   // the kernel refused more memory
+		order    arena.Order
+		tenants  []*tenancy
+		leaving  []*segment // dropping or lent
+		lent     int64      // bytes of memory of leaving
+		// waits is set when a sample was refused that will fit once what is leaving is free.
+		waits bool
+		// changed is closed, and replaced, when what is leaving becomes less, and when no sample is
+		// being added any more to a segment that is emptied.
+		changed  chan struct{}
+		returned store.Returned
+		released bool
+	}
+}
+
+var _ store.InPlace = (*classStore)(nil)
+
+// newStore creates an empty store. Its first segment is made at once, so that a system that denies
+// such memory is noticed.
+func newStore(c *Class, ds store.Dataset, capacity int64) (*classStore, error) {
+	s := &classStore{
+		class:     c,
+		dataset:   ds,
+		where:     make([]atomic.Int64, ds.Samples),
+		digests:   make([]atomic.Uint32, ds.Samples),
+		instances: make([]atomic.Uint64, ds.Samples),
+	}
+	s.segments.Store(&table{})
+	s.resize(capacity)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.changed = make(chan struct{})
+	if err := s.extend(0, capacity); err != nil {
+		return nil, limited(capacity, err)
+	}
+	return s, nil
+}
+
+// extend makes a segment that has n bytes free, and no more than room if n allows it, and makes it
+// the current one. s.mu must be held.
+func (s *classStore) extend(n, room int64) error {
+	if s.mu.last == store.MaxSegments {
+		return store.ErrFull
+	}
+	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, room)))
+	if err != nil {
+		return err
+	}
+	s.mu.last++
+	s.mu.current = g
+	s.segments.Store(s.segments.Load().with(g))
+	return nil
+}
+
+// release frees the memory of a store that no job has open.
+func (s *classStore) release() {
+	s.mu.Lock()
+	if s.mu.released {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.released = true
+	var all []*segment
+	for _, g := range s.segments.Load().list {
+		if g != nil && g.state == live {
+			g.to(closed)
+			all = append(all, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range all {
+		g.Release()
+	}
+}
+
+// Has implements store.Store.
+func (s *classStore) Has(id int) bool {
+	return uint(id) < uint(len(s.where)) && s.where[id].Load() > 0
+}
+
+// Held implements store.Store.
+func (s *classStore) Held() []int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.order.Held(s.holds)
+}
+
+// Capacity implements store.Store. Samples take their bytes and nothing else.
+func (s *classStore) Capacity() (total, used int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.capacity, s.mu.used
+}
+
+// Put implements store.Store.
+func (s *classStore) Put(id int, data []byte, origin store.Origin) error {
+	if err := s.check(id, len(data)); err != nil {
+		return fmt.Errorf("memory class: put: %w", err)
+	}
+	if !s.where[id].CompareAndSwap(absent, coming) {
+		return nil
+	}
+	g, offset, err := s.reserve(id)
+	if err != nil {
+		return err
+	}
+	copy(g.mapped[offset:], data)
+	s.publish(id, g, offset, origin)
+	return nil
+}
+
+// Origin implements store.Store.
+func (s *classStore) Origin(id int) (store.Origin, bool) {
+	if !s.Has(id) {
+		return store.Origin{}, false
+	}
+	at := s.instances[id].Load()
+	return store.Origin{
+		Digest:   s.digests[id].Load(),
+		Place:    uint32(at >> 32),
+		Instance: uint32(at),
+	}, true
+}
+
+// holds reports whether sample id is held.
+func (s *classStore) holds(id int32) bool { return s.where[id].Load() > 0 }
+
+// Fill implements store.InPlace.
+func (s *classStore) Fill(id int, read func(dst []byte) (store.Origin, error)) error {
+	if err := s.check(id, -1); err != nil {
+		return fmt.Errorf("memory class: fill: %w", err)
+	}
+	if !s.where[id].CompareAndSwap(absent, coming) {
+		return fmt.Errorf("memory class: fill: sample %d is held or being filled", id)
+	}
+	g, offset, err := s.reserve(id)
+	if err != nil {
+		return err
+	}
+	n := s.dataset.Size(id)
+	done := false
+	defer func() {
+		if !done { // read failed, or panicked
+			s.mu.Lock()
+			s.abandon(g, offset, n)
+			s.mu.Unlock()
+			s.where[id].Store(absent)
+		}
+	}()
+	g.populate(offset + n)
+	origin, err := read(g.mapped[offset : offset+n : offset+n])
+	if err != nil {
+		return err
+	}
+	done = true
+	s.publish(id, g, offset, origin)
+	return nil
+}
+
+// Growing implements store.InPlace.
+func (s *classStore) Growing() bool { return s.class.allowance.Load() > 0 }
+
+// Horizon implements store.InPlace.
+func (s *classStore) Horizon() time.Duration { return time.Duration(s.class.horizon.Load()) }
+
+// Locate implements store.InPlace.
+func (s *classStore) Locate(id int) (at store.Position, ok bool) {
+	if uint(id) >= uint(len(s.where)) {
+		return store.Position{}, false
+	}
+	p := place(s.where[id].Load())
+	if p <= 0 {
+		return store.Position{}, false
+	}
+	return store.Position{Segment: p.segment(), Offset: p.offset()}, true
+}
+
+// View implements store.InPlace.
+func (s *classStore) View(id int) (v store.View, ok bool) {
+	g, offset, ok := s.find(id)
+	if !ok {
+		return v, false
+	}
+	end := offset + s.dataset.Size(id)
+	return store.View{
+		Hold: g, Data: g.mapped[offset:end:end],
+		At: store.Position{Segment: g.number, Offset: offset},
+	}, true
+}
+
+// find returns the segment of a sample, which the caller must release, and the sample's offset.
+func (s *classStore) find(id int) (g *segment, offset int64, ok bool) {
+	if uint(id) >= uint(len(s.where)) {
+		return nil, 0, false
+	}
+	for {
+		p := place(s.where[id].Load())
+		if p <= 0 {
+			return nil, 0, false
+		}
+		if g := s.segments.Load().of(p.segment()); g != nil && g.use() {
+			if place(s.where[id].Load()) == p {
+				return g, p.offset(), true
+			}
+			g.Release()
+		}
+	}
+}
+
+// Read implements store.Store. It never returns ErrCorrupt: memory is trusted.
+func (s *classStore) Read(id int, dst []byte) error {
+	g, offset, ok := s.find(id)
+	if !ok {
+		return store.ErrNotHeld
+	}
+	defer g.Release()
+	if int64(len(dst)) != s.dataset.Size(id) {
+		return fmt.Errorf("memory class: read: %w", s.check(id, len(dst)))
+	}
+	copy(dst, g.mapped[offset:])
+	return nil
+}
+
+// Segment implements store.InPlace.
+func (s *classStore) Segment(number uint32) (memfd *os.File, size int64, ok bool) {
+	g := s.segments.Load().of(number)
+	if g == nil {
+		return nil, 0, false
+	}
+	return g.file, g.size, true
+}
+
+// Close implements store.Store.
+func (s *classStore) Close() error { return s.class.closeStore(s) }
+
+// check returns an error for an ID out of range, or a length (unless negative) that is not the
+// sample's.
+func (s *classStore) check(id, length int) error {
+	if id < 0 || id >= len(s.where) {
+		return fmt.Errorf("sample %d is not in [0, %d)", id, len(s.where))
+	}
+	if size := s.dataset.Size(id); length >= 0 && int64(length) != size {
+		return fmt.Errorf("sample %d has %d bytes, not %d", id, size, length)
+	}
+	return nil
+}
+
+// reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
+// room, it becomes absent.
+func (s *classStore) reserve(id int) (*segment, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, room := s.dataset.Size(id), s.room()
+	if g, offset, ok := s.allocate(n, room); ok {
+		return g, offset, nil
+	}
+	s.mu.waits = s.mu.waits || n > room && n <= s.mu.capacity-s.mu.used
+	s.where[id].Store(absent)
+	return nil, 0, store.ErrFull
+}
+
+// allocate allocates n of room bytes. s.mu must be held.
+func (s *classStore) allocate(n, room int64) (*segment, int64, bool) {
+	if n > room {
+		return nil, 0, false
+	}
+	g, offset, ok := s.fit(n, room)
+	if !ok {
+		return nil, 0, false
+	}
+	s.mu.used += n
+	g.adding++
+	g.poison.Reserve(g.mapped, offset, offset+n)
+	return g, offset, true
+}
+
+// abandon frees what allocate has allocated. s.mu must be held.
+func (s *classStore) abandon(g *segment, offset, n int64) {
+	g.poison.Release(g.mapped, offset, offset+n)
+	g.space.Release(offset, n)
+	s.mu.used -= n
+	g.added()
+}
+
+// fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
+// must be held.
+func (s *classStore) fit(n, room int64) (*segment, int64, bool) {
+	if g := s.mu.current; g != nil {
+		if offset, ok := g.reserve(n); ok {
+			return g, offset, true
+		}
+	}
+	for _, g := range s.segments.Load().list {
+		if g != nil && g.state == live && !g.emptying && g != s.mu.current {
+			if offset, ok := g.reserve(n); ok {
+				return g, offset, true
+			}
+		}
+	}
+	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 || s.extend(n, room) != nil {
+		return nil, 0, false
+	}
+	offset, ok := s.mu.current.reserve(n)
+	return s.mu.current, offset, ok
+}
+
+// reserve allocates n bytes of the segment, and their pages. store.mu must be held.
+func (g *segment) reserve(n int64) (offset int64, ok bool) {
+	if offset, ok = g.space.Reserve(n); ok && !g.back(offset+n) {
+		g.space.Release(offset, n)
+		return 0, false
+	}
+	return offset, ok
+}
+
+// publish makes the sample, whose bytes are complete, visible to readers.
+func (s *classStore) publish(id int, g *segment, offset int64, origin store.Origin) {
+	s.digests[id].Store(origin.Digest)
+	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.order.Came(int32(id))
+	g.add(id, offset)
+}
+
+// signal wakes those that wait for changed. s.mu must be held.
+func (s *classStore) signal() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// resize sets the capacity of a store that no job has open.
+func (s *classStore) resize(capacity int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.capacity, s.mu.size = capacity, s.class.segment
+	if s.mu.size == 0 {
+		s.mu.size = segmentSize(capacity)
+	}
+	s.mu.refused = false
+}

@@ -1,0 +1,117 @@
+// Package store defines the storage classes that hold samples on a node: classes 1..J of the
+// performance model (thesis 3.1.1), fastest first; class 0, the staging buffer, is package staging.
+// Each kind of class is one sub-package; package storetest checks their conformance.
+//
+// A class keeps one store per dataset, which is evicted as a whole once no job has it open and room
+// is needed. Samples stay where they were put: plans are static, so eviction one by one could not
+// win. Two things remove samples from an open store. Drop removes those that are corrupt, or that
+// no plan wants there any more. GiveBack (inplace.go) frees the memory of many when the machine
+// runs out of it.
+//
+// Classes know nothing of sources, plans or jobs.
+package store
+
+import (
+	"errors"
+	"slices"
+)
+
+// Dataset identifies the samples that a store holds and gives their sizes.
+type Dataset struct {
+	Fingerprint [16]byte           // its version, as source.Index computes it
+	Samples     int                // F: IDs are in [0, F)
+	Size        func(id int) int64 // bytes of one sample; must be cheap and safe for concurrent use
+	// Directory identifies the directory that it is in, by device and inode; zeros: its source has
+	// none. Datasets of one directory, kind and list of extensions are versions of each other.
+	Directory [2]uint64
+	About     About // for people and commands
+}
+
+// Supersedes reports whether d is another version of older: its directory has other contents now.
+func (d *Dataset) Supersedes(older *Dataset) bool {
+	return d.Directory == older.Directory && d.Directory != [2]uint64{} &&
+		d.Fingerprint != older.Fingerprint && d.About.Kind == older.About.Kind &&
+		slices.Equal(d.About.Extensions, older.About.Extensions)
+}
+
+// About describes a dataset. A class that outlives its process writes the description next to the
+// samples, so that one can see which dataset a store belongs to, and compare the two.
+type About struct {
+	Kind       string // of its source
+	Path       string // absolute, as the process that opened the dataset sees it
+	Extensions []string
+	Bytes      int64 // of all samples
+}
+
+// Origin describes what a copy of a sample was made from. A store keeps it with the copy, and does
+// not interpret it.
+type Origin struct {
+	Digest   uint32 // of the sample's bytes (package digest), when they were read from the source
+	Place    uint32 // hash of the dataset's directory; 0 if its source has none
+	Instance uint32 // of the file, as in source.Stamp; 0 if its source has none
+}
+
+// SameInstance reports whether a copy of this origin is valid for a sample whose origin would be
+// now if it were read again, in a dataset of the same version. In the same directory the file must
+// be the same instance. A copy that was made elsewhere, on another node or before the dataset was
+// moved, is valid by the version of its dataset.
+func (o Origin) SameInstance(now Origin) bool {
+	return o.Instance == now.Instance || o.Place != now.Place
+}
+
+// BytesPerSample is the memory that a store takes for each sample of its dataset, held or not: its
+// location and its origin.
+const BytesPerSample = 8 + 4 + 8
+
+// Class is one storage class of a node, with one store per dataset. All methods are safe for
+// concurrent use.
+type Class interface {
+	// Kind returns the name of the class's kind.
+	Kind() string
+	// Open returns the dataset's store with a capacity of at least capacity bytes in total,
+	// including what it already holds: a store that an earlier job left is reopened with its
+	// samples. If it holds more than capacity, the newest samples are dropped. Opening a store that
+	// is open returns the same store, its capacity unchanged. If capacity is short, stores of other
+	// datasets that no job has open are evicted, least recently opened first; the error is a
+	// *LimitError if there is too little even so.
+	Open(ds Dataset, capacity int64) (Store, error)
+	// Available returns how many bytes a store for ds could have if it were opened now: what is
+	// free, what the dataset's own store holds, and what could be evicted.
+	Available(ds Dataset) (int64, error)
+	// Close releases the class. No store may be open.
+	Close() error
+}
+
+// Store holds the samples of one dataset in one class. All methods are safe for concurrent use.
+type Store interface {
+	// Has reports whether the sample is held.
+	Has(id int) bool
+	// Held returns the IDs of all samples held, in the order in which they were added.
+	Held() []int32
+	// Capacity returns the bytes that samples may take in total, and those that they take.
+	Capacity() (total, used int64)
+	// Put stores a copy of data, whose digest must be the origin's, as the sample. It does nothing
+	// if the sample is already held or being put. If there is no room for it, Put returns ErrFull
+	// and leaves the store unchanged.
+	Put(id int, data []byte, origin Origin) error
+	// Origin returns the origin with which the sample was put; ok is false if it is not held.
+	Origin(id int) (origin Origin, ok bool)
+	// Drop removes samples, which may then be put again. Callers that have a View of one keep it; a
+	// Read in progress either succeeds or returns ErrNotHeld. The memory of a store whose samples
+	// lie in segments (InPlace) is freed by segment: when the last sample of one was dropped, and by
+	// Compact.
+	Drop(ids ...int)
+	// Read fills dst, whose length must be the sample's size. It returns ErrNotHeld if the sample
+	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it
+	// may be put again.
+	Read(id int, dst []byte) error
+	// Close returns the store to its class, which keeps its samples until the capacity is needed for
+	// another dataset. Every Open needs one Close; no method may be called after the last one.
+	Close() error
+}
+
+var (
+	ErrFull    = errors.New("the storage class is full")
+	ErrNotHeld = errors.New("the storage class does not hold the sample")
+	ErrCorrupt = errors.New("the cached copy of the sample is corrupt")
+)

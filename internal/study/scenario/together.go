@@ -1,0 +1,114 @@
+package scenario
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
+)
+
+// together checks conditions on several values. Values that are 0 are missing or invalid and have
+// been reported already.
+func (r *reader) together() {
+	s := r.scenario
+	if s.GlobalBatch > 0 && s.GlobalBatch < s.Nodes && s.Scheme != access.Whole {
+		r.fault("environment.nodes", int64(s.Nodes),
+			fmt.Sprintf("more nodes than samples in a batch, job.global_batch_size = %d",
+				s.GlobalBatch),
+			fmt.Sprintf("1 to %d, or a larger batch", s.GlobalBatch))
+	}
+	if s.DropLast && s.Dataset.Samples > 0 && s.GlobalBatch > s.Dataset.Samples {
+		r.fault("job.global_batch_size", int64(s.GlobalBatch),
+			fmt.Sprintf("larger than the dataset of %d samples, so with drop_last no "+
+				"batch remains", s.Dataset.Samples),
+			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
+	}
+	if d := s.Dataset; d.File == "" && d.Mu > 0 && d.Min > d.Mu+4*d.Sigma {
+		r.fault("dataset.min", d.Min,
+			fmt.Sprintf("more than four sigma above mu = %s, so nearly every draw would be "+
+				"drawn again",
+				strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
+	}
+	r.sharing()
+	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
+		r.order()
+	}
+}
+
+// sharing checks what jobs share: a group, cores, and that the profile knows of these.
+func (r *reader) sharing() {
+	s, p := r.scenario, r.scenario.Env.Processors
+	if s.Share && s.Jobs == 1 {
+		r.fault("job.share", true, "there is one job, job.jobs = 1, and none to share with",
+			"false, or 2 jobs or more")
+	}
+	if most := maxNodes; s.Jobs*s.Nodes > most {
+		r.fault("job.jobs", int64(s.Jobs),
+			fmt.Sprintf("with %d nodes more than %d ranks", s.Nodes, most),
+			fmt.Sprintf("1 to %d", max(1, most/s.Nodes)))
+	}
+	if p.Hyperthreads > 0 && p.Cores == 0 {
+		r.fault("environment.hyperthreads", int64(p.Hyperthreads),
+			"environment.cores is missing", "hyperthreads together with cores")
+	} else if p.Hyperthreads > 0 && p.Hyperthreads < p.Cores {
+		r.fault("environment.hyperthreads", int64(p.Hyperthreads),
+			fmt.Sprintf("fewer than environment.cores = %d", p.Cores),
+			fmt.Sprintf("%d or more", p.Cores))
+	}
+	if s.Profile == simulate.Thesis && s.Jobs > 1 {
+		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" knows one job only`,
+			`1, or profile "model"`)
+	}
+	if s.Profile == simulate.Thesis && p.Cores > 0 {
+		r.fault("environment.cores", int64(p.Cores), `profile "thesis" knows threads only`,
+			`no cores, or profile "model"`)
+	}
+}
+
+// Unmet reports the policies that cannot run on this machine, and why, if the policies were named
+// individually. With "all", such policies are skipped.
+func (s *Scenario) Unmet() Faults {
+	var faults Faults
+	for _, policy := range s.Policies {
+		if why := s.Needs(policy); why != "" && s.named {
+			faults = append(faults, Fault{
+				Key: "simulate.policies", Value: policy, Wrong: why,
+				Allowed: `a capacity above 0, or "all", which skips policies that cannot run`,
+			})
+		}
+	}
+	return faults
+}
+
+// order checks that the order has a permutation of the samples for each epoch.
+func (r *reader) order() {
+	s := r.scenario
+	order, err := r.file.orderOf(s.order)
+	if err != nil {
+		r.fault("job.order", s.order, err.Error(),
+			"a line per epoch, with the numbers of all samples in the epoch's order")
+		return
+	}
+	if len(order) != s.Epochs {
+		r.fault("job.order", s.order, fmt.Sprintf("it has the order of %d epochs", len(order)),
+			fmt.Sprintf("a line for each of the %d epochs", s.Epochs))
+	}
+	seen := make([]int, s.Dataset.Samples)
+	for e, epoch := range order {
+		if len(epoch) != len(seen) {
+			r.fault("job.order", s.order, fmt.Sprintf("line %d has %d samples", e+1, len(epoch)),
+				fmt.Sprintf("each of the %d samples once", len(seen)))
+			continue
+		}
+		for _, k := range epoch {
+			if k < 0 || int(k) >= len(seen) || seen[k] == e+1 {
+				r.fault("job.order", s.order,
+					fmt.Sprintf("line %d has sample %d twice, or there is no such sample", e+1, k),
+					fmt.Sprintf("each number from 0 to %d once", len(seen)-1))
+				break
+			}
+			seen[k] = e + 1
+		}
+	}
+}
