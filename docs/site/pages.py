@@ -2,8 +2,8 @@
 
 The site has the Markdown of docs/ and some of the root's, side by side in one directory; the
 command reference and the table of parameters, which the binary HDMLP prints; and a page per public
-module for Sphinx to fill from the docstrings. docs/index.md lists the pages, and its lists become
-the navigation: Sphinx warns about a page that is in none of them.
+module for Sphinx to fill from the docstrings. docs/index.md and docs/decisions/README.md list the
+pages, and their lists become the navigation: Sphinx warns about a page that is in none of them.
 """
 
 import html
@@ -21,6 +21,8 @@ SOURCE = "https://github.com/hdmlp/hdmlp/blob/main/"
 
 #: Pages outside docs/ which the site has as well, if they are there.
 OUTSIDE = ("ARCHITECTURE.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md")
+#: Folders whose pages, and pictures, the site has.
+FOLDERS = ("docs", "docs/guides", "docs/decisions")
 #: Public modules; each page documents what ``__all__`` names.
 MODULES = (
     "hdmlp.torch",
@@ -49,7 +51,7 @@ def placed(path: str) -> "str | None":
     if path in OUTSIDE:
         return path
     folder, name = os.path.split(path)
-    if folder in ("docs", "docs/guides") and name.endswith((".md", ".png")):
+    if folder in FOLDERS and name.endswith((".md", ".png")):
         return os.path.relpath(path, "docs")
     return None
 
@@ -128,12 +130,17 @@ def reference(hdmlp: str) -> "dict[str, str]":
 
 
 def home(index: str, names: "Iterable[str]") -> str:
-    """The index with the reference's pages in their section, and the navigation.
-
-    The navigation is a hidden toctree for each heading, of the pages that are listed below it.
-    """
+    """The index with the reference's pages in their section, and the navigation."""
     listed = "".join(f"- [](reference/{name})\n" for name in names)  # by their titles
     index = re.sub(r"(?<=^## Reference\n\n).*?(?=\n## )", listed, index, flags=re.M | re.S)
+    return navigated(index)
+
+
+def navigated(index: str) -> str:
+    """An index with the navigation.
+
+    It is a hidden toctree for each heading, of the pages that are listed below it.
+    """
     trees = []
     for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
         pages = re.findall(r"^- \[.*?\]\((?!\w+:)(\S+)\.(?:md|rst)\)", section, re.MULTILINE)
@@ -148,11 +155,12 @@ def main(hdmlp: str, directory: str) -> None:
     site, pages = pathlib.Path(directory), reference(hdmlp)
     shutil.rmtree(site, ignore_errors=True)
     made = {f"reference/{name}": text for name, text in pages.items()}
-    for pattern in (*OUTSIDE, "docs/*.md", "docs/guides/*.md"):
+    for pattern in (*OUTSIDE, *(f"{folder}/*.md" for folder in FOLDERS)):
         for page in ROOT.glob(pattern):
             path = str(page.relative_to(ROOT))
             made[placed(path)] = moved(path)
     made["index.md"] = home(made["index.md"], pages)
+    made["decisions/README.md"] = navigated(made["decisions/README.md"])
     for name, text in made.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)

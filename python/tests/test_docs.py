@@ -7,7 +7,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "bench/mutants/README.md"]
 PAGES += [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -33,3 +33,21 @@ def test_links_in_documents_lead_somewhere(name):
         target = (page.parent / path) if path else page
         assert target.exists(), path
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def test_decisions_are_listed_once_and_have_their_parts():
+    folder = ROOT / "docs/decisions"
+    files = sorted(page.name for page in folder.glob("[0-9]*.md"))
+    listed = re.findall(r"^- \[(\d+)\. .*\]\((\S+)\)$", (folder / "README.md").read_text(), re.M)
+    assert sorted(name for _, name in listed) == files
+    for number, name in listed:
+        text = (folder / name).read_text()
+        assert text.startswith(f"# {number}. ") and name.startswith(f"{int(number):02}-"), name
+        assert re.search(r"^Date: \d{4}-\d\d-\d\d", text, re.M), name
+        parts = re.findall(r"^## (.*)$", text, re.M)
+        assert parts == [p for p in ("Context", "Choice", "Rejected", "Measured") if p in parts], name
+        assert "Choice" in parts, name
+
+
+def test_the_architecture_is_read_in_a_quarter_of_an_hour():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().split()) <= 3500
