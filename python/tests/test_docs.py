@@ -42,10 +42,12 @@ def test_decisions_are_listed_once_and_have_their_parts():
     assert sorted(name for _, name in listed) == files
     for number, name in listed:
         text = (folder / name).read_text()
-        assert text.startswith(f"# {number}. ") and name.startswith(f"{int(number):02}-"), name
+        assert text.startswith(f"# {number}. "), name
+        assert name.startswith(f"{int(number):02}-"), name
         assert re.search(r"^Date: \d{4}-\d\d-\d\d", text, re.M), name
         parts = re.findall(r"^## (.*)$", text, re.M)
-        assert parts == [p for p in ("Context", "Choice", "Rejected", "Measured") if p in parts], name
+        order = ["Context", "Choice", "Rejected", "Measured"]
+        assert parts == [part for part in order if part in parts], name
         assert "Choice" in parts, name
 
 
