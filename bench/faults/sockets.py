@@ -93,7 +93,7 @@ def frame(kind, payload, length=None):
 
 def hello(h):
     found = re.search(
-        r'__version__ = "(.*)"', (h.product.package / "hdmlp/_version.py").read_text()
+        r'__version__ = "(.*)"', (h.product.package / "hdmlp/_lib/version.py").read_text()
     )
     return json.dumps(
         {"protocol": 1, "version": found[1] if found else "", "pid": os.getpid()}
@@ -114,7 +114,7 @@ def another_version(h):
         package / "hdmlp",
         ignore=shutil.ignore_patterns("bin", "__pycache__"),
     )
-    file = package / "hdmlp/_version.py"
+    file = package / "hdmlp/_lib/version.py"
     file.write_text(re.sub(r'__version__ = ".*"', '__version__ = "9.9.9"', file.read_text()))
     client = h.client(package=package)
     try:

@@ -19,7 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
-// version is set by the linker, from python/hdmlp/_version.py.
+// version is set by the linker, from python/hdmlp/_lib/version.py.
 var version = "devel"
 
 // helpColumns is the width of the help: that of a terminal by default.

@@ -10,11 +10,11 @@ warnings go to standard error.
 
 from __future__ import annotations
 
-from . import (
-    _platform,  # noqa: F401  # first: refuses platforms that are not supported
-    errors,
-)
-from ._version import __version__
+from ._lib import platform as _platform  # noqa: F401  # refuses platforms that are not supported
+
+# isort: split
+from . import errors
+from ._lib.version import __version__
 from .errors import (
     AccessDeniedError,
     AuditError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ._binary import find_binary
+from ._daemon.binary import find_binary
 from .errors import DaemonNotFoundError
 
 

@@ -19,8 +19,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from . import _daemon, _launcher
-from ._arguments import (
+from ._batches.source import Taken, column
+from ._daemon import connecting
+from ._launch import membership
+from ._lib.arguments import (
     check_functions,
     check_path,
     configuration,
@@ -29,12 +31,11 @@ from ._arguments import (
     switch,
     whole_number,
 )
-from ._directory import located, path_of, suffixes
-from ._feed import Feed
-from ._loader import Loader
-from ._options import Options, StreamOptions, order_of
-from ._progress import Progress
-from ._source import Taken, column
+from ._lib.progress import Progress
+from ._loading.base_loader import Loader
+from ._loading.directory import located, path_of, suffixes
+from ._loading.feed import Feed
+from ._loading.options import Options, StreamOptions, order_of
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
@@ -119,7 +120,7 @@ class Folder:
 
     def _call(self, *calls: tuple[str, dict[str, Any]]) -> Iterator[Any]:
         named = {**self._describe(), **settings({}, None)}
-        return _daemon.call([(method, {**named, **more}) for method, more in calls], Progress())
+        return connecting.call([(method, {**named, **more}) for method, more in calls], Progress())
 
     def _told(self, opened: dict[str, Any]) -> None:
         """Takes from an OPENED object what would take a call otherwise."""
@@ -360,7 +361,7 @@ class DataLoader(Loader):
         self._collate, self._works = collate_fn, collate_fn is not None
         drop_last = switch("drop_last", drop_last)
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        place = _launcher.find(rank, world_size)
+        place = membership.find(rank, world_size)
         stream = StreamOptions(
             self.batch_size * place.world_size,
             shuffle=order_of(shuffle),

@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import _launcher
-from ._arguments import check_path, seed_of, settings, switch, whole_number
-from ._feed import Feed
-from ._loader import Loader
-from ._options import Options, StreamOptions
-from ._output import Output
-from ._source import Taken, column
+from ._batches.output import Output
+from ._batches.source import Taken, column
+from ._launch import membership
+from ._lib.arguments import check_path, seed_of, settings, switch, whole_number
+from ._loading.base_loader import Loader
+from ._loading.feed import Feed
+from ._loading.options import Options, StreamOptions
 from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
 
@@ -112,7 +112,7 @@ class Job:
                         tail="keep",
                         drop_last=self.drop_last_batch,
                     ),
-                    _launcher.find(),
+                    membership.find(),
                     transforms=described(self._transforms),
                     config_file=self._config_path,
                 ),

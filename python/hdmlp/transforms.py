@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._torchvision import Split, split
 from ._transforms import (
     CenterCrop,
     ColorJitter,
@@ -47,6 +46,7 @@ from ._transforms import (
     ToTensor,
     Transform,
 )
+from ._transforms.split import Split, split
 
 __all__ = [
     "CenterCrop",

@@ -8,7 +8,8 @@ import uuid
 
 import pytest
 from fakedaemon import FakeDaemon
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_makereport,
@@ -45,7 +46,7 @@ def daemon(socket_name):
 def real(socket_name, monkeypatch, tmp_path):
     """The real daemon, which the first loader starts."""
     try:
-        _daemon.find_binary()
+        connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("HDMLP_LINGER", "1s")
@@ -54,10 +55,10 @@ def real(socket_name, monkeypatch, tmp_path):
     yield
     call = {"id": 1, "method": "shutdown", "params": {"force": True}}
     try:
-        client = _daemon._try_connect(time.monotonic() + 1)
+        client = connecting._try_connect(time.monotonic() + 1)
         if client is not None:
-            frame = _daemon.protocol.encode_json(_daemon.protocol.CALL, call)
-            _daemon.request(client, frame, (_daemon.protocol.REPLY,))
+            frame = connecting.protocol.encode_json(connecting.protocol.CALL, call)
+            connecting.request(client, frame, (connecting.protocol.REPLY,))
             client.close()
     except errors.HDMLPError:
         pass

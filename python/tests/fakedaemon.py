@@ -16,8 +16,8 @@ import struct
 import threading
 
 from fakedata import fingerprint, rank_ids, scan
-from hdmlp._protocol import audit_sum
-from hdmlp._version import __version__
+from hdmlp._lib.protocol import audit_sum
+from hdmlp._lib.version import __version__
 
 
 class Slots:

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from hdmlp import _oom
+from hdmlp._daemon import oom
 
 MB = 1_000_000
 
@@ -60,8 +60,8 @@ def parent():
 
     The root of version 2 has no limit, and so no counters of it.
     """
-    for group in _oom.groups(os.getpid()):
-        if _oom._counts(group) or os.path.exists(os.path.join(group.path, "memory.stat")):
+    for group in oom.groups(os.getpid()):
+        if oom._counts(group) or os.path.exists(os.path.join(group.path, "memory.stat")):
             return group
     return None
 

@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from hosts import Hosts
 from reference import batches as reference
 from reference import jpegs
@@ -66,7 +67,7 @@ with loader, open(f"given-{world}-{rank}", "w") as given:
 @pytest.fixture(scope="module")
 def binary():
     try:
-        return _daemon.find_binary()
+        return connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
 

@@ -8,7 +8,7 @@ import pytest
 import sharing
 import torch
 import torchvision
-from hdmlp import _daemon
+from hdmlp._daemon import connecting
 from reference import jpegs
 from sharing import digest
 
@@ -89,11 +89,11 @@ def member(folder):
 
 def transformed():
     """Returns how many samples were transformed, by job: the group's, and the others together."""
-    client = _daemon.connect()
-    frame = _daemon.protocol.encode_json(
-        _daemon.protocol.CALL, {"id": 1, "method": "stats", "params": {}}
+    client = connecting.connect()
+    frame = connecting.protocol.encode_json(
+        connecting.protocol.CALL, {"id": 1, "method": "stats", "params": {}}
     )
-    answer = _daemon.request(client, frame, (_daemon.protocol.REPLY,))
+    answer = connecting.request(client, frame, (connecting.protocol.REPLY,))
     client.close()
     group = rest = 0
     for job in answer["result"]["jobs"]:

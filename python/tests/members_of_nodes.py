@@ -18,7 +18,8 @@ from typing import Any
 import hdmlp.torch as ht
 import sharing
 import waiting
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 
 EPOCHS = 3
 
@@ -77,7 +78,7 @@ def run(
                 if len(got) == 3 and rank in job.daemon:
                     for other in range(jobs):
                         wait(directory, f"opened-{other}", world)
-                    os.kill(_daemon.connect().pid, signal.SIGKILL)
+                    os.kill(connecting.connect().pid, signal.SIGKILL)
                     open(os.path.join(directory, "dead"), "w").close()
                 if len(got) == 3 and rank in job.bereft:
                     waiting.until_exists(os.path.join(directory, "dead"))

@@ -15,7 +15,8 @@ import threading
 import uuid
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from throttled import Throttled, Unavailable
 from waiting import until
 
@@ -26,7 +27,7 @@ SAMPLES, SIZE = 240, 20_000
 @pytest.fixture(scope="module")
 def binary():
     try:
-        path = _daemon.find_binary()
+        path = connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     probe = subprocess.run(

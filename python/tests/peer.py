@@ -7,9 +7,9 @@ import socket
 import struct
 import uuid
 
-from hdmlp import _daemon
-from hdmlp import _protocol as protocol
-from hdmlp._stream import Stream
+from hdmlp._batches.stream import Stream
+from hdmlp._daemon import connecting
+from hdmlp._lib import protocol
 
 PAGE = 4096
 
@@ -59,7 +59,7 @@ class Peer:
                 **opened,
             },
         )
-        client = _daemon.Client(protocol.Connection(ours), {"pid": os.getpid()}, None)
+        client = connecting.Client(protocol.Connection(ours), {"pid": os.getpid()}, None)
         request = {"dataset": {"path": folder}, "arguments": {}, "environment": {}}
         self.stream = Stream(client, request, on_segment=on_segment, on_drop=on_drop)
         self.heard()

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 import torch
-from hdmlp._ahead import Ahead
-from hdmlp.torch._pinning import Device, Pinning
+from hdmlp._loading.ahead import Ahead
+from hdmlp.torch._engine.pinning import Device, Pinning
 from test_ahead import FakeStream
 from waiting import LIMIT, until
 

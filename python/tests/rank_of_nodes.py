@@ -21,7 +21,8 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import hdmlp.data as data
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from waiting import barrier, until, until_exists
 
 
@@ -195,12 +196,12 @@ def main() -> None:
     if options.secret is not None:
         os.environ["HDMLP_SECRET"] = options.secret
     if options.version is not None:
-        _daemon.__version__ = options.version
+        connecting.__version__ = options.version
     if options.occupy is not None:
         occupant = socket.socket()
         occupant.bind(("", options.occupy))
         occupant.listen()
-    _connection = _daemon.connect() if options.stay or options.together else None
+    _connection = connecting.connect() if options.stay or options.together else None
     if options.together is not None:
         directory, ranks = options.together
         barrier(directory, "daemon", f"{rank}-{node}", ranks)

@@ -6,16 +6,17 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 
 # Prints what a loader gives, or the error, as one line of JSON, and keeps the loader until its
 # input ends.
 RANK = """
 import json, sys
 import hdmlp.data as data
-from hdmlp import _daemon
+from hdmlp._daemon import connecting
 try:
-    client = _daemon.connect()
+    client = connecting.connect()
     print(json.dumps({"pid": client.pid}), flush=True)
 except Exception as error:
     print(json.dumps({"error": type(error).__name__, "text": str(error)}), flush=True)
@@ -26,7 +27,7 @@ sys.stdin.read()
 @pytest.fixture
 def binary():
     try:
-        return _daemon.find_binary()
+        return connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
 
@@ -48,7 +49,7 @@ def variables(**changes):
         if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
     }
     environment.update(
-        PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)), HDMLP_LINGER="0s"
+        PYTHONPATH=os.path.dirname(os.path.dirname(connecting.__file__)), HDMLP_LINGER="0s"
     )
     environment.update({key: value for key, value in changes.items() if value is not None})
     return environment

@@ -1,8 +1,8 @@
 """Batches made ahead: their order, and which of them are discarded."""
 
 import pytest
-from hdmlp._ahead import _MOST, Ahead
-from hdmlp._source import Taken
+from hdmlp._batches.source import Taken
+from hdmlp._loading.ahead import _MOST, Ahead
 from hdmlp.errors import SampleError
 
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 import waiting
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from torchrun import free_port, torchrun
 
 sys.path.append(
@@ -26,7 +27,7 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "analysis_scr
 @pytest.fixture(scope="module")
 def binary():
     try:
-        return _daemon.find_binary()
+        return connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
 

@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from throttled import Throttled, Unavailable
 from torch.utils.data import DistributedSampler
 
@@ -145,7 +146,7 @@ def test_a_failing_source_raises_after_source_timeout(mount):
 def version(root, index):
     """The dataset's version, or what is said if it has none."""
     seen = subprocess.run(
-        [_daemon.find_binary(), "dataset", "--json", "--index-dir", str(index), str(root)],
+        [connecting.find_binary(), "dataset", "--json", "--index-dir", str(index), str(root)],
         capture_output=True,
         text=True,
     )

@@ -9,7 +9,7 @@ numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
 from dropin import same
-from hdmlp.torch._batch import pinned
+from hdmlp.torch._data.collation import pinned
 from torch.utils.data import DataLoader, Dataset
 
 pytestmark = pytest.mark.usefixtures("real")

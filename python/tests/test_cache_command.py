@@ -12,7 +12,7 @@ import signal
 import subprocess
 
 import pytest
-from hdmlp import _daemon
+from hdmlp._daemon import connecting
 from identities import Rank, hashes, make, normalise, read
 from waiting import until
 
@@ -24,7 +24,7 @@ SIZE = 3000
 
 def command(*args, **options):
     return subprocess.run(
-        [_daemon.find_binary(), "cache", *map(str, args)],
+        [connecting.find_binary(), "cache", *map(str, args)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -194,7 +194,7 @@ def test_a_changed_dataset_is_not_compared_and_both_versions_are_named(filled):
     assert old in done.stderr, done
     shown = json.loads(
         subprocess.run(
-            [_daemon.find_binary(), "dataset", str(data), "--json"],
+            [connecting.find_binary(), "dataset", str(data), "--json"],
             capture_output=True,
             text=True,
             check=True,
@@ -257,7 +257,7 @@ def test_removal_asks_on_a_terminal(filled, answer):
     _, cache, _ = filled
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [_daemon.find_binary(), "cache", "rm", str(cache), "--all"],
+        [connecting.find_binary(), "cache", "rm", str(cache), "--all"],
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -322,7 +322,10 @@ def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
     assert rank.says()["hashes"] == hashes(data)
     pid = json.loads(
         subprocess.run(
-            [_daemon.find_binary(), "stats", "--json"], capture_output=True, text=True, check=True
+            [connecting.find_binary(), "stats", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     )["pid"]
     listed = command("ls", cache)
@@ -337,6 +340,6 @@ def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
         assert not done.stdout, done
     rank.end()
     # By force, as the daemon may not have noticed yet that the rank has gone.
-    subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+    subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
     free(cache)
     assert check(cache)[0] == 0

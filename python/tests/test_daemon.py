@@ -4,8 +4,9 @@ import os
 import socket
 
 import pytest
-from hdmlp import _daemon, data, errors
-from hdmlp import _protocol as protocol
+from hdmlp import data, errors
+from hdmlp._daemon import connecting
+from hdmlp._lib import protocol
 from peer import descriptors, memory
 from waiting import until
 
@@ -32,20 +33,20 @@ def test_a_failed_start_shows_the_daemons_log(socket_name, tmp_path, monkeypatch
     with pytest.raises(
         errors.DaemonDiedError, match=r"(?s)status 3.*serve --from-process is out of luck"
     ):
-        _daemon.connect()
+        connecting.connect()
 
 
 def test_wrong_configuration_raises_config_error(socket_name, monkeypatch):
     """A daemon that fails to start reports a variable as a running one does."""
     try:
-        _daemon.find_binary()
+        connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("HDMLP_PORT", "x")
     with pytest.raises(
         errors.ConfigError, match=r'^port = "x" \(HDMLP_PORT\): not a whole number; allowed: '
     ):
-        _daemon.connect()
+        connecting.connect()
 
 
 def test_a_process_that_loses_the_race_to_start_connects_to_the_winner(
@@ -54,7 +55,7 @@ def test_a_process_that_loses_the_race_to_start_connects_to_the_winner(
     began = tmp_path / "began"
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", f"touch '{began}'; exit 0\n"))
     daemon_when(began.exists)
-    _daemon.connect().close()
+    connecting.connect().close()
 
 
 @pytest.fixture
@@ -83,24 +84,24 @@ def daemon_when(socket_name):
 def test_a_missing_binary_is_reported(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", str(tmp_path / "nothing"))
     with pytest.raises(errors.DaemonNotFoundError, match="HDMLP_BINARY"):
-        _daemon.connect()
+        connecting.connect()
 
 
 def test_waiting_for_a_silent_daemon_ends(socket_name, monkeypatch):
-    monkeypatch.setattr(_daemon, "DEADLINE", 0.5)
+    monkeypatch.setattr(connecting, "DEADLINE", 0.5)
     monkeypatch.setenv("HDMLP_BINARY", "/bin/true")
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(_daemon.address())
+    listener.bind(connecting.address())
     listener.listen()
     with pytest.raises(errors.DaemonDiedError):
-        _daemon.connect()
+        connecting.connect()
     listener.close()
 
 
 def test_a_daemon_that_ended_leaves_no_zombie(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 3\n"))
     with pytest.raises(errors.DaemonDiedError):
-        _daemon.connect()
+        connecting.connect()
 
     def states():
         """The states of this process's children."""
@@ -126,7 +127,7 @@ def test_another_users_daemon_is_refused(daemon, monkeypatch):
     with pytest.raises(
         errors.AccessDeniedError, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"
     ):
-        _daemon.connect()
+        connecting.connect()
     assert daemon.requests == []
 
 
@@ -134,21 +135,21 @@ def test_the_end_of_a_long_log_is_shown():
     fd = os.memfd_create("log")
     for line in range(10_000):
         os.write(fd, f"line {line}\n\n".encode())
-    assert _daemon.last_words(fd).splitlines() == [f"line {n}" for n in range(9980, 10_000)]
+    assert connecting.last_words(fd).splitlines() == [f"line {n}" for n in range(9980, 10_000)]
     os.write(fd, b"x" * 10_000)
-    assert _daemon.last_words(fd) == "x" * 4096
+    assert connecting.last_words(fd) == "x" * 4096
     os.close(fd)
-    assert _daemon.last_words(fd) == _daemon.last_words(None) == ""
+    assert connecting.last_words(fd) == connecting.last_words(None) == ""
 
 
 def test_descriptors_of_unexpected_frames_are_closed():
     ours, theirs = socket.socketpair()
-    client = _daemon.Client(protocol.Connection(ours), {}, None)
+    client = connecting.Client(protocol.Connection(ours), {}, None)
     fd, name = memory()
     for _ in range(3):
         socket.send_fds(theirs, [protocol.encode(protocol.SEGMENT, bytes(16))], [fd])
     theirs.sendall(protocol.encode_json(protocol.REPLY, {"id": 1, "result": 7}))
-    answer = _daemon.request(
+    answer = connecting.request(
         client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,)
     )
     assert answer["result"] == 7
@@ -157,7 +158,7 @@ def test_descriptors_of_unexpected_frames_are_closed():
 
 
 def test_terminal_signals_do_not_reach_the_daemon(real):
-    client = _daemon.connect()
+    client = connecting.connect()
     assert os.getsid(client.pid) == client.pid
     client.close()
 
@@ -165,7 +166,7 @@ def test_terminal_signals_do_not_reach_the_daemon(real):
 def test_the_daemon_yields_the_cpu_to_the_training_process(real):
     """All threads of a real daemon are scheduled as batch work, with the niceness of the process
     that started it."""
-    client = _daemon.connect()
+    client = connecting.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}
     assert {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads} == {

@@ -13,6 +13,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp import transforms as T
+from hdmlp.torch._data.folder import _short, offload
 from reference import batches, jpegs
 
 V = torchvision.transforms
@@ -97,18 +98,16 @@ def test_the_transform_that_cannot_be_offloaded_is_named(
     assert parts.why.startswith(why)
     with pytest.raises(ValueError, match="^" + re.escape(f"the daemon cannot do {cause!r}: {why}")):
         T.describe(given)
-    ht._folder.offload(ht._folder.pil_loader, given)
+    offload(ht.pil_loader, given)
     [message] = [record.getMessage() for record in caplog.records]
-    name = ht._folder._short(cause)
+    name = _short(cause)
     assert message.startswith(
         f"{name} runs in Python, after what the daemon applies: {why}"
         if described
         else f"all transforms run in Python, because of {name}: {why}"
     )
     assert message.endswith(
-        "; because of it also: " + ", ".join(ht._folder._short(given[i]) for i in also)
-        if also
-        else parts.why
+        "; because of it also: " + ", ".join(_short(given[i]) for i in also) if also else parts.why
     )
 
 
@@ -117,13 +116,13 @@ def test_hdmlps_transforms_beside_the_cause_are_refused():
         errors.ConfigError,
         match=r"Resize\(size=9.* cannot run in Python before RandomRotation.* \(it is not",
     ):
-        ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), ROTATE, V.CenterCrop(8)])
+        offload(ht.pil_loader, [T.Resize(9), ROTATE, V.CenterCrop(8)])
     with pytest.raises(
         errors.ConfigError,
         match=r"CenterCrop\(size=\(8, 8\)\) .* cannot run in Python after RandomRotation",
     ):
-        ht._folder.offload(ht._folder.pil_loader, [V.Resize(9), ROTATE, T.CenterCrop(8)])
+        offload(ht.pil_loader, [V.Resize(9), ROTATE, T.CenterCrop(8)])
     with pytest.raises(
         errors.ConfigError, match=r"Resize\(size=9.* cannot stand here: images have no fixed size"
     ):
-        ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), V.ToTensor()])
+        offload(ht.pil_loader, [T.Resize(9), V.ToTensor()])

@@ -1,7 +1,7 @@
 """A feed, of a fake stream and source."""
 
 import pytest
-from hdmlp._feed import Feed
+from hdmlp._loading.feed import Feed
 
 
 class Closes:

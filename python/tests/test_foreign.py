@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import errors
-from hdmlp.torch import _foreign
+from hdmlp.torch._data import foreign
 from torch.utils.data import DataLoader, Subset
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
@@ -23,7 +23,7 @@ SAYS = "a loader other than hdmlp.torch.DataLoader reads samples"
 SCRIPT = """
 import sys, torch
 import hdmlp.torch as ht
-from hdmlp.torch import _foreign
+from hdmlp.torch._data import foreign
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 def length(data):
@@ -45,7 +45,7 @@ if __name__ == "__main__":
     for case in sys.argv[2:]:
         name, method = case.split(",")
         dataset = datasets[name]
-        _foreign.NOTICE._said[0] = 0  # as in a new process
+        foreign.NOTICE._said[0] = 0  # as in a new process
         print("case", file=sys.stderr, flush=True)
         data[3], [dataset[i] for i in range(len(dataset))]
         list(ht.DataLoader(dataset, 4)), list(ht.DataLoader(Wrapper(data), 4, num_workers=2))
@@ -89,8 +89,8 @@ def test_torchs_loader_gives_the_right_samples_and_warns_once(folder, tmp_path, 
 
 
 def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
-    notice = _foreign.Notice()
-    monkeypatch.setattr(_foreign, "NOTICE", notice)
+    notice = foreign.Notice()
+    monkeypatch.setattr(foreign, "NOTICE", notice)
     dataset = ht.ImageFolder(folder, loader=len)
     dataset._notice = notice
     for _ in range(2):

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _daemon, data, errors
+from hdmlp import data, errors
+from hdmlp._daemon import connecting
 
 sys.path.insert(
     0,
@@ -52,7 +53,7 @@ def other_job(beside, tmp_path):
 
 
 def daemon_pid():
-    client = _daemon.connect()
+    client = connecting.connect()
     client.close()
     return client.pid
 
@@ -161,7 +162,7 @@ def test_ctrl_c_ends_a_process_whose_scan_hangs(real, mount):
 def test_ctrl_c_ends_a_command_whose_scan_hangs(real, mount, tmp_path):
     mount.set(hang_names="bee")
     process = subprocess.Popen(
-        [_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path],
+        [connecting.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path],
         stderr=subprocess.PIPE,
     )
     until(lambda: mount.counters()["hung"] > 0, "the scan hangs")
@@ -185,7 +186,7 @@ def fill(folder, cache, text):
     with data.DataLoader(twin, batch_size=5, memory="1B", cache_dir=cache) as loader:
         assert all(bytes(s).startswith(text.encode()) for batch in loader for s in batch.samples)
     pid = daemon_pid()
-    subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+    subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
     until_ended(pid)
 
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from hdmlp.data import DataLoader, Folder
 from identities import (
     FILES,
@@ -262,7 +263,7 @@ def test_rescan_renews_the_index_in_an_index_directory(short, tmp_path, monkeypa
     assert read(data, environment=environment)["hashes"] == hashes(data)
     make(data, "two")
     done = subprocess.run(
-        [_daemon.find_binary(), "dataset", str(data), "--rescan"],
+        [connecting.find_binary(), "dataset", str(data), "--rescan"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -282,7 +283,7 @@ def test_simulate_uses_the_index_of_the_run(short, tmp_path, monkeypatch):
         assert sum(len(batch.samples) for batch in loader) == FILES
         (tmp_path / "report.json").write_text(json.dumps(loader.report()))
     done = subprocess.run(
-        [_daemon.find_binary(), "simulate", "--from-run", str(tmp_path / "report.json")],
+        [connecting.find_binary(), "simulate", "--from-run", str(tmp_path / "report.json")],
         capture_output=True,
         text=True,
     )

@@ -4,13 +4,16 @@ import json
 import subprocess
 
 import pytest
-from hdmlp import _arguments, _daemon, _launchers, data, errors, transforms
+from hdmlp import data, errors, transforms
+from hdmlp._daemon import connecting
+from hdmlp._launch import launchers
+from hdmlp._lib import arguments
 
 
 @pytest.fixture(scope="module")
 def program():
     try:
-        binary = _daemon.find_binary()
+        binary = connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
 
@@ -24,10 +27,10 @@ def program():
 
 def test_configuration_keys_in_python_are_the_programs(program):
     rows = program("config")["parameters"]
-    for scope, keys in ("job", _arguments.KEYS), ("daemon", _arguments.DAEMON_KEYS):
+    for scope, keys in ("job", arguments.KEYS), ("daemon", arguments.DAEMON_KEYS):
         assert {row["key"] for row in rows if row["scope"] == scope} == set(keys)
     assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(
-        _arguments._PATHS
+        arguments._PATHS
     )
 
 
@@ -56,17 +59,17 @@ def test_variables_of_launchers_are_named_in_their_table_only():
     import pathlib
     import re
 
-    package = pathlib.Path(_launchers.__file__).parent
+    package = pathlib.Path(launchers.__file__).parents[1]
     variables = {
         name
-        for launcher in _launchers.LAUNCHERS[1:]
+        for launcher in launchers.LAUNCHERS[1:]
         for ranks in launcher.ranks  # torchrun's are torch's own
         for name in (ranks.rank, *ranks.sizes, ranks.local_rank)
     }
     prefixes = {name.partition("_")[0] for name in variables}
     for path in package.rglob("*.py"):
         named = set(re.findall(r'"([A-Z]+)_[A-Z_]+"', path.read_text())) & prefixes
-        assert path.name == "_launchers.py" or not named, (
+        assert path.name == "launchers.py" or not named, (
             f"{path.name} names variables of launchers: {named}"
         )
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from hdmlp import data, errors
-from hdmlp._stall import causes, stalled
+from hdmlp._batches.stall import causes, stalled
 from waiting import until
 
 

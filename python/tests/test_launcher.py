@@ -4,9 +4,10 @@ import pathlib
 import re
 
 import pytest
-from hdmlp import _arguments, data, errors
-from hdmlp import _launcher as launcher
-from hdmlp._launchers import LAUNCHERS
+from hdmlp import data, errors
+from hdmlp._launch import membership as launcher
+from hdmlp._launch.launchers import LAUNCHERS
+from hdmlp._lib import arguments
 
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
 
@@ -307,4 +308,4 @@ def test_torch_distributed_takes_precedence(tmp_path):
 )
 def test_a_configuration_that_is_not_a_file_is_refused(path, words):
     with pytest.raises(errors.ConfigError, match=f"^config_file='{path}': {words}"):
-        _arguments.settings({}, path)
+        arguments.settings({}, path)

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from hdmlp import _launcher as launcher
-from hdmlp import _nodes, data, errors
-from hdmlp._place import Place
+from hdmlp import data, errors
+from hdmlp._launch import membership as launcher
+from hdmlp._launch import nodes
+from hdmlp._launch.place import Place
 
 
 def test_jobs_are_named_after_their_launch():
@@ -68,8 +69,8 @@ def test_all_ranks_of_an_mpich_launch_have_its_name():
     if not os.path.exists("/usr/bin/mpirun.mpich"):
         pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
     say = (
-        "import os; from hdmlp import _launcher as launcher; "
-        "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())"
+        "import os; from hdmlp._launch import membership; "
+        "os.write(1, (membership.job_key(membership.find(), '0') + '\\n').encode())"
     )
     named = []
     for before in ([], ["sh", "-c", '"$@"; true', "sh"]):
@@ -125,21 +126,21 @@ def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
     with ThreadPoolExecutor() as pool:
-        early = pool.submit(_nodes.secret, Place(1, 2, 0, ""), {})
+        early = pool.submit(nodes.secret, Place(1, 2, 0, ""), {})
         assert store.waited_for.wait(20)
-        drawn = _nodes.secret(Place(0, 2, 0, ""), {})
+        drawn = nodes.secret(Place(0, 2, 0, ""), {})
         assert (
             early.result()
             == drawn
-            == _nodes.secret(Place(0, 2, 0, ""), {})
-            == _nodes.secret(Place(1, 2, 0, ""), {})
+            == nodes.secret(Place(0, 2, 0, ""), {})
+            == nodes.secret(Place(1, 2, 0, ""), {})
         )
 
 
 @pytest.mark.parametrize(
     "launch_key, environ, port",
     [
-        (None, {}, _nodes.DEFAULT_PORT),
+        (None, {}, nodes.DEFAULT_PORT),
         (None, {"MASTER_PORT": "29500"}, 29510),
         (None, {"MASTER_PORT": "65530"}, 65520),
         (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
@@ -148,19 +149,19 @@ def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
     ],
 )
 def test_the_port_follows_from_the_environment(launch_key, environ, port):
-    assert _nodes.port(launch_key, environ) == port
+    assert nodes.port(launch_key, environ) == port
 
 
 def test_launches_and_loaders_have_different_ports():
-    ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
+    ports = {nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
     assert len(ports) > 800
-    assert all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
-    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [
+    assert all(20000 <= port < 32000 and port % nodes.PORTS == 0 for port in ports)
+    assert [nodes.ordinal(name) for name in ("0", "1", "63")] == [
         0,
         1,
         63,
     ]
-    assert 64 <= _nodes.ordinal("train") < 256
+    assert 64 <= nodes.ordinal("train") < 256
 
 
 def test_a_name_with_surrogates_is_refused():

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _launcher as launcher
 from hdmlp import errors
+from hdmlp._launch import membership as launcher
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ def test_ranks_that_share_nothing_are_warned(script, warnings, tmp_path):
     rank = tmp_path / "rank.py"
     rank.write_text(
         "import logging, os, pathlib, sys, time\n"
-        "from hdmlp import _launcher\n"
+        "from hdmlp._launch import membership\n"
         "logging.basicConfig()\n"
         "here, both = pathlib.Path(__file__).parent, '&' in sys.argv[1]\n"
         "(here / f\"{os.environ['RANK']}.here\").touch()\n"
         "while both and len(list(here.glob('*.here'))) < 2:\n"
         "    time.sleep(0.01)\n"
-        "_launcher.find()\n"
-        "_launcher.find()\n"
+        "membership.find()\n"
+        "membership.find()\n"
         "(here / f\"{os.environ['RANK']}.done\").touch()\n"
         "while both and len(list(here.glob('*.done'))) < 2:\n"
         "    time.sleep(0.01)\n"

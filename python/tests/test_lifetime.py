@@ -6,7 +6,8 @@ import os
 import subprocess
 
 import pytest
-from hdmlp import _daemon, data, errors
+from hdmlp import data, errors
+from hdmlp._daemon import connecting
 from raw import read
 
 torch = pytest.importorskip("torch")
@@ -70,7 +71,7 @@ def test_the_error_of_a_stopped_daemon_says_how_to_continue(real, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, prefetch_batches=2) as loader:
         batches = iter(loader)
         got = [read(next(batches).samples)]
-        subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+        subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
         with pytest.raises(errors.DaemonDiedError, match=r"call next\(\) on the same iterator"):
             got.extend(read(batch.samples) for batch in batches)
         got += [read(batch.samples) for batch in batches]
@@ -89,7 +90,7 @@ def test_an_epoch_in_which_the_daemon_died_is_verified_from_there_on(real, folde
         steps, died = len(list(loader)), 0
         batches = iter(loader)
         next(batches)
-        subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+        subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
         taken = 1
         while True:
             try:
@@ -110,12 +111,12 @@ def test_a_report_ends_with_its_daemon(real, folder, monkeypatch):
     with data.DataLoader(folder, batch_size=4, seed=7, prefetch_batches=2) as loader:
         batches = iter(loader)
         next(batches)
-        subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+        subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
         with pytest.raises(errors.DaemonDiedError) as died:
             for _ in batches:
                 pass
         with monkeypatch.context() as m:
-            m.setattr(_daemon, "connect", lambda: pytest.fail("the report opens the job"))
+            m.setattr(connecting, "connect", lambda: pytest.fail("the report opens the job"))
             for cluster in (False, True, False):
                 with pytest.raises(errors.DaemonDiedError) as again:
                     loader.report(cluster)

@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ folder, options = sys.argv[2], json.loads(sys.argv[3])
 import logging
 logging.basicConfig(filename=sys.argv[1] + ".log")
 import hdmlp.data as data
-from hdmlp import _daemon
+from hdmlp._daemon import connecting
 try:
     digests, log = [], None
     options.update(batch_size=5, seed=5, shuffle=False, epochs=2)
@@ -32,7 +33,7 @@ try:
         for _ in range(2):
             for samples, _ in loader:
                 digests += [hashlib.sha256(bytes(sample)).hexdigest() for sample in samples]
-        log = _daemon.last_words(loader._feeds[0].stream.daemon.log)
+        log = connecting.last_words(loader._feeds[0].stream.daemon.log)
     said = {"digests": digests, "log": log}
 except Exception as error:
     details = getattr(error, "details", None)
@@ -70,7 +71,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 def rank(tmp_path, folder):
     """Runs a rank with a daemon of its own, and returns what it printed."""
     try:
-        binary = _daemon.find_binary()
+        binary = connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     environment = {
@@ -79,7 +80,7 @@ def rank(tmp_path, folder):
         if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
     }
     environment.update(
-        PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)),
+        PYTHONPATH=os.path.dirname(os.path.dirname(connecting.__file__)),
         HDMLP_LINGER="0s",
         HDMLP_SOCKET=str(tmp_path / "d.sock"),
         HDMLP_INDEX_DIR=str(tmp_path / "index"),
@@ -185,13 +186,14 @@ def test_unnamed_files_replace_memfds(before, rank):
         before
         + """
 import os
-from hdmlp import _memory, _results
-fd = _memory.create("x", 8192)
+from hdmlp._lib import memory
+from hdmlp._workers import results
+fd = memory.create("x", 8192)
 assert os.fstat(fd).st_size == 8192 and os.fstat(fd).st_nlink == 0
 told = []
-slot = _results.Slots(lambda *what: told.append(what), print).take(100)
+slot = results.Slots(lambda *what: told.append(what), print).take(100)
 slot.map[:4] = b"abcd"
-view, _ = _results.Arena().reserve(10000)
+view, _ = results.Arena().reserve(10000)
 view[:4] = b"abcd"
 """
     )

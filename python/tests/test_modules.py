@@ -63,6 +63,6 @@ def test_circles_are_found():
 def test_modules_import_each_other_in_no_circle():
     known = modules()
     graph = {name: sorted(set(imports(name, path, known))) for name, path in known.items()}
-    assert "hdmlp._feed" in graph["hdmlp._loader"]
-    assert "hdmlp._loader" in graph["hdmlp.torch._served"]
+    assert "hdmlp._loading.feed" in graph["hdmlp._loading.base_loader"]
+    assert "hdmlp._loading.base_loader" in graph["hdmlp.torch._engine.served"]
     assert circle(graph) is None

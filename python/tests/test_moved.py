@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 from hdmlp import transforms as T
-from hdmlp._torchvision import _MAPPINGS
+from hdmlp._transforms.split import _MAPPINGS
 from test_transforms import SAME
 
 V = pytest.importorskip("torchvision.transforms")

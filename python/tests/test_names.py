@@ -6,7 +6,8 @@ import subprocess
 
 import hdmlp.data as data
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 
 EVIL = "z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
 SAID = r"z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
@@ -41,7 +42,7 @@ def test_unprintable_names_of_jobs_are_escaped(real, folder):
         list(loader)
         for command in ("stats", "stats --job title", "top --once --interval 100ms"):
             shown = subprocess.run(
-                [_daemon.find_binary(), *command.split()],
+                [connecting.find_binary(), *command.split()],
                 capture_output=True,
                 text=True,
                 timeout=60,

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from hdmlp._version import __version__
+from hdmlp._lib.version import __version__
 from joining import BASE, IP, check, start
 from nodes import Nodes, binary, folder  # noqa: F401
 

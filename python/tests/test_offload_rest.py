@@ -18,7 +18,7 @@ import hdmlp
 import hdmlp.torch as ht
 from hdmlp import data, errors
 from hdmlp import transforms as T
-from hdmlp._recipe import sample_key, seed_generators
+from hdmlp._transforms.recipe import sample_key, seed_generators
 from offloaded import REFERENCE, TENSOR, darker, folder, same  # noqa: F401
 from reference import batches, decoded, read
 

@@ -8,8 +8,8 @@ numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
-from hdmlp import _protocol as protocol
-from hdmlp._stream import _End
+from hdmlp._batches.stream import _End
+from hdmlp._lib import protocol
 from offloaded import REFERENCE, TENSOR, folder, same  # noqa: F401
 from reference import batches
 

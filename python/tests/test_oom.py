@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from groups import MB, group, run  # noqa: F401
-from hdmlp import _oom
+from hdmlp._daemon import oom
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -116,7 +116,7 @@ def test_kills_are_counted_in_cgroups_version_2(tmp_path, level):
             )
 
     state(3, "")
-    watch = _oom.Watch(7, str(tmp_path))
+    watch = oom.Watch(7, str(tmp_path))
     assert watch.reason(None) is None
     assert watch.reason(-9) is None
     state(4, level)

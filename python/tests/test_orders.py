@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hdmlp import _daemon, _protocol, errors
-from hdmlp._arguments import settings
-from hdmlp._source import column
-from hdmlp._stream import Stream
+from hdmlp import errors
+from hdmlp._batches.source import column
+from hdmlp._batches.stream import Stream
+from hdmlp._daemon import connecting
+from hdmlp._lib import protocol
+from hdmlp._lib.arguments import settings
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (
@@ -68,7 +70,7 @@ class Job:
             "transforms": transforms,
             **settings(keys or {}, None),
         }
-        client = _daemon.connect()
+        client = connecting.connect()
         try:
             self.stream = Stream(client, request, fds=(fd,))
         except BaseException:
@@ -87,7 +89,7 @@ class Job:
     def give(self, epoch, ids):
         fd = memfd(ids)
         try:
-            frame = _protocol.encode_json(_protocol.GIVE, {"epoch": epoch, "entries": len(ids)})
+            frame = protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": len(ids)})
             self.stream._connection.send_fds(frame, [fd])
         finally:
             os.close(fd)
@@ -103,7 +105,7 @@ class Job:
             assert (taken.epoch, taken.step) == (epoch, step)
             ids = column(taken.payload, taken.n, "ids")
             assert [bytes(view) for view in taken.content] == [self.files[i] for i in ids]
-            assert _protocol.audit_sum(epoch, ids) == taken.audit
+            assert protocol.audit_sum(epoch, ids) == taken.audit
             audit = (audit + taken.audit) & (1 << 64) - 1
             self.stream.ack(epoch, step, self.stream.stall, 0, audit)
             got.append(ids)

@@ -142,7 +142,7 @@ def test_the_version_is_written_in_one_place():
         for path in (ROOT / directory).rglob(suffix)
         if f'"{hdmlp.__version__}"' in path.read_text() and not path.name.endswith("_test.go")
     ]
-    assert found == ["python/hdmlp/_version.py"]
+    assert found == ["python/hdmlp/_lib/version.py"]
 
 
 def test_the_changelog_has_the_version():

@@ -5,7 +5,7 @@ import mmap
 import os
 
 import pytest
-from hdmlp._pages import Pages
+from hdmlp._lib.pages import Pages
 
 PAGE = mmap.PAGESIZE
 

@@ -13,8 +13,9 @@ torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL")
 
 import hdmlp.torch as ht
-from hdmlp._workers import Pool
-from hdmlp.torch import _pinning
+from hdmlp._workers.pool import Pool
+from hdmlp.torch._engine import pinning as _pinning
+from hdmlp.torch._engine.local import Local
 from offloaded import REFERENCE, TENSOR, darker, folder  # noqa: F401
 from pins import DEVICE, Pinned, cuda, threads  # noqa: F401
 from reference import jpegs
@@ -118,7 +119,7 @@ def test_batches_are_those_of_a_loader_that_does_not_pin(folder, cuda, make):
 
 def pinning(loader):
     engine = loader._engine
-    if isinstance(engine, ht._local.Local):
+    if isinstance(engine, Local):
         if engine.pools._open:
             return engine.pools._open[0].batches
         engine = engine.jobs.given

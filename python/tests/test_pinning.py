@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hdmlp.errors import ClosedError, SampleError
-from hdmlp.torch import _pinning
-from hdmlp.torch._pinning import _MOST
+from hdmlp.torch._engine import pinning
+from hdmlp.torch._engine.pinning import _MOST
 from pins import DEVICE, Batch, cuda, made, settle, take, threads  # noqa: F401
 from waiting import until
 
@@ -50,7 +50,7 @@ def test_a_batch_that_is_not_copied_yet_is_waited_for(made, monkeypatch):
         Batch.gate.set()
         wait(copy)
 
-    monkeypatch.setattr(_pinning.time, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(pinning.time, "perf_counter_ns", lambda: next(clock))
     source._wait = opened
     assert source.next().content.get()[1] == 5
     assert (source.stall, source.python) == (0, 0)
@@ -205,7 +205,7 @@ def interrupt(source, monkeypatch):
     assert take(source, 1) == [3]
     settle(source)
     with monkeypatch.context() as patch:
-        patch.setattr(_pinning._Copy, "wait", interrupted)
+        patch.setattr(pinning._Copy, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             source.next()
 
@@ -233,7 +233,7 @@ def test_an_interrupt_as_a_wait_ends_does_not_block_the_next_one(made, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_pinning._Copy, "wait", ended)
+        patch.setattr(pinning._Copy, "wait", ended)
         with pytest.raises(KeyboardInterrupt):
             source.next()
     assert take(source, 6) == list(range(4, 10))

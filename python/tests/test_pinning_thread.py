@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hdmlp._ahead import Ahead
+from hdmlp._loading.ahead import Ahead
 from hdmlp.errors import ClosedError
-from hdmlp.torch import _pinning
-from hdmlp.torch._pinning import Device, Pinning
+from hdmlp.torch._engine import pinning
+from hdmlp.torch._engine.pinning import Device, Pinning
 from pins import Batch, cuda, made, settle, take, threads  # noqa: F401
 from test_ahead import FakeStream
 from waiting import LIMIT, until
@@ -52,8 +52,8 @@ def test_closing_waits_for_the_copy_under_way(made):
 
 
 def test_a_copy_that_hangs_holds_up_neither_closing_nor_next(made, monkeypatch):
-    monkeypatch.setattr(_pinning, "_GRACE", 0.01)
-    monkeypatch.setattr(_pinning, "_TICK", 0.01)
+    monkeypatch.setattr(pinning, "_GRACE", 0.01)
+    monkeypatch.setattr(pinning, "_TICK", 0.01)
     _stream, source = made(1)
     Batch.gate.clear()
     caught = []
@@ -108,7 +108,7 @@ def test_a_thread_that_was_not_started_is_not_waited_for(made):
 
 def test_next_starts_a_thread_if_there_is_none(made, monkeypatch):
     """As after an interrupted start."""
-    monkeypatch.setattr(_pinning, "_TICK", 0.01)
+    monkeypatch.setattr(pinning, "_TICK", 0.01)
     _stream, source = made(1)
     source._thread = threading.Thread()
     with pytest.raises(ClosedError):
@@ -169,8 +169,8 @@ EXIT = """
         print([t.name for t in threading.enumerate()])
 
     import torch
-    from hdmlp._ahead import Ahead
-    from hdmlp.torch._pinning import Device, Pinning
+    from hdmlp._loading.ahead import Ahead
+    from hdmlp.torch._engine.pinning import Device, Pinning
     from test_ahead import FakeStream
 
     class Batch:

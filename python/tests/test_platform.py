@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _platform
+from hdmlp._lib import platform as _platform
 
-PACKAGE = pathlib.Path(_platform.__file__).parent
+PACKAGE = pathlib.Path(_platform.__file__).parents[1]
 
 
 def elf(machine):

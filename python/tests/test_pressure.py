@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from groups import MB, group, run  # noqa: F401
-from hdmlp import _oom
+from hdmlp._daemon import oom
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -118,7 +118,7 @@ def train(group, files, rate=0, growth=0, extra="", **options):
 
 
 def group_of(group):
-    return _oom._Group(group.path, group.v2)
+    return oom._Group(group.path, group.v2)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_process_that_grows_by_100_mb_per_second_survives(group, files, calm):
     assert returned["paused"], got
     assert f"control group {group.path} had " in returned["why"], got
     assert "Storage class memory gave back " in got["sentence"], got
-    counts = _oom._counts(group_of(group))
+    counts = oom._counts(group_of(group))
     assert counts is not None
     assert counts.kills == 0
 
@@ -218,6 +218,6 @@ def test_workers_let_go_of_segments(group, files):
     got = said(run(group, WORKERS, files, "100e6", "500_000_000"))
     assert got["grown"] >= 500_000_000, got
     assert got["classes"][0]["given_back"]["bytes"] > 50_000_000, got
-    counts = _oom._counts(group_of(group))
+    counts = oom._counts(group_of(group))
     assert counts is not None
     assert counts.kills == 0

@@ -8,7 +8,8 @@ import sys
 import uuid
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from nodes import binary  # noqa: F401  # a fixture
 
 sys.path.append(
@@ -44,7 +45,7 @@ def probed(arguments, tmp_path, **variables):
 def test_the_rates_of_a_throttled_source_are_found(data, tmp_path):
     """The bandwidth within 10 %, and the latency, which is at least that of an open."""
     try:
-        path = _daemon.find_binary()
+        path = connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     try:

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from hdmlp import _processors
-from hdmlp._processors import local_ranks, processors, unasked, workers_that_pay
+from hdmlp._launch import processors as _processors
+from hdmlp._launch.processors import local_ranks, processors, unasked, workers_that_pay
 
 
 def grouped(root, groups, own):

@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from throttled import Throttled, Unavailable
 from torch.utils.data import DistributedSampler
 
@@ -24,7 +25,7 @@ SEEDS = [int(s) for s in os.environ.get("TEST_SEEDS", "1 2 3 4 5 6 7 8 9 10 11 1
 def real(socket_name, monkeypatch, tmp_path):
     """A daemon of the test's own."""
     try:
-        _daemon.find_binary()
+        connecting.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("HDMLP_LINGER", "0s")

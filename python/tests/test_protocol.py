@@ -9,7 +9,7 @@ import socket
 import struct
 
 import pytest
-from hdmlp import _protocol as protocol
+from hdmlp._lib import protocol
 from hdmlp.errors import ProtocolError
 from peer import descriptors, memory
 

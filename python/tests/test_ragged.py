@@ -14,7 +14,7 @@ ImageOps = pytest.importorskip("PIL.ImageOps")
 import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp import transforms as T
-from hdmlp._recipe import sample_key, seed_generators
+from hdmlp._transforms.recipe import sample_key, seed_generators
 from reference import decoded, jpegs, picture, read
 
 V = torchvision.transforms
@@ -304,7 +304,7 @@ def test_hdmlps_transforms_after_unknown_ones_are_refused(folder):
 
 
 def test_missing_workers_are_warned_of_once(folder, caplog, monkeypatch):
-    monkeypatch.setattr("hdmlp._processors.processors", lambda: 2)
+    monkeypatch.setattr("hdmlp._launch.processors.processors", lambda: 2)
     caplog.set_level("WARNING", "hdmlp")
 
     def said():

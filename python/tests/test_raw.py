@@ -263,7 +263,7 @@ def test_closed_loaders_leave_no_descriptors(daemon, folder):
 def test_progress_is_shown_on_terminals_if_it_takes_long(monkeypatch):
     import io
 
-    from hdmlp._progress import Progress
+    from hdmlp._lib.progress import Progress
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -285,7 +285,7 @@ def test_progress_is_shown_on_terminals_if_it_takes_long(monkeypatch):
 def test_warnings_while_something_is_prepared_are_logged(caplog):
     import io
 
-    from hdmlp._progress import Progress
+    from hdmlp._lib.progress import Progress
 
     progress = Progress(io.StringIO())
     progress({"what": "a node does not know the secret", "done": 0, "total": 0, "warning": True})

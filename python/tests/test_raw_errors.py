@@ -4,7 +4,8 @@ import os
 import signal
 
 import pytest
-from hdmlp import _view, data, errors
+from hdmlp import data, errors
+from hdmlp._daemon import view
 from raw import expected, read, when_waiting
 
 
@@ -33,7 +34,7 @@ def test_errors_of_open_have_their_class(daemon, folder, kind, cls):
 
 
 def test_a_dataset_that_cannot_be_opened_leaves_no_connection(daemon, folder, monkeypatch):
-    monkeypatch.setattr(_view, "call_with_timeout", lambda *_: os.open("/nowhere", os.O_RDONLY))
+    monkeypatch.setattr(view, "call_with_timeout", lambda *_: os.open("/nowhere", os.O_RDONLY))
     with pytest.raises(errors.DatasetNotFoundError) as caught:
         data.DataLoader(folder, batch_size=4)
     (refused,) = daemon.sessions

@@ -4,7 +4,8 @@ import json
 import subprocess
 
 import pytest
-from hdmlp import _daemon, data
+from hdmlp import data
+from hdmlp._daemon import connecting
 
 SAMPLES, SIZE = 200, 10_000
 
@@ -38,7 +39,7 @@ def job(real, tmp_path, monkeypatch):
 
 def hdmlp(*args):
     done = subprocess.run(
-        [_daemon.find_binary(), *args], capture_output=True, text=True, timeout=60, check=False
+        [connecting.find_binary(), *args], capture_output=True, text=True, timeout=60, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

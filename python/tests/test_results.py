@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-from hdmlp._results import Place, Slots, decode, encode, slots_of
-from hdmlp._segments import Segment
+from hdmlp._batches.segments import Segment
+from hdmlp._workers.results import Place, Slots, decode, encode, slots_of
 
 
 class Both:

@@ -229,7 +229,7 @@ def test_another_ranks_state_from_before_the_first_batch_warns(monkeypatch, capl
         state = loader.state_dict()
         want = plain(loader)
     with OWN["generator"](NUMBERS, torch.Generator().manual_seed(seed)) as loader:
-        monkeypatch.setattr("hdmlp.torch._position.process_rank", lambda: 1)
+        monkeypatch.setattr("hdmlp.torch._order.position.process_rank", lambda: 1)
         loader.load_state_dict(state)
         assert plain(loader) == want
     assert ("the state is that of rank 0" in caplog.text) == (seed != 3)

@@ -6,13 +6,13 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import Job, errors
-from hdmlp._recipe import Recipe
-from hdmlp._results import Arena
-from hdmlp.torch import _foreseen
-from hdmlp.torch._drawn import Generators
-from hdmlp.torch._order import known
-from hdmlp.torch._ranks import Ranks
-from hdmlp.torch._repeats import Repeating
+from hdmlp._transforms.recipe import Recipe
+from hdmlp._workers.results import Arena
+from hdmlp.torch._order import foreseen as _foreseen
+from hdmlp.torch._order.drawn import Generators
+from hdmlp.torch._order.known import known
+from hdmlp.torch._order.ranks import Ranks
+from hdmlp.torch._order.repeats import Repeating
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,

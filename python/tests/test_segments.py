@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch  # noqa: F401
-from hdmlp import _protocol as protocol
-from hdmlp import _worker
-from hdmlp._ahead import Ahead
-from hdmlp._segments import Block, Lease
+from hdmlp._batches.segments import Block, Lease
+from hdmlp._lib import protocol
+from hdmlp._loading.ahead import Ahead
+from hdmlp._workers import child as _worker
 from peer import Peer
 from test_worker_process import Task
 from test_workers import played

@@ -12,7 +12,8 @@ torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
-from hdmlp import _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import connecting
 from members import (
     BATCH,
     COUNTS,
@@ -177,7 +178,7 @@ def test_a_member_that_goes_on_after_the_daemon_died_waits_for_no_others(folder)
             got = [digest(*next(batches))]
             assert digest(*first.result()) == got[0]
             del first, others
-        os.kill(_daemon.connect().pid, signal.SIGKILL)
+        os.kill(connecting.connect().pid, signal.SIGKILL)
         while len(got) < epochs * STEPS:
             try:
                 got.append(digest(*next(batches)))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _daemon
+from hdmlp._daemon import connecting
 from hdmlp.data import DataLoader
 from identities import short  # noqa: F401
 
@@ -38,7 +38,7 @@ def predicted(report, tmp_path, *flags):
     path = tmp_path / "report.json"
     path.write_text(json.dumps(report))
     done = subprocess.run(
-        [_daemon.find_binary(), "simulate", "--json", "--from-run", str(path), *flags],
+        [connecting.find_binary(), "simulate", "--json", "--from-run", str(path), *flags],
         capture_output=True,
         text=True,
     )

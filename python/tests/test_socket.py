@@ -11,7 +11,8 @@ import sys
 import textwrap
 
 import pytest
-from hdmlp import _address, _daemon, errors
+from hdmlp import errors
+from hdmlp._daemon import address, connecting
 from sockets import RANK, Ranks, binary, command, runtime, variables  # noqa: F401
 from waiting import until
 
@@ -76,7 +77,7 @@ def test_both_sides_derive_the_same_address(
         text=True,
     )
     try:
-        mine = _daemon.address().replace("\0", "@")
+        mine = connecting.address().replace("\0", "@")
     except errors.ConfigError as error:
         refused = str(error)
     else:
@@ -227,7 +228,7 @@ def test_foreign_files_at_the_path_are_left_alone(binary, runtime, what, words, 
     before = os.lstat(path) if os.path.lexists(path) else None
     status, said = command(binary, variables(XDG_RUNTIME_DIR=runtime), "serve")
     assert status == 2, said
-    assert words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
+    assert words.replace("root (0)", address.user_name(os.geteuid())) in said, said
     if what != "program":  # that does not answer: no answer within 10 s
         with Ranks(1, variables(XDG_RUNTIME_DIR=runtime)) as ranks:
             assert ranks.said[0]["error"] == "ConfigError", ranks.said

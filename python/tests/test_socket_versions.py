@@ -10,8 +10,9 @@ import threading
 
 import hdmlp
 import pytest
-from hdmlp import _daemon, errors
-from hdmlp import _protocol as protocol
+from hdmlp import errors
+from hdmlp._daemon import connecting
+from hdmlp._lib import protocol
 from sockets import Ranks, binary, command, runtime, variables  # noqa: F401
 
 
@@ -59,7 +60,7 @@ def test_a_daemon_of_another_version_is_refused_and_can_be_ended(binary, newer, 
 
 OTHER_PROTOCOL = """
 import os, socket, sys
-from hdmlp import _protocol as protocol
+from hdmlp._lib import protocol
 refusal = {"kind": "version", "message": "the daemon speaks protocol 99"}
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
@@ -104,16 +105,16 @@ def test_a_daemon_of_another_protocol_is_ended_only_by_force(binary, tmp_path):
 
 def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, real):
     """By the daemon as well, if the process does not check."""
-    monkeypatch.setattr(_daemon, "__version__", "0.0.7")
+    monkeypatch.setattr(connecting, "__version__", "0.0.7")
     with pytest.raises(
         errors.VersionError,
         match=rf"is hdmlp {hdmlp.__version__}, and this process \(pid {os.getpid()}\) is hdmlp "
         rf"0.0.7",
     ) as caught:
-        _daemon.connect()
+        connecting.connect()
     assert (caught.value.daemon, caught.value.process) == (hdmlp.__version__, "0.0.7")
     sock = socket.socket(socket.AF_UNIX)
-    sock.connect(_daemon.address())
+    sock.connect(connecting.address())
     connection = protocol.Connection(sock)
     connection.send(
         protocol.encode_json(
@@ -143,9 +144,9 @@ def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, re
 
 def test_a_process_of_another_protocol_is_refused(binary, real):
     """The daemon names both versions and protocols and what to do, and closes the connection."""
-    client = _daemon.connect()  # which keeps the daemon
+    client = connecting.connect()  # which keeps the daemon
     sock = socket.socket(socket.AF_UNIX)
-    sock.connect(_daemon.address())
+    sock.connect(connecting.address())
     connection = protocol.Connection(sock)
     newer = protocol.PROTOCOL + 1
     connection.send(
@@ -212,7 +213,7 @@ def test_another_program_at_the_address_is_named(binary, tmp_path, monkeypatch):
             code, said = command(binary, variables(HDMLP_SOCKET=where), "stats")
             monkeypatch.setenv("HDMLP_SOCKET", where)
             with pytest.raises(errors.HDMLPError) as failed:
-                _daemon.connect()
+                connecting.connect()
         finally:
             thread.join()
     for text in (said, str(failed.value)):

@@ -14,9 +14,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
 import hdmlp.torch as ht
-from hdmlp import Job, _bring, _workers, data
+from hdmlp import Job, data
 from hdmlp import transforms as T
-from hdmlp.torch import _counted, _epochs
+from hdmlp._loading import bring
+from hdmlp._workers import pool as _workers
+from hdmlp.torch._engine import counted, epochs
 from reference import jpegs
 
 SECOND = 1_000_000_000
@@ -94,7 +96,7 @@ def stalls(report):
 
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
 def test_transforms_in_next_count_as_python(real, folder, monkeypatch, transform):
-    clock = Clock(monkeypatch, _bring)
+    clock = Clock(monkeypatch, bring)
     steps = (
         [Slow(clock)]
         if transform == "all in Python"
@@ -117,7 +119,7 @@ def test_transforms_in_next_count_as_python(real, folder, monkeypatch, transform
 
 def test_a_batch_that_is_made_again_counts_as_python(real, tmp_path, monkeypatch):
     """So does the time until a sample turned out to be no image."""
-    clock = Clock(monkeypatch, _bring)
+    clock = Clock(monkeypatch, bring)
     root = jpegs(tmp_path / "data", {"ant": 4})
     with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
         file.write(b"no image")
@@ -132,7 +134,7 @@ def test_a_batch_that_is_made_again_counts_as_python(real, tmp_path, monkeypatch
 def test_all_work_in_python_counts_as_python(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without
     torch."""
-    clock = Clock(monkeypatch, _bring)
+    clock = Clock(monkeypatch, bring)
 
     def slow(value):
         clock.now += SECOND
@@ -178,7 +180,7 @@ def test_all_work_in_python_counts_as_python(real, folder, monkeypatch):
 
 
 def test_a_transform_that_fails_counts(real, folder, monkeypatch):
-    clock = Clock(monkeypatch, _bring)
+    clock = Clock(monkeypatch, bring)
 
     def fails(value):
         clock.now += SECOND
@@ -195,7 +197,7 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
 
 
 def test_nothing_counts_as_python_if_the_daemon_does_all(real, folder, monkeypatch):
-    Ticking(monkeypatch, _bring)  # whatever is measured in Python takes a second
+    Ticking(monkeypatch, bring)  # whatever is measured in Python takes a second
     for loader in (
         ht.DataLoader(
             ht.ImageFolder(folder, [T.Resize((8, 8)), T.ToTensor()]), 4, shuffle=True, seed=1
@@ -211,7 +213,7 @@ def test_nothing_counts_as_python_if_the_daemon_does_all(real, folder, monkeypat
 def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
     """The policy naive reads nothing ahead: each batch is waited for, and then takes a second per
     sample."""
-    clock = Clock(monkeypatch, _bring)
+    clock = Clock(monkeypatch, bring)
     with ht.DataLoader(
         ht.ImageFolder(folder, [Slow(clock)]),
         4,
@@ -304,7 +306,7 @@ class Items(torch.utils.data.Dataset):
 
 
 def test_custom_datasets_count_as_python(socket_name, monkeypatch):
-    clock = Clock(monkeypatch, _counted, _epochs)
+    clock = Clock(monkeypatch, counted, epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=0) as loader:
         for _ in loader:
             clock.now += SECOND  # the training step
@@ -316,7 +318,7 @@ def test_custom_datasets_count_as_python(socket_name, monkeypatch):
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
     assert "12.000 s" in str(report)
     assert "num_workers" in str(report)
-    clock = Ticking(monkeypatch, _counted, _epochs)
+    clock = Ticking(monkeypatch, counted, epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=2, multiprocessing_context="fork") as loader:
         list(loader)
         assert loader.stats.stall == loader.stats.python == 3 == loader.report()["stall_seconds"]

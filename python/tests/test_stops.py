@@ -9,7 +9,8 @@ import os
 
 import hdmlp.data as data
 import pytest
-from hdmlp import _launcher, errors
+from hdmlp import errors
+from hdmlp._launch import membership
 from hdmlp.job import Job
 from waiting import until
 
@@ -210,7 +211,7 @@ def test_a_rank_that_is_an_iteration_behind_is_told(real, folder):
 
 def test_a_jobs_get_raises_the_same(real, folder, monkeypatch):
     """job.get() raises the same."""
-    monkeypatch.setattr(_launcher, "next_ordinal", lambda: "stops")
+    monkeypatch.setattr(membership, "next_ordinal", lambda: "stops")
     monkeypatch.setenv("HDMLP_MEMORY", "64B")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

@@ -6,11 +6,11 @@ import mmap
 import os
 
 import pytest
-from hdmlp import _acks
-from hdmlp import _protocol as protocol
-from hdmlp._ahead import Ahead
-from hdmlp._bring import bring
-from hdmlp._feed import Feed
+from hdmlp._batches import acks
+from hdmlp._lib import protocol
+from hdmlp._loading.ahead import Ahead
+from hdmlp._loading.bring import bring
+from hdmlp._loading.feed import Feed
 from hdmlp.errors import (
     DaemonDiedError,
     EndError,
@@ -62,7 +62,7 @@ def yielded(peer, generation, positions, slot=None):
 def steady(peer, generation=1):
     """Takes so many batches that one acknowledgement covers several from now on; returns the next
     position."""
-    first = _acks.ACK_FIRST
+    first = acks.ACK_FIRST
     yielded(peer, generation, range(first))
     assert len(peer.heard()) == first
     return first
@@ -71,15 +71,15 @@ def steady(peer, generation=1):
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch):
     """Disables acknowledgements by time."""
-    monkeypatch.setattr(_acks, "ACK_AFTER", 1 << 62)
+    monkeypatch.setattr(acks, "ACK_AFTER", 1 << 62)
 
 
 def test_one_acknowledgement_covers_several_batches(start):
     peer = start()
     at = steady(peer)
-    yielded(peer, 1, range(at, at + 3 * _acks.ACK_EVERY))
+    yielded(peer, 1, range(at, at + 3 * acks.ACK_EVERY))
     assert [said[:4] for said in peer.heard()] == [
-        ("ACK", 1, 0, at + n * _acks.ACK_EVERY - 1) for n in (1, 2, 3)
+        ("ACK", 1, 0, at + n * acks.ACK_EVERY - 1) for n in (1, 2, 3)
     ]
 
 

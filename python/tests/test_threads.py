@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from hdmlp import data
-from hdmlp._results import Arena
+from hdmlp._workers.results import Arena
 from raw import expected, read
 
 

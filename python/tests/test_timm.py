@@ -14,8 +14,8 @@ pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
 from fakemodule import with_classes
-from hdmlp import _daemon
 from hdmlp import transforms as T
+from hdmlp._daemon import connecting
 from reference import decoded, jpegs
 
 V = torchvision.transforms
@@ -129,7 +129,7 @@ def drawn(paths, transforms, seed, epoch, tmp_path):
     text = json.dumps([t.describe() for t in transforms])
     done = subprocess.run(
         [
-            _daemon.find_binary(),
+            connecting.find_binary(),
             "transform",
             *paths,
             "--transforms",

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from hdmlp import _view
+from hdmlp._daemon import view as _view
 from hdmlp.errors import LimitError
 
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from hdmlp import _protocol as protocol
-from hdmlp._pages import Pages
-from hdmlp._segments import Segment
-from hdmlp._staging import Staging
+from hdmlp._batches.segments import Segment
+from hdmlp._batches.staging import Staging
+from hdmlp._lib import protocol
+from hdmlp._lib.pages import Pages
 
 PAGE = mmap.PAGESIZE
 WINDOW, EXTRA = 1 << 30, (1 << 30) + 1
@@ -162,7 +162,7 @@ def test_locked_memory_is_refused():
     """Nothing that was written to it could be dropped."""
     code = (
         "import ctypes, os\n"
-        "from hdmlp._segments import Segment\n"
+        "from hdmlp._batches.segments import Segment\n"
         "file = os.memfd_create('window'); os.ftruncate(file, 8192)\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         "assert libc.mlockall(2) == 0, ctypes.get_errno()\n"

@@ -66,7 +66,7 @@ def page_faults(setting: str, **environment: str) -> int:
     """Pages mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
     script = f"""
 import resource, numpy
-from hdmlp import _worker
+from hdmlp._workers import child
 {setting}
 [numpy.ones(150_000, numpy.float32) for _ in range(8)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -86,13 +86,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def test_a_worker_reuses_the_memory_of_dropped_pictures():
-    assert page_faults("") > 10 * page_faults("_worker.keep_memory()")
+    assert page_faults("") > 10 * page_faults("child.keep_memory()")
 
 
 def test_the_users_settings_of_malloc_apply():
     assert (
         page_faults(
-            "_worker.keep_memory()",
+            "child.keep_memory()",
             MALLOC_TRIM_THRESHOLD_="131072",
             MALLOC_MMAP_THRESHOLD_="131072",
         )

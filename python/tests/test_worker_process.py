@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hdmlp import _protocol as protocol
-from hdmlp import _results, _worker
-from hdmlp._recipe import Recipe
-from hdmlp._results import SLOT_BODY
-from hdmlp._segments import Segment
-from hdmlp._worker import Worker
+from hdmlp._batches.segments import Segment
+from hdmlp._lib import protocol
+from hdmlp._transforms.recipe import Recipe
+from hdmlp._workers import child, results
+from hdmlp._workers.child import Worker
+from hdmlp._workers.results import SLOT_BODY
 from peer import memory
 
 
@@ -24,7 +24,7 @@ class Task:
 
     def __init__(self, loader, stack=None):
         mine, theirs = socket.socketpair()
-        self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
+        self.connection = protocol.Connection(mine, child.FROM_WORKER_WITH_FD)
         self.worker = Worker(theirs, Recipe(loader, None, None, list, stack), 1)
         self.slots = {}
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -48,7 +48,7 @@ class Task:
         segments, offsets, lengths = zip(*places)
         self.connection.send(
             protocol.encode(
-                _worker.TASK,
+                child.TASK,
                 protocol.U64.pack(number)
                 + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0)
                 + struct.pack(
@@ -65,14 +65,14 @@ class Task:
                 self.connection.fill() or self.connection.wait(None)
                 continue
             kind, payload, fd = frame
-            if kind == _worker.SLOT:
+            if kind == child.SLOT:
                 number, _, size = SLOT_BODY.unpack(payload)
                 self.slots[number] = Segment(fd, size, True)
                 os.close(fd)
-            elif kind == _worker.RESULT:
-                return _results.decode(payload, self.slots, lambda numbers: None)
-            elif kind == _worker.FAILED:
-                return _worker.rebuild_error(bytes(payload[8:]))[0]
+            elif kind == child.RESULT:
+                return results.decode(payload, self.slots, lambda numbers: None)
+            elif kind == child.FAILED:
+                return child.rebuild_error(bytes(payload[8:]))[0]
 
     def close(self):
         self.connection.close()
@@ -97,7 +97,7 @@ def test_a_worker_skips_batches_that_were_given_up():
     made = []
     task = Task(lambda view: made.append(bytes(view)))
     task.segment(1, b"abc")
-    task.connection.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(2)))
+    task.connection.send(protocol.encode(child.CANCEL, protocol.U64.pack(2)))
     for number in (1, 2, 3):
         task.ask(number, [(1, number - 1, 1)])
     task.answer()
@@ -127,7 +127,7 @@ def test_a_workers_memory_for_a_batch_that_failed_is_used_again():
 
 def test_a_transform_gets_a_writable_copy():
     """Of tensors that the daemon hands over."""
-    from hdmlp._output import Handed, Output
+    from hdmlp._batches.output import Handed, Output
 
     handed = Handed("tensor")
     handed.output = Output({"shape": [4], "type": "float32"})

@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 
 
 import hdmlp.torch as ht
-from hdmlp import _protocol as protocol
-from hdmlp import _worker
-from hdmlp._handle import Handle
-from hdmlp._results import BUFFER, RESULT_HEAD
-from hdmlp._workers import Pool
+from hdmlp._lib import protocol
+from hdmlp._workers import child
+from hdmlp._workers.handle import Handle
+from hdmlp._workers.pool import Pool
+from hdmlp._workers.results import BUFFER, RESULT_HEAD
 from hdmlp.errors import ClosedError, SampleError, StallTimeoutError
 from numbered import dataset, decode, expected, ids_of
 from peer import PAGE, Peer, descriptors
@@ -153,7 +153,7 @@ class Played:
     """A context for a pool whose worker is controlled by the test."""
 
     def Process(self, args, **_):
-        self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
+        self.connection = protocol.Connection(args[0].dup(), child.TO_WORKER_WITH_FD)
         return SimpleNamespace(
             pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None
         )
@@ -184,18 +184,18 @@ def test_a_discarded_batch_returns_its_slots(tmp_path, made):
     pool.seek(0)
     peer.batch(1, 0, [(0, 0, 10)], [5])
     pool.start()
-    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL, _worker.TASK]
+    assert [kind for kind, _ in context.heard()] == [child.CANCEL, child.TASK]
     result = RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"
     if made:
-        context.connection.send(protocol.encode(_worker.RESULT, result))
+        context.connection.send(protocol.encode(child.RESULT, result))
         pool.start()
     pool.seek(50)
-    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL]
+    assert [kind for kind, _ in context.heard()] == [child.CANCEL]
     if not made:
-        context.connection.send(protocol.encode(_worker.RESULT, result))
+        context.connection.send(protocol.encode(child.RESULT, result))
     peer.batch(2, 50, [(0, 0, 10)], [6])
     pool.start()
-    assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
+    assert [frame[0] for frame in context.heard()] == [child.FREE, child.TASK]
     peer.stream.return_slots()
     assert peer.heard()[-1] == ("ACK", 2, protocol.NO_BATCH, 0, [5])
     pool.close(), peer.close(), context.connection.close()
@@ -213,7 +213,7 @@ def test_what_is_begun_with_a_workers_batch_is_yielded_in_its_place(tmp_path):
     assert started == []  # no result has come
     results = [RESULT_HEAD.pack(n, 1, 0) + BUFFER.pack(n, 0, 0, 100) + b"pickled" for n in (1, 2)]
     for result in results:
-        context.connection.send(protocol.encode(_worker.RESULT, result))
+        context.connection.send(protocol.encode(child.RESULT, result))
     until(lambda: pool.start() or all(task.result for task, _ in pool._order), "both results")
     pool.begin(1, lambda content: started.append(content) or "begun")
     assert started == [(pool._workers[0], results[0])]
@@ -223,7 +223,7 @@ def test_what_is_begun_with_a_workers_batch_is_yielded_in_its_place(tmp_path):
     pool.seek(50)
     peer.batch(2, 50, [(0, 0, 10)], [6])
     pool.start()
-    assert [frame[0] for frame in context.heard()] == [_worker.CANCEL, _worker.TASK]  # no FREE
+    assert [frame[0] for frame in context.heard()] == [child.CANCEL, child.TASK]  # no FREE
     pool.close(), peer.close(), context.connection.close()
 
 
@@ -262,7 +262,7 @@ def test_workers_that_end_with_their_epoch_get_no_batch_of_the_next(tmp_path):
     for position in range(2):  # it may have both at once
         peer.batch(1, position, [(0, 0, 10)], [position])
     pool.start()
-    assert [kind for kind, _ in context.heard()].count(_worker.TASK) == 1
+    assert [kind for kind, _ in context.heard()].count(child.TASK) == 1
     pool.close(), peer.close(), context.connection.close()
 
 
@@ -275,7 +275,7 @@ def test_batches_of_workers_after_another_ranks_stop_are_not_yielded(tmp_path):
     pool.start()
     for task in (1, 2):
         result = RESULT_HEAD.pack(task, 0, 0) + b"pickled"
-        context.connection.send(protocol.encode(_worker.RESULT, result))
+        context.connection.send(protocol.encode(child.RESULT, result))
     pool.next()
     stop = protocol.U64.pack(2)  # the batches from the second on
     os.pwrite(fd, stop, 4096 + PAGE - len(stop))

@@ -1,6 +1,6 @@
 // Package protocol is the protocol between the daemon and training processes: frames over a Unix
 // stream socket, JSON for control, fixed binary layouts for what is sent once per batch.
-// docs/FORMATS.md describes it byte by byte; the Python side is python/hdmlp/_protocol.py.
+// docs/FORMATS.md describes it byte by byte; the Python side is python/hdmlp/_lib/protocol.py.
 //
 // The package encodes, decodes and validates; it has no state and no goroutines.
 package protocol

@@ -12,7 +12,7 @@ import (
 )
 
 // Endpoint is where this user's daemon listens. docs/FORMATS.md defines it;
-// python/hdmlp/_address.py implements the same rule.
+// python/hdmlp/_daemon/address.py implements the same rule.
 type Endpoint struct {
 	Addr *net.UnixAddr
 	// private means that the socket is in a directory of this user below XDG_RUNTIME_DIR, which the

@@ -1,7 +1,7 @@
 // Package launch finds out which node of a launch this process is on, and where node 0 is, for
 // commands that run on several nodes: from the variables of torchrun (and hdmlp dev cluster) and of
 // srun, or from HDMLP_NODES and HDMLP_NODE. It knows fewer launchers than the Python package, which
-// does this for jobs (python/hdmlp/_launchers.py), and agrees with it about those.
+// does this for jobs (python/hdmlp/_launch/launchers.py), and agrees with it about those.
 //
 // All functions are pure, except that ReadSecret reads the file that a variable names, or the
 // user's.

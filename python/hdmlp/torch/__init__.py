@@ -16,8 +16,8 @@ read-only and in shared memory, and a tensor of labels: ``PIL.Image.open(io.Byte
 sample, ``bytes(x)`` copies it.
 """
 
-from ._batch import stack_into
-from ._folder import ImageFolder, pil_loader
+from ._data.collation import stack_into
+from ._data.folder import ImageFolder, pil_loader
 from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPImageFolder

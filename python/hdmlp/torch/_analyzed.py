@@ -6,9 +6,9 @@ from typing import Any
 
 from ..data import described
 from ..errors import HDMLPError
-from ._content import users_collate
-from ._datasets import Datasets
-from ._making import making
+from ._data.datasets import Datasets
+from ._data.making import making
+from ._engine.content import users_collate
 
 
 def transforms_of(loader: Any) -> tuple[list[dict[str, Any]] | None, str]:

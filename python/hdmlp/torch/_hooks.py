@@ -10,9 +10,9 @@ from typing import Any, Callable
 import torch.utils.data
 
 from ..errors import ConfigError
-from ._datasets import Datasets
-from ._drawn import parts
+from ._data.datasets import Datasets
 from ._loader import DataLoader
+from ._order.drawn import parts
 
 _Torch: Any = torch.utils.data.DataLoader
 

@@ -9,11 +9,14 @@ import torch
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from .._arguments import KEYS, configuration, parameters, switch, whole_number
-from .._output import Output
-from .._reports import Explanation, Report, Stats
+from .._batches.output import Output
+from .._lib.arguments import KEYS, configuration, parameters, switch, whole_number
+from .._loading.reports import Explanation, Report, Stats
 from ..data import Folder
-from ._arguments import (
+from ._engine.choice import Engine, Engines
+from ._engine.content import Content, users_collate
+from ._engine.iterable import Iterables
+from ._engine.loader_arguments import (
     check_settable,
     check_torchs,
     check_waiting,
@@ -21,15 +24,12 @@ from ._arguments import (
     settle,
     spell_out_keys,
 )
-from ._content import Content, users_collate
-from ._disjoint import share_of
-from ._engines import Engine, Engines
-from ._iterable import Iterables
-from ._local import Local
-from ._order import Known, asked_epoch
-from ._ordering import Ordering, sampler_for
-from ._ranks import JobName, Ranks
-from ._served import Served
+from ._engine.loader_order import Ordering, sampler_for
+from ._engine.local import Local
+from ._engine.served import Served
+from ._order.disjoint import share_of
+from ._order.known import Known, asked_epoch
+from ._order.ranks import JobName, Ranks
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):

@@ -7,15 +7,15 @@ from typing import Any, Callable
 
 import torch.utils.data
 
-from .._arguments import check_functions, check_path
-from .._output import Handed
-from .._recipe import Composed, Recipe, generators_kept
-from .._source import Taken, column
+from .._batches.output import Handed
+from .._batches.source import Taken, column
+from .._lib.arguments import check_functions, check_path
+from .._transforms.recipe import Composed, Recipe, generators_kept
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader
-from ._batch import default_collate, labels_of
-from ._folder import as_transform, offload, pil_loader
+from ._data.collation import default_collate, labels_of
+from ._data.folder import as_transform, offload, pil_loader
 
 
 class HDMLPImageFolder(torch.utils.data.Dataset[Any]):

@@ -1,0 +1,1 @@
+"""The stream of batches from the daemon, and the shared memory in which they lie."""

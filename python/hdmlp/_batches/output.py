@@ -1,0 +1,172 @@
+"""What the daemon's transforms make of samples: arrays of one type, in shared memory.
+
+All have one shape and are adjacent; or they are images which each have a size of their own
+("ragged").
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ConfigError
+from .segments import Block
+
+#: Before a ragged image's levels: its height and width, or 0 and 0 if it is still encoded.
+_SIZE = struct.Struct("<II")
+_SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+
+
+def arrays_for(torch: Any) -> Any:
+    """Returns :mod:`hdmlp._batches.arrays`; None: no numpy which this torch works with."""
+    try:
+        import numpy
+
+        from . import arrays as _arrays
+
+        torch.from_numpy(numpy.empty(0))
+    except (ImportError, RuntimeError):
+        return None
+    return _arrays
+
+
+class Output:
+    """What every sample becomes.
+
+    Args:
+        answer: The ``output`` of the daemon's OPENED (docs/FORMATS.md).
+
+    Attributes:
+        shape: The shape of a sample, without the batch's dimension.
+        ragged: Height and width, the first two of ``shape``, differ between samples; both are 0
+            there.
+        type: The elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+        count: Number of elements of a sample.
+        nbytes: Number of bytes of a sample.
+    """
+
+    def __init__(self, answer: dict[str, Any]):
+        self.shape: tuple[int, ...] = tuple(answer["shape"])
+        self.ragged = 0 in self.shape
+        self.type: str = answer["type"]
+        self.count = 1
+        for edge in self.shape:
+            self.count *= edge
+        self.nbytes = self.count * _SIZES[self.type]
+        # Imported when they are needed.
+        self._torch: Any = None
+        self._dtype: Any = None
+        self._leased: Any = None  # None: there is no numpy, or it does not have the type
+        self._element: Any = None  # numpy's type
+
+    def array(self, block: Block | None, n: int) -> Any:
+        """Returns a batch as a numpy array of shape (n, ...), without copying it.
+
+        Args:
+            block: Where the batch is; None: it is empty.
+            n: Its number of samples.
+
+        Raises:
+            ConfigError: numpy is missing, or has no such type.
+        """
+        try:
+            import numpy
+
+            from .arrays import leased
+        except ImportError:
+            raise ConfigError(
+                "transforms: their results are numpy arrays, and numpy is missing; install it, or "
+                "use hdmlp.torch"
+            ) from None
+        if self.type == "bfloat16":
+            raise ConfigError(
+                "transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch"
+            )
+        if block is None or not n:
+            return numpy.empty((0, *self.shape), self.type)
+        return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
+
+    def tensor(self, block: Block | None, n: int) -> Any:
+        """Returns a batch as a tensor of shape (n, ...), without copying it.
+
+        Args:
+            block: Where the batch is; None: it is empty.
+            n: Its number of samples.
+        """
+        if self._torch is None:
+            self._import()
+        if block is None or not n:
+            return self._torch.empty((0, *self.shape), dtype=self._dtype)
+        if self._leased is None:
+            return self._torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
+        return self._torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
+
+    def sample(self, view: memoryview) -> Any:
+        """Returns a copy of one sample as a tensor."""
+        if self._torch is None:
+            self._import()
+        return self._torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
+
+    def _import(self) -> None:
+        import torch
+
+        self._dtype = getattr(torch, self.type)
+        arrays = arrays_for(torch)
+        if arrays is not None and self.type != "bfloat16":
+            import numpy
+
+            self._leased, self._element = arrays.leased, numpy.dtype(self.type)
+        self._torch = torch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
+
+    def split(self, block: Any, n: int) -> Sequence[memoryview]:
+        """Returns the samples of a batch, one by one.
+
+        Args:
+            block: Where the batch is; if ragged, views of its samples, which are returned.
+            n: Its number of samples.
+        """
+        if not n or self.ragged:
+            return block or []
+        view = block.view()
+        return [view[i * self.nbytes : (i + 1) * self.nbytes] for i in range(n)]
+
+
+class Handed:
+    """Adapts the daemon's output to the input of the remaining transforms, in Python.
+
+    Args:
+        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image; see
+            :class:`hdmlp.transforms.Split`.
+        instead: From a file's bytes to what a ragged image is, for those which the daemon leaves
+            encoded.
+
+    Attributes:
+        output: The daemon's output; set once the job is open.
+    """
+
+    def __init__(self, hands: str, instead: Callable[[Any], Any] | None = None):
+        self.hands, self.instead = hands, instead
+        self.output: Output | None = None
+
+    def __call__(self, view: memoryview) -> Any:
+        """Returns the input of the remaining transforms, for one sample."""
+        output = self.output
+        assert output is not None
+        if self.hands == "tensor":
+            return output.sample(view)  # a copy, as the transforms may write to it
+        from PIL import Image
+
+        height, width, channels = output.shape
+        if self.hands == "ragged":
+            height, width = _SIZE.unpack_from(view)
+            view = view[_SIZE.size :]
+            if not height:
+                assert self.instead is not None
+                return self.instead(view)
+        # bytes() copies: PIL stores three channels in a layout of its own, and an image which the
+        # program keeps must not keep the whole batch.
+        return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(view))

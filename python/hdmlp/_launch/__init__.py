@@ -1,0 +1,1 @@
+"""What started this process: its rank, its node, the secret of the nodes."""

@@ -1,0 +1,1 @@
+"""What has nothing to do with daemons, jobs or batches: arguments, memory, frames, progress."""

@@ -1,0 +1,1 @@
+"""What all loaders have in common: a job, its options, epochs, state and reports."""

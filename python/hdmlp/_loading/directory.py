@@ -1,0 +1,92 @@
+"""Checks of the directory and the suffixes that a dataset is given."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+from .._daemon.view import advice, call_with_timeout
+from .._lib.arguments import check_path
+from ..errors import ConfigError, DatasetNotFoundError
+
+#: Seconds for which a dataset waits for a directory that does not answer.
+_LOOK = 2.0
+
+
+def located(root: str) -> str:
+    """Returns the absolute path of a dataset's directory.
+
+    Args:
+        root: As the user gave it.
+
+    Raises:
+        DatasetNotFoundError: It is no directory.
+    """
+    if not root:
+        raise DatasetNotFoundError(
+            "root='': an empty path names no directory; give '.' for the current one"
+        )
+    if "\0" in root:
+        raise DatasetNotFoundError(f"root={root!r}: a path cannot have a null character")
+    path = os.path.expanduser(root)
+    if not os.path.isabs(path):
+        try:
+            path = os.path.join(os.getcwd(), path)
+        except FileNotFoundError:
+            raise DatasetNotFoundError(
+                f"{root}: a relative path, and the current directory was deleted; give an "
+                "absolute one"
+            ) from None
+    # After a symbolic link, only the system knows where ".." leads.
+    path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
+    try:
+        missing = call_with_timeout(path, lambda: _missing(path), timeout=_LOOK)
+    except OSError:  # the file system does not answer; a loader waits for it and says so
+        missing = None
+    if missing is not None:
+        raise DatasetNotFoundError(f"{root}: {advice(missing)}")
+    return path
+
+
+def _missing(path: str) -> int | None:
+    """Returns why there is no directory at a path, as an errno; None: there is, or may be."""
+    try:
+        return None if stat.S_ISDIR(os.stat(path).st_mode) else errno.ENOTDIR
+    except FileNotFoundError:
+        return errno.ENOENT
+    except NotADirectoryError:
+        return errno.ENOTDIR
+
+
+def path_of(root: Any) -> str:
+    """Returns the argument ``root`` as text.
+
+    Raises:
+        ConfigError: It is no path.
+    """
+    check_path("root", root)
+    return os.fsdecode(root)
+
+
+def suffixes(extensions: Any) -> tuple[str, ...] | None:
+    """Returns the argument ``extensions`` as a tuple; None: the defaults.
+
+    Raises:
+        ConfigError: It is no list of strings.
+    """
+    if extensions is None:
+        return None
+    if isinstance(extensions, str):
+        extensions = [extensions]
+    if not isinstance(extensions, (list, tuple, set, frozenset)) or not all(
+        isinstance(suffix, str) and suffix for suffix in extensions
+    ):
+        raise ConfigError(f"extensions={extensions!r}: must be a list of suffixes such as '.jpg'")
+    if not extensions:
+        raise ConfigError(
+            f"extensions={extensions!r}: no file would be a sample; give suffixes such as '.jpg', "
+            "or leave it out for those of images"
+        )
+    return tuple(sorted(extensions) if isinstance(extensions, (set, frozenset)) else extensions)

@@ -1,0 +1,194 @@
+"""A loader's saved state, and where a loader is."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from .._lib.arguments import whole_number
+from ..errors import ConfigError, MismatchError
+
+#: What the order of a loader depends on besides its subset, in the order of comparison.
+_SPEC = ("shuffle", "scheme", "tail", "drop_last")
+_COMPARED = ("global_batch", "fingerprint", "samples", "seed", *_SPEC, "subset")
+
+
+class Cursor:
+    """Where a loader is, in positions: batches from the start of the run.
+
+    Attributes:
+        start: Where the next iteration begins.
+        position: The next batch: of the last iteration, or ``start`` if the user has set that since
+            the iteration's last batch.
+        end: The position after the last iteration's epoch.
+        jumped: ``start`` was set by the user, not reached by iterating.
+        iteration: The number of the last iteration, which alone moves ``position``.
+    """
+
+    __slots__ = ("end", "iteration", "jumped", "position", "start")
+
+    def __init__(self) -> None:
+        self.start = self.position = self.end = self.iteration = 0
+        self.jumped = False
+
+    @property
+    def next(self) -> int:
+        """The position of the batch that the user gets next."""
+        return self.start if self.position == self.end else self.position
+
+    def begin(self, end: int) -> int:
+        """Begins an iteration that ends before position ``end``; returns its number."""
+        self.position, self.start, self.jumped = self.start, end, False
+        self.end = end
+        self.iteration += 1
+        return self.iteration
+
+    def settle(self, position: int) -> None:
+        """Has the first iteration begin at ``position``, unless the user has said where."""
+        if not (self.jumped or self.iteration):
+            self.start = self.position = position
+
+    def jump(self, position: int) -> None:
+        """Has the next iteration begin at ``position``."""
+        self.start = self.position = position
+        self.jumped = True
+
+    def follow(self, other: Cursor) -> None:
+        """Goes to where another loader of the same steps is."""
+        self.start, self.position, self.jumped = other.start, other.position, other.jumped
+        self.end = other.end
+
+
+def identity(
+    spec: Mapping[str, Any], opened: Mapping[str, Any], subset: array.array[int] | None
+) -> dict[str, Any]:
+    """Returns what the order of a loader's batches depends on.
+
+    Args:
+        spec: OPEN's ``stream`` object.
+        opened: The OPENED object.
+        subset: IDs of the samples that the stream is over; None means all samples.
+    """
+    digest = None
+    if subset is not None:
+        digest = hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+    return {
+        "fingerprint": opened["fingerprint"],
+        "samples": opened["samples"],
+        "seed": int(opened["seed"]),
+        "subset": digest,
+        **{key: spec[key] for key in (*_SPEC, "global_batch")},
+    }
+
+
+def save(mine: Mapping[str, Any], steps: int, position: int) -> dict[str, Any]:
+    """Returns the state of a loader of this :func:`identity` that is at ``position``."""
+    epoch, step = divmod(position, steps) if steps else (0, 0)
+    return {"version": 1, "epoch": epoch, "step": step, "steps": steps, **mine}
+
+
+def position_in(state: Mapping[str, Any], steps: int) -> int:
+    """Returns the position that a state says.
+
+    Raises:
+        ConfigError: There is no such position.
+    """
+    epoch = whole_number("state['epoch']", state.get("epoch"), 0)
+    step = whole_number("state['step']", state.get("step"), 0)
+    if step >= max(steps, 1) or epoch >> 32:
+        raise ConfigError(
+            f"state['epoch']={epoch}, state['step']={step}: out of range, an epoch of this loader "
+            f"has {steps} steps, 0 to {steps - 1}: make the loader with the dataset and batch size "
+            "of the loader that saved the state"
+        )
+    return epoch * steps + step
+
+
+def check(state: Any) -> dict[str, Any]:
+    """Returns ``state`` if it is one of a loader whose order follows from its arguments.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(state, dict) or state.get("version") != 1:
+        raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+    if state.get("kind") == "sampler":
+        raise ConfigError(
+            "the state is of a loader whose order a sampler drew, and this one's follows from a "
+            "seed or is by ID: make the loader as that one was made, with its sampler, or with "
+            "shuffle=True and without seed"
+        )
+    return state
+
+
+def compare(
+    state: Mapping[str, Any], mine: Mapping[str, Any], dataset: str, world_size: int
+) -> None:
+    """Compares a state with a loader's :func:`identity`.
+
+    Args:
+        state: The state.
+        mine: The identity.
+        dataset: What messages call the dataset.
+        world_size: The number of ranks.
+
+    Raises:
+        MismatchError: They differ, and so would the batches.
+    """
+    for key in _COMPARED:
+        theirs = state.get(key)
+        if theirs != mine[key]:
+            raise differs(key, mine[key], theirs, dataset, world_size)
+
+
+def named(dataset: object) -> str:
+    """Returns what messages call a dataset."""
+    while not hasattr(dataset, "root") and hasattr(dataset, "dataset"):  # torch's Subset
+        dataset = dataset.dataset
+    root = getattr(dataset, "root", None)
+    return f"the dataset {root}" if isinstance(root, str) else "the dataset"
+
+
+def differs(
+    key: str, mine: Any, theirs: Any, dataset: str, world_size: int = 1, where: str = ""
+) -> MismatchError:
+    """Returns the error for a state that differs from a loader in a key.
+
+    Args:
+        key: The key.
+        mine: The loader's value.
+        theirs: The state's value.
+        dataset: What messages call the dataset.
+        world_size: The number of ranks.
+        where: What else to say of the saved state.
+    """
+    if key == "fingerprint":
+        advice = (
+            f"{dataset} was changed after the state was saved, or it is another one; resume with "
+            "the same files, modification times included, or begin anew without the state"
+        )
+    elif key == "samples":
+        advice = (
+            f"{dataset} has another number of samples than then; resume with the same one, or "
+            "begin anew without the state"
+        )
+    elif key == "global_batch":
+        advice = "batch_size times the number of ranks must be the same"
+        if isinstance(theirs, int) and theirs > 0 and theirs % world_size == 0:
+            ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
+            advice += f": with {ranks}, make the loader with batch_size={theirs // world_size}"
+    elif key in ("scheme", "tail"):
+        advice = "make a loader of the same class, and with the same drop_last, as the state's"
+    elif key == "subset":
+        advice = (
+            f"these are hashes of the indices into {dataset}, None if all samples are read; make "
+            "the loader with the same indices in the same order"
+        )
+    else:
+        advice = f"make the loader with {key}={theirs!r}"
+    return MismatchError(
+        f"{key} is {mine!r} here, but {theirs!r} in the saved state{where}: {advice}",
+        {"key": key, "mine": mine, "theirs": theirs},
+    )

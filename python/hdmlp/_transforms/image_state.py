@@ -1,0 +1,191 @@
+"""What an image is after each transform of a list, and so which one the daemon can do next."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Union
+
+from .. import _transforms as ours
+
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+class Unknown(Exception):
+    """The daemon cannot carry out a transform, or not at its place; the message says why."""
+
+
+class Convert(NamedTuple):
+    """v2's ToDtype, which may change the type without scaling the numbers."""
+
+    dtype: str
+    scale: bool
+
+
+#: What a :class:`State` takes.
+Step = Union[ours.Transform, Convert]
+
+
+class State:
+    """What is known of a sample after the transforms so far, and what the daemon is to do.
+
+    A list that is carried out has three parts, in this order: transforms of the encoded array,
+    of the image, and of the tensor. Transforms of images that come after ToTensor are moved
+    before it where that changes nothing.
+
+    Attributes:
+        array: Reshape, and what follows it.
+        image: The daemon's transforms of images.
+        tensor: ToTensor, and what follows it.
+        size: (height, width) in pixels if all images have the same; None: they may differ.
+        channels: Number of channels.
+        dtype: Name of the elements' type.
+        normalized: Whether Normalize has been applied.
+    """
+
+    def __init__(self) -> None:
+        self.array: list[ours.Transform] = []
+        self.image: list[ours.Transform] = []
+        self.tensor: list[ours.Transform] = []
+        self.size: tuple[int, int] | None = None
+        self.channels = 3
+        self.dtype = "uint8"
+        self.normalized = False
+
+    def described(self) -> list[ours.Transform]:
+        """The transforms so far, in the order in which the daemon carries them out."""
+        return self.array + self.image + self.tensor
+
+    def take(self, step: Step) -> None:
+        """Adds a transform.
+
+        Raises:
+            Unknown: The daemon cannot carry it out here.
+        """
+        if (isinstance(step, ours.Reshape) and not self.described()) or (
+            isinstance(step, ours.ScaleShift16) and len(self.array) == 1
+        ):
+            self.array.append(step)
+        elif self.array:
+            raise Unknown("it cannot follow Reshape")
+        elif isinstance(step, ours.ToTensor):
+            self._take_to_tensor(step)
+        elif isinstance(step, (Convert, ours.ConvertImageDtype)):
+            self._take_conversion(step)
+        elif isinstance(step, ours.Normalize):
+            self._take_normalize(step)
+        else:
+            self._take_of_image(step)
+
+    def _take_to_tensor(self, step: ours.ToTensor) -> None:
+        if self.tensor:
+            raise Unknown("there is a tensor already")
+        self.tensor, self.dtype = [step], step.dtype
+
+    def _take_normalize(self, step: ours.Normalize) -> None:
+        if not self.tensor or self.dtype == "uint8":
+            raise Unknown("it needs a tensor of floating point")
+        if self.normalized:
+            raise Unknown("there is one Normalize before it already")
+        if max(len(step.describe()[k]) for k in ("mean", "std")) > self.channels:
+            raise Unknown("it is for 3 channels, and images have 1")
+        self.normalized = True
+        self.tensor = [*self.tensor, step]
+
+    def _take_conversion(self, step: Convert | ours.ConvertImageDtype) -> None:
+        if not self.tensor:
+            raise Unknown("it needs a tensor")
+        scales = not isinstance(step, Convert) or step.scale
+        if not scales and (self.dtype in _FLOATS) != (step.dtype in _FLOATS):
+            raise Unknown("it changes the type without scaling the numbers")
+        if self.normalized and step.dtype == "uint8":
+            raise Unknown("normalized numbers cannot become uint8")
+        if step.dtype == self.dtype:
+            return
+        self.dtype = step.dtype
+        self.tensor = [*self.tensor, ours.ConvertImageDtype(step.dtype)]
+
+    def _take_of_image(self, step: ours.Transform) -> None:
+        if isinstance(step, ours.ImgDecode):
+            if self.described():
+                raise Unknown("it must be the first of the list")
+            self.channels = 1 if step.mode == "L" else 3
+        elif isinstance(step, (ours.Reshape, ours.ScaleShift16)):
+            raise Unknown("HDMLP cannot do it here")
+        if self.tensor:
+            self._check_movable(step)
+        fill = getattr(step, "fill", 0)
+        if self.channels == 1 and isinstance(fill, (tuple, list)) and len(fill) == 3:
+            raise Unknown("fill has 3 numbers, and images have 1 channel")
+        self._note_size(step)
+        self.image = [*self.image, step]
+
+    def _check_movable(self, step: ours.Transform) -> None:
+        """Raise Unknown if the transform's result differs between the image and the tensor."""
+        if not step._same_on_tensor:
+            raise Unknown(
+                "torchvision's result on a tensor differs from that on an image; "
+                "put it before ToTensor"
+            )
+        if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
+            modes = step.interpolation
+            several = modes if isinstance(modes, tuple) else (modes,)
+            if (
+                self.dtype != "uint8"
+                or step.antialias is not True
+                or not {mode.value for mode in several} <= {"bilinear", "bicubic"}
+            ):
+                raise Unknown(
+                    "torchvision resizes tensors differently from images; put it before ToTensor, "
+                    "or on uint8 with antialias=True"
+                )
+        elif isinstance(step, ours.CenterCrop):
+            if self.normalized and (
+                self.size is None or step.size[0] > self.size[0] or step.size[1] > self.size[1]
+            ):
+                raise Unknown("its border would not be normalized; put it before ToTensor")
+        elif isinstance(step, (ours.Pad, ours.RandomCrop)):
+            pads = isinstance(step, ours.Pad) or step.padding is not None or step.pad_if_needed
+            levels = step.fill if isinstance(step.fill, (tuple, list)) else [step.fill]
+            is_level = not self.normalized and (self.dtype == "uint8" or not any(levels))
+            if pads and step.padding_mode == "constant" and not is_level:
+                raise Unknown("its fill is not a level from 0 to 255; put it before ToTensor")
+
+    def _note_size(self, step: ours.Transform) -> None:
+        """Notes the size and channels of the transform's result."""
+        if isinstance(step, ours.Grayscale):
+            self.channels = step.num_output_channels
+        elif isinstance(step, ours.Resize):
+            if not isinstance(step.size, int) and len(step.size) == 2:
+                self.size = (step.size[0], step.size[1])
+            elif self.size is not None:
+                self.size = _resized(step, *self.size)
+        elif isinstance(step, ours.RandomCrop):
+            if self.size is not None and not step.pad_if_needed:
+                padded = self.size if step.padding is None else _padded(step.padding, *self.size)
+                if padded[0] < step.size[0] or padded[1] < step.size[1]:
+                    raise Unknown("images are smaller than that")
+            self.size = step.size
+        elif isinstance(step, (ours.CenterCrop, ours.RandomResizedCrop)):
+            self.size = step.size
+        elif isinstance(step, ours.Pad) and self.size is not None:
+            self.size = _padded(step.padding, *self.size)
+            if min(self.size) < 1:
+                raise Unknown("nothing would be left of the image")
+
+
+def _resized(step: ours.Resize, height: int, width: int) -> tuple[int, int]:
+    """The size of an image which is resized by its shorter edge."""
+    edge = step.size if isinstance(step.size, int) else step.size[0]
+    short, long = min(height, width), max(height, width)
+    short, long = edge, int(edge * long / short)
+    if step.max_size is not None and long > step.max_size:
+        short, long = int(step.max_size * short / long), step.max_size
+    if short < 1:
+        raise Unknown("nothing would be left of the shorter edge")
+    return (short, long) if height <= width else (long, short)
+
+
+def _padded(padding: Any, height: int, width: int) -> tuple[int, int]:
+    """The size of an image after padding, which is that of :class:`~hdmlp.transforms.Pad`."""
+    sides = list(padding) if isinstance(padding, (tuple, list)) else [padding]
+    left, top, right, bottom = (sides * 4)[:4] if len(sides) < 4 else sides
+    return height + top + bottom, width + left + right

@@ -1,0 +1,256 @@
+"""From a sample's bytes to what the model gets: decode, transform, collate.
+
+Transforms draw their random numbers from the global generators of torch, Python and numpy. Each
+sample seeds these with a key made of the job's seed, the epoch and its ID, so that the result is
+the same in this process and in any number of workers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Callable
+
+from .._batches.segments import Lease
+from .._batches.source import column
+from .._lib.protocol import BATCH_HEAD, mix64
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+#: What PIL says of a file that it was given as bytes: an address.
+FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
+
+
+def sample_key(seed: int, epoch: int, sample: int) -> int:
+    """Returns the 64-bit key of a sample's random numbers in an epoch."""
+    return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
+
+
+def position_key(seed: int, epoch: int, step: int, place: int) -> int:
+    """Returns the key for a sample which may come several times in an epoch.
+
+    It is made of the sample's batch and its place there, instead of its ID.
+    """
+    return mix64((mix64(sample_key(seed, epoch, step)) + place) & _MASK)
+
+
+def _numpy_random() -> Any:
+    numpy = sys.modules.get("numpy")
+    return getattr(numpy, "random", None)
+
+
+def seed_generators(key: int) -> None:
+    """Seeds Python's generator, and torch's and numpy's if they are imported."""
+    random.seed(key)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.manual_seed(key)
+    numpy_random = _numpy_random()
+    if numpy_random is not None:
+        numpy_random.seed(key & 0xFFFFFFFF)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Restores the process's generators at the end of a ``with`` block."""
+    torch = sys.modules.get("torch")
+    torch = torch if hasattr(torch, "default_generator") else None
+    numpy_random = _numpy_random()
+    state = random.getstate()
+    torch_state = None if torch is None else torch.default_generator.get_state()
+    numpy_state = None if numpy_random is None else numpy_random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if torch is not None:
+            torch.default_generator.set_state(torch_state)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)
+
+
+class Undecodable(Exception):
+    """HDMLP's own decoder, and not the user's code, cannot decode a sample.
+
+    The message is the decoder's.
+
+    Attributes:
+        sample: The sample's ID.
+    """
+
+    sample: int
+
+
+def name_sample(error: Any, sample: Any) -> None:
+    """Sets ``sample`` on an exception of the user's code, if it takes attributes."""
+    with suppress(AttributeError):
+        error.sample = sample
+
+
+class Recipe:
+    """How samples are made; goes to worker processes by fork or by pickle.
+
+    Args:
+        loader: From a sample's bytes, a read-only memoryview, to an object such as an image.
+        transform: Applied to that object; None: nothing is.
+        target_transform: Applied to the label; None: nothing is.
+        collate: From a list of (object, label) to a batch.
+        stack: A faster ``collate`` which is called with (batch, place) and writes where the place
+            says; see :func:`hdmlp.torch.stack_into`. None: there is none.
+        decodes: ``loader`` is HDMLP's own, so where it fails the file is the reason
+            (:class:`Undecodable`).
+    """
+
+    def __init__(
+        self,
+        loader: Callable[[memoryview], Any],
+        transform: Callable[[Any], Any] | None,
+        target_transform: Callable[[Any], Any] | None,
+        collate: Callable[[list[Any]], Any],
+        stack: Callable[[list[Any], Any], Any] | None = None,
+        decodes: bool = False,
+    ):
+        self.loader = loader
+        self.decodes = decodes
+        self.transform = transform
+        self.target_transform = target_transform
+        self.collate = collate
+        self.stack = stack
+
+    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
+        """Makes the batch which a BATCH payload describes, in a worker.
+
+        Args:
+            payload: As the daemon sent it.
+            segments: The shared memory in which samples are, by number.
+            seed: The job's.
+            place: Where the batch may be written.
+        """
+        _, epoch, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
+        unleased = Lease(b"", _keep)  # the training process returns the slots
+        views = [
+            segments[s].view(unleased)[o : o + length]
+            for s, o, length in zip(
+                column(payload, n, "segments"),
+                column(payload, n, "offsets"),
+                column(payload, n, "lengths"),
+            )
+        ]
+        batch = self.samples(
+            views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch
+        )
+        return self.collate(batch) if self.stack is None else self.stack(batch, place)
+
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> list[Any]:
+        """Makes the batch's (object, label) pairs.
+
+        An exception of the loader or a transform has the sample's ID as ``sample``.
+
+        Args:
+            views: The samples' bytes.
+            labels: Their class numbers.
+            ids: Their IDs.
+            seed: The job's.
+            epoch: The batch's.
+
+        Raises:
+            Undecodable: See ``decodes``.
+        """
+        loader = self._decoded if self.decodes else self.loader
+        transform, target_transform = self.transform, self.target_transform
+        made: list[Any] = []
+        for view, label, sample in zip(views, labels, ids):
+            seed_generators(sample_key(seed, epoch, sample))
+            try:
+                value = loader(view)
+                if transform is not None:
+                    value = transform(value)
+                if target_transform is not None:
+                    label = target_transform(label)
+            except Exception as error:
+                name_sample(error, sample)
+                raise
+            made.append((value, label))
+        return made
+
+    def _decoded(self, view: memoryview) -> Any:
+        try:
+            return self.loader(view)
+        except (MemoryError, ImportError):  # not due to the file
+            raise
+        except Exception as error:
+            # PIL's messages contain the address of its file object.
+            raise Undecodable(
+                f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}"
+            ) from error
+
+
+class Unchanged(Recipe):
+    """Gives samples as they are to the user's collate function.
+
+    Only that can draw random numbers, so they are seeded once for a batch, with the key of its last
+    sample, as after the samples of any recipe.
+
+    Args:
+        target_transform: As for :class:`Recipe`.
+        collate: The same.
+    """
+
+    def __init__(
+        self,
+        target_transform: Callable[[Any], Any] | None,
+        collate: Callable[[list[Any]], Any],
+    ):
+        super().__init__(_as_it_is, None, target_transform, collate)
+
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> list[Any]:
+        """Makes pairs; see :meth:`Recipe.samples`."""
+        if self.target_transform is not None:
+            return super().samples(views, labels, ids, seed, epoch)
+        if ids:
+            seed_generators(sample_key(seed, epoch, ids[-1]))
+        return list(zip(views, labels))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _keep(_: Any) -> None:
+    """Returns no slots."""
+
+
+class Composed:
+    """Callables which are applied one after the other.
+
+    Args:
+        steps: The callables.
+    """
+
+    def __init__(self, steps: Sequence[Callable[[Any], Any]]):
+        self.steps = list(steps)
+
+    def __call__(self, value: Any) -> Any:
+        for step in self.steps:
+            value = step(value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"Composed({self.steps!r})"

@@ -1,0 +1,402 @@
+"""Splits a list of transforms into the daemon's part and Python's.
+
+Known are our transforms, torchvision's (v1 and v2) and timm's, by their attributes. Neither
+torchvision nor timm is ever imported: an object is one of their transforms if its class is the one
+that the loaded module has under that name. Subclasses, and objects with a method of their own, may
+do anything, and run in Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, NamedTuple
+
+from .. import _transforms as ours
+from .image_state import Convert, State, Step, Unknown
+
+#: How the names begin of those known transforms that draw random numbers.
+RANDOM = ("Random", "ColorJitter")
+
+_NO_SIZE = (
+    "images have no fixed size {} it; add CenterCrop or RandomCrop, "
+    "or resize to a height and a width"
+)
+
+
+class Split:
+    """The daemon's part of a list of transforms, and what is left for Python.
+
+    Unpacks as ``described, rest = split(...)``.
+
+    Attributes:
+        described: Transforms of :mod:`hdmlp.transforms`, in the order in which the daemon carries
+            them out. Empty: it carries out none, and Python gets the sample's bytes.
+        rest: The transforms that run in Python afterwards, as they were given. Where v2's
+            ``ToImage`` comes earlier it is the first of them: it makes the
+            ``tv_tensors.Image`` that the others expect.
+        hands: What the first of ``rest`` gets. ``"bytes"``: the sample's bytes, as nothing is
+            described. ``"image"``: a PIL image (mode L with 1 channel, otherwise RGB) of the
+            daemon's uint8 array of shape (height, width, channels). ``"ragged"``: the same, but
+            each image has its own size. ``"tensor"``: the tensor as it is, or the array that
+            Reshape made.
+        why: Why there is a rest; empty if there is none.
+        left: The transforms of the rest, the one which ``why`` is about first.
+        done: The transforms that are described, as they were given.
+    """
+
+    def __init__(
+        self,
+        described: list[ours.Transform],
+        rest: list[Any],
+        hands: str,
+        why: str,
+        left: Sequence[Any] = (),
+        done: Sequence[Any] = (),
+    ):
+        self.described = described
+        self.rest = rest
+        self.hands = hands
+        self.why = why
+        self.left = list(left)
+        self.done = list(done)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """``described``, then ``rest``."""
+        return iter((self.described, self.rest))
+
+    def __repr__(self) -> str:
+        return (
+            f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, "
+            f"why={self.why!r})"
+        )
+
+
+class _Prefix(NamedTuple):
+    """The daemon's part of a list.
+
+    Attributes:
+        length: Number of transforms of the list that it covers.
+        described: The daemon's transforms for them.
+        wraps: The ``ToImage`` that the rest has to begin with, if any.
+        hands: See :class:`Split`.
+    """
+
+    length: int
+    described: list[ours.Transform]
+    wraps: list[Any]
+    hands: str
+
+
+class _Stop(NamedTuple):
+    """Why the daemon's part ends: the index of the transform that is to blame, and the reason."""
+
+    cause: int
+    why: str
+
+
+def split(transforms: Any, ragged: bool = False) -> Split:
+    """Splits a list of transforms into the daemon's part and what is left for Python.
+
+    The daemon's part is the longest prefix of the list that the daemon can carry out and that
+    gives every sample the same size. Its result is what torchvision would have passed to the rest.
+    Where a list makes a tensor early, crops, flips and resizes that give the same result on the
+    image (within 1 level for uint8 tensors that are resized) are moved before it.
+
+    Args:
+        transforms: A transform, a list, a ``Compose`` or a ``torch.nn.Sequential``, of our
+            transforms, torchvision's (v1 or v2), timm's and any other callables.
+        ragged: If True and no prefix gives every sample the same size, the daemon decodes, and
+            applies what changes images up to the first transform that it does not know; images
+            keep sizes of their own. Our own transforms are not among these. Default: False.
+
+    Returns:
+        The two parts.
+
+    Raises:
+        TypeError: One of our transforms would have to run in Python, which it cannot.
+    """
+    given = list(_flat(transforms))
+    if given and all(isinstance(t, ours.Transform) for t in given):
+        stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
+        return Split(given, [], "tensor" if stage else "image", "")
+    prefix, stop = _longest_prefix(given, ragged)
+    done, described, wraps, hands = prefix
+    rest = given[done:]
+    if not rest:
+        return Split(described, [], hands, "", (), given)
+    cause, why = stop
+    left = [given[cause], *given[done:cause], *given[cause + 1 :]]
+    if isinstance(left[0], ours.Transform):
+        raise TypeError(f"{left[0]!r} cannot stand here: {why}{_alternative(left[0])}")
+    for i, t in enumerate(rest, done):
+        if isinstance(t, ours.Transform):
+            place = "after" if i > cause else "before"
+            raise _not_in_python(t, f"{place} {given[cause]!r}, which the daemon cannot do ({why})")
+    return Split(described, wraps + rest, hands, why, left, given[:done])
+
+
+def _longest_prefix(given: list[Any], ragged: bool) -> tuple[_Prefix, _Stop]:
+    """The daemon's part of a flat list, and why it ends there."""
+    state = State()
+    best = _Prefix(0, [], [], "bytes")
+    loose = _Prefix(0, [], [], "bytes")  # the same, of images without a fixed size
+    wraps: list[Any] = []  # the ToImage whose tv_tensors.Image is the current result
+    why, cause = "", 0
+    for i, t in enumerate(given):
+        try:
+            for step in _steps(t):
+                state.take(step)
+        except Unknown as e:
+            why, cause = str(e), i
+            break
+        if _name(t) in ("ToImage", "ToPureTensor"):
+            wraps = [t] if _name(t) == "ToImage" else []
+        if state.size is not None or state.array:
+            hands = "tensor" if state.tensor or state.array else "image"
+            best = _Prefix(i + 1, state.described(), wraps, hands)
+            why = ""
+        else:
+            if i == 0 or _name(t) == "Resize" or isinstance(t, ours.Resize):
+                cause = i
+            why = _NO_SIZE.format("after")
+            if loose.length == i and not state.tensor and not isinstance(t, ours.Transform):
+                loose = _Prefix(i + 1, state.described(), [], "ragged")
+    if ragged and best.length == 0:
+        best = _Prefix(loose.length, [*loose.described, ours.Ragged()], [], "ragged")
+        if cause < loose.length:
+            # The cause is carried out after all; what follows needs the fixed size.
+            cause, why = loose.length, _NO_SIZE.format("before")
+    return best, _Stop(cause, why)
+
+
+def in_python(transforms: Any, why: str) -> Split:
+    """Leaves a whole list for Python.
+
+    Args:
+        transforms: As for :func:`split`.
+        why: The end of the exception's message.
+
+    Raises:
+        TypeError: One of our transforms is in the list.
+    """
+    for t in _flat(transforms):
+        if isinstance(t, ours.Transform):
+            raise _not_in_python(t, why)
+    return Split([], [] if transforms is None else [transforms], "bytes", "")
+
+
+def may_draw(transforms: Any) -> bool:
+    """Reports whether transforms that run in Python may draw random numbers.
+
+    One that HDMLP does not know may.
+
+    Args:
+        transforms: As for :func:`split`.
+    """
+    return any(
+        type(t).__name__.startswith(RANDOM) or not (_name(t) in _MAPPINGS or _timm(t) in _TIMM)
+        for t in _flat(transforms)
+    )
+
+
+def _not_in_python(t: ours.Transform, why: str) -> TypeError:
+    return TypeError(
+        f"{t!r} describes what the daemon does, and cannot run in Python {why}{_alternative(t)}"
+    )
+
+
+def _alternative(t: ours.Transform) -> str:
+    """What to use instead of one of our transforms, for messages."""
+    return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
+
+
+def _flat(transforms: Any) -> Iterator[Any]:
+    """The transforms of lists, Composes and Sequentials, without those that do nothing."""
+    if transforms is None:
+        return
+    inner: Iterable[Any]
+    if isinstance(transforms, (list, tuple)):
+        inner = transforms
+    elif isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
+        inner = transforms.transforms  # our Compose
+    elif _name(transforms) == "Compose":
+        inner = transforms.transforms
+    elif _is(transforms, "torch.nn.modules.container", "Sequential") and not _changed(transforms):
+        inner = list(transforms)
+    elif _is(transforms, "torch.nn.modules.linear", "Identity") or _name(transforms) == "Identity":
+        return
+    elif isinstance(transforms, type) and (
+        issubclass(transforms, ours.Transform)
+        or transforms.__module__.startswith("torchvision.transforms.")
+    ):
+        raise TypeError(
+            f"{transforms.__name__} is a class, and not an instance of it: "
+            f"write {transforms.__name__}(...)"
+        )
+    elif not callable(transforms):
+        raise TypeError(f"{transforms!r} is not a transform: it cannot be called")
+    else:
+        yield transforms
+        return
+    for t in inner:
+        yield from _flat(t)
+
+
+def _is(t: Any, module: str, name: str) -> bool:
+    return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
+
+
+def _changed(t: Any) -> bool:
+    """Reports whether an object has methods of its own, or hooks, and so may do anything."""
+    own = getattr(t, "__dict__", {})
+    methods = (
+        "forward",
+        "__call__",
+        "get_params",
+        "make_params",
+        "_get_params",
+        "transform",
+        "_transform",
+        "_call_kernel",
+    )
+    return (
+        any(m in own for m in methods)
+        or bool(own.get("_forward_hooks"))
+        or bool(own.get("_forward_pre_hooks"))
+    )
+
+
+_MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
+
+
+def _name(t: Any) -> str:
+    """The name of the torchvision transform that ``t`` is; empty if it is none."""
+    module, name = type(t).__module__, type(t).__name__
+    if not f"{module}.".startswith(_MODULES):
+        return ""
+    return name if _is(t, module, name) and not _changed(t) else ""
+
+
+def _timm(t: Any) -> str:
+    """The name of the timm transform that ``t`` is; empty if it is none."""
+    name = type(t).__name__
+    return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
+
+
+def _steps(t: Any) -> Sequence[Step]:
+    """Our transforms for ``t``.
+
+    Raises:
+        Unknown: There are none.
+    """
+    if isinstance(t, ours.Transform):
+        return [t]
+    mapping = _MAPPINGS.get(_name(t)) or _TIMM.get(_timm(t))
+    if mapping is None:
+        raise Unknown("it is not a transform that HDMLP knows" + _within(t))
+    try:
+        return mapping(t)
+    except AttributeError as e:
+        raise Unknown(f"its attributes are not those that HDMLP knows ({e})") from None
+    except (TypeError, ValueError) as e:
+        raise Unknown(str(e)) from None
+
+
+def _within(t: Any) -> str:
+    """Advice for an object of an unknown class that holds a Compose; empty if it does not."""
+    own = getattr(t, "__dict__", {})
+    for name, value in {**own, **own.get("_modules", {})}.items():
+        if _name(value) == "Compose" and not _name(t):
+            return f" (if all that it does is its {name}, give .{name} in its place)"
+    return ""
+
+
+def _plain_fill(t: Any) -> Any:
+    if isinstance(t.fill, dict):
+        raise TypeError("fill differs between types of input")
+    return t.fill
+
+
+def _resize(t: Any) -> list[Step]:
+    step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
+    if "exact" in str(t.interpolation) or t.antialias == "warn":
+        step.antialias = None
+    return [step]
+
+
+def _random_crop(t: Any) -> list[Step]:
+    padding = t.padding
+    if ".v2." in type(t).__module__ and padding is not None:
+        if t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
+            raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
+        left, right, top, bottom = padding  # v2 keeps it in this order
+        padding = [left, top, right, bottom]
+    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
+
+
+def _convert(t: Any) -> list[Step]:
+    step = ours.ConvertImageDtype(t.dtype)
+    return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
+
+
+def _to_tensor(_: Any) -> list[Step]:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_default_dtype() is not torch.float32:
+        raise ValueError(f"torch's default type is {torch.get_default_dtype()}, and not float32")
+    return [ours.ToTensor()]
+
+
+def _preset(t: Any) -> list[Step]:
+    """The result of ``weights.transforms()`` of torchvision's classifiers, for PIL images."""
+    return [
+        ours.Resize(t.resize_size, t.interpolation),
+        ours.CenterCrop(t.crop_size),
+        ours.ToTensor(),
+        ours.Normalize(t.mean, t.std),
+    ]
+
+
+_MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
+    "Resize": _resize,
+    "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
+    "RandomCrop": _random_crop,
+    "RandomResizedCrop": lambda t: [
+        ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
+    ],
+    "RandomHorizontalFlip": lambda t: [ours.RandomHorizontalFlip(t.p)],
+    "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
+    "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
+    "ColorJitter": lambda t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
+    "Grayscale": lambda t: [ours.Grayscale(t.num_output_channels)],
+    "ToTensor": _to_tensor,
+    "PILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
+    "ToImage": lambda t: [ours.ToTensor(dtype="uint8")],  # v2's of a PIL image: a tensor
+    "ToPureTensor": lambda t: [],
+    "ConvertImageDtype": _convert,
+    "ToDtype": _convert,
+    "Normalize": lambda t: [ours.Normalize(t.mean, t.std)],
+    "ImageClassification": _preset,
+}
+
+
+def _timm_crop(t: Any) -> list[Step]:
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
+
+
+def _timm_center(t: Any) -> list[Step]:
+    if t.padding_mode != "constant" or any(
+        t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
+    ):
+        raise ValueError("HDMLP pads images that are too small with black; put Pad before it")
+    return [ours.CenterCrop(t.size)]
+
+
+#: Missing are timm's ToTensor, which keeps the levels, its ToNumpy, whose arrays are not tensors,
+#: and crops that HDMLP does not have.
+_TIMM: dict[str, Callable[[Any], Sequence[Step]]] = {
+    "RandomResizedCropAndInterpolation": _timm_crop,
+    "CenterCropOrPad": _timm_center,
+    "MaybeToTensor": _to_tensor,
+    "MaybePILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
+}

@@ -1,0 +1,1 @@
+"""Worker processes, for what is left to Python."""

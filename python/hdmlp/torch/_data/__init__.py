@@ -1,0 +1,1 @@
+"""Datasets of torch: their items, and what is made of them."""

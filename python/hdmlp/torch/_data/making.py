@@ -1,0 +1,139 @@
+"""What is made of a dataset's samples: the daemon's part, and Python's."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+from ..._batches.output import Handed
+from ..._transforms.recipe import Composed, Recipe
+from ..._transforms.split import RANDOM, may_draw
+from ...data import Folder, described
+from .collation import default_collate, stack_into
+from .datasets import Mirror, Relabelled
+from .folder import offload, pil_loader
+
+
+class Making(NamedTuple):
+    """What is made of a dataset's samples.
+
+    Attributes:
+        transforms: The daemon's transforms.
+        recipe: What Python does afterwards; None: it only passes the samples on.
+        collate: The user's function from (samples, labels) to a batch if there is no recipe;
+            None: there is none.
+        target_transform: Applied to labels if there is no recipe; None: nothing is.
+        raw: Samples stay as they are.
+    """
+
+    transforms: list[Any]
+    recipe: Recipe | None
+    collate: Callable[[Any], Any] | None
+    target_transform: Callable[[Any], Any] | None
+    raw: bool
+
+    @property
+    def draws(self) -> bool:
+        """Reports whether random numbers may be drawn.
+
+        A random transform of the daemon's does so, and anything that Python runs may.
+        """
+        return self.recipe is not None or self.collate is not None or self.transforms_draw
+
+    @property
+    def transforms_draw(self) -> bool:
+        """Reports whether a transform draws random numbers, or one that HDMLP does not know may."""
+        if any(str(t["name"]).startswith(RANDOM) for t in described(self.transforms) or ()):
+            return True
+        transform = None if self.recipe is None else self.recipe.transform
+        return may_draw(getattr(transform, "steps", transform))
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Reports whether a function of the user's runs for each batch."""
+        return (
+            self.recipe is not None or self.collate is not None or self.target_transform is not None
+        )
+
+    def identity(self, copied: bool) -> Any:
+        """Returns a value which is equal as long as the same is made of samples.
+
+        Args:
+            copied: Workers have copies of the user's objects, so their contents count as well,
+                as far as they can be compared.
+        """
+        own: list[Any] = [self.target_transform]
+        if self.recipe is not None:
+            own += [
+                self.recipe.target_transform,
+                None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
+                *getattr(self.recipe.transform, "steps", [self.recipe.transform]),
+            ]
+        return described(self.transforms), [_identity(value, copied) for value in own]
+
+
+def _identity(value: Any, copied: bool) -> Any:
+    """Returns what distinguishes an object from others as long as it lives."""
+    if copied:
+        try:
+            return pickle.dumps(value)
+        except Exception:  # a closure, for instance: its identity has to do
+            pass
+    if isinstance(value, Relabelled):  # is made anew each time
+        return value.labels, _identity(value.then, copied)
+    return id(value)
+
+
+def making(
+    dataset: Folder,
+    raw: bool | None,
+    labels: str,
+    collate: Callable[[Any], Any] | None,
+    wanted: bool,
+    say: bool,
+) -> Making:
+    """Returns what is made of a dataset's samples, by its transforms and the loader's arguments.
+
+    Args:
+        dataset: The folder.
+        raw: Bytes (True), decoded (False), or as the dataset says (None).
+        labels: ``"index"`` or ``"name"``.
+        collate: The user's; None: the default.
+        wanted: The daemon does what it can.
+        say: Log what it cannot do.
+    """
+    raw = bool(getattr(dataset, "raw", True)) if raw is None else raw
+    target_transform = _target_transform(dataset, labels)
+    if raw:
+        return Making([], None, collate, target_transform, True)
+    load: Callable[[Any], Any] = getattr(dataset, "loader", pil_loader)
+    decodes = load is pil_loader
+    transform: Callable[[Any], Any] | None = getattr(dataset, "transform", None)
+    found = offload(load, transform, wanted, say, ragged=True)
+    if found.described:
+        if not found.rest and collate is None and found.hands != "ragged":
+            return Making(found.described, None, None, target_transform, False)
+        load = Handed(found.hands, Composed([pil_loader, *found.done]))
+        transform = Composed(found.rest) if found.rest else None
+    recipe = Recipe(
+        load,
+        transform,
+        target_transform,
+        collate or default_collate,
+        stack_into if collate is None else None,
+        decodes,
+    )
+    return Making(found.described, recipe, collate, target_transform, False)
+
+
+def _target_transform(dataset: Folder, labels: str) -> Callable[[Any], Any] | None:
+    then: Callable[[Any], Any] | None = getattr(dataset, "target_transform", None)
+    if labels != "name":
+        return then
+    names: Sequence[Any]
+    if isinstance(dataset, Mirror):
+        names, then = dataset.named()
+    else:
+        names = dataset.classes
+    return Relabelled(names, then)

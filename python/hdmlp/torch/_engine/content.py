@@ -1,0 +1,148 @@
+"""What a loader delivers: its dataset's samples, and what is made of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Callable
+
+from torch.utils.data import Dataset
+
+from ..._launch.processors import unasked
+from ..._lib.arguments import check_functions, whole_number
+from ...data import Folder
+from ...errors import ConfigError
+from .._data.collation import default_collate, default_convert
+from .._data.datasets import Datasets
+from .._data.making import Making, making
+from .loader_arguments import Arguments
+
+log = logging.getLogger("hdmlp")
+
+Collate = Callable[[Any], Any]
+
+
+def users_collate(collate_fn: Collate | None, batched: bool) -> Collate | None:
+    """Returns the user's collate function; None: it is torch's default.
+
+    Frameworks which make a loader anew from its attributes pass the default explicitly.
+
+    Raises:
+        ConfigError: It is not callable.
+    """
+    check_functions(collate_fn=collate_fn)
+    default = default_collate if batched else default_convert
+    return None if collate_fn in (None, default) else collate_fn
+
+
+class Content:
+    """What a loader delivers.
+
+    Args:
+        dataset: The loader's dataset.
+        arguments: The loader's own arguments.
+
+    Attributes:
+        samples: Which samples of which folder the dataset's items are.
+        making: What is made of them; None: the daemon does not serve the dataset.
+
+    Raises:
+        ConfigError: An argument has no meaning for the dataset.
+    """
+
+    def __init__(self, dataset: Dataset[Any], arguments: Arguments):
+        self._arguments = arguments
+        self._warned_of_state = False
+        self._datasets = Datasets()
+        self.samples = self._datasets.samples(dataset)
+        self.making: Making | None = None
+        if self.folder is None:
+            arguments.check_for_other_datasets(dataset, self.samples.why)
+            if self.samples.why:
+                log.warning(
+                    "%s: its items are made in Python, as by torch's loader, and nothing of it is "
+                    "cached: %s",
+                    type(dataset).__name__,
+                    self.samples.why,
+                )
+            if os.environ.get("HDMLP_SHARE"):
+                log.warning(
+                    "HDMLP_SHARE has no effect on a loader of a %s: jobs share what the daemon "
+                    "prepares, and its items are made in Python",
+                    type(dataset).__name__,
+                )
+
+    @property
+    def folder(self) -> Folder | None:
+        """The folder that the daemon serves; None: it does not serve the dataset."""
+        return self.samples.folder
+
+    @property
+    def draws(self) -> bool:
+        """Reports whether making the samples may draw random numbers."""
+        return self.making is not None and self.making.draws
+
+    @property
+    def transforms_draw(self) -> bool:
+        """Reports whether the transforms of the samples draw random numbers, as far as is known."""
+        return self.making is not None and self.making.transforms_draw
+
+    def make(self, collate: Collate | None, say: bool = True) -> Making | None:
+        """Returns what is made of the samples, as the dataset is now.
+
+        Args:
+            collate: The user's collate function; None: torch's.
+            say: Log what the daemon cannot do.
+        """
+        if self.folder is None:
+            return None
+        own = self._arguments
+        return making(self.folder, own.raw, own.labels, collate, own.offload, say)
+
+    def workers(self, wanted: int | None, context: Any) -> tuple[int, str]:
+        """Returns how many workers to start, and what to log about them.
+
+        Args:
+            wanted: What the user said; None: nothing.
+            context: The multiprocessing context.
+        """
+        if wanted is not None:
+            return whole_number("num_workers", wanted, 0), ""
+        if self.making is None or self.making.recipe is None:
+            return 0, ""
+        return unasked(context)
+
+    def check_unchanged(self, dataset: Dataset[Any], epoch: int) -> None:
+        """Checks that the dataset's items are still the same samples.
+
+        Raises:
+            ConfigError: They are not.
+        """
+        now = self._datasets.samples(dataset)
+        if now == self.samples:
+            return
+        counts = [
+            len(part.folder) if part.ids is None else len(part.ids)
+            for part in (self.samples, now)
+            if part.folder is not None
+        ]
+        how = now.why or "they are other samples"
+        if len(set(counts)) == 2:
+            how = f"it had {counts[0]}, and has {counts[1]}"
+        raise ConfigError(
+            f"epoch {epoch}: the items of the {type(dataset).__name__} changed after the loader "
+            f"was made ({how}): make a new loader"
+        )
+
+    def warn_of_state(self, dataset: Any) -> None:
+        """Warns once that a loader's state does not contain the dataset's own."""
+        if self._warned_of_state or not all(
+            callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
+        ):
+            return
+        self._warned_of_state = True
+        log.warning(
+            "the %s has a state_dict, which, unlike torchdata's StatefulDataLoader, the loader "
+            "does not save: items are made in several processes; save and load it yourself",
+            type(dataset).__name__,
+        )

@@ -1,0 +1,362 @@
+"""The loader's arguments which torch's loader does not have, checked and settled."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DistributedSampler, IterableDataset, Sampler
+
+from ..._lib.arguments import (
+    KEYS,
+    check_functions,
+    check_path,
+    check_text,
+    check_timeout,
+    seed_of,
+    switch,
+    whole_number,
+)
+from ..._loading.options import order_of
+from ...errors import ConfigError
+from .._order.drawn import parts
+
+log = logging.getLogger("hdmlp")
+
+#: Attributes which cannot be changed once a loader is made.
+_SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
+
+#: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
+_FOR_FOLDERS: dict[str, Any] = {
+    "verify": False,
+    "raw": None,
+    "offload": True,
+    "labels": "index",
+    "config_file": None,
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """HDMLP's own arguments of a :class:`~hdmlp.torch.DataLoader`.
+
+    Attributes:
+        shard: The ranks share each epoch because of the loader's own arguments.
+        epochs: Epochs of the run; None: no end.
+        offload: The daemon carries out the transforms which it knows.
+        labels: ``"index"`` or ``"name"``.
+        name: The loader's name; None: its number.
+        verify: Check each epoch's samples.
+        raw: Deliver bytes (True) or decoded samples (False); None: the dataset decides.
+        config_file: A TOML file of configuration keys.
+        keys: Configuration keys, checked.
+        order: ``"torch"``, ``"feistel"`` or ``"none"``: the order that ``shuffle`` asks for.
+        seed: The order's seed; None: there is none, or it is drawn.
+        given_seed: The ``seed`` argument, which a sampler may override.
+    """
+
+    shard: bool
+    epochs: int | None
+    offload: bool
+    labels: str
+    name: str | None
+    verify: bool
+    raw: bool | None
+    config_file: str | None
+    keys: Mapping[str, Any]
+    order: str
+    seed: int | None
+    given_seed: int | None
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the loader's attributes of the same names as the arguments, without the keys.
+
+        Frameworks read them from ``vars(loader)`` when they make the loader anew.
+        """
+        return {name: getattr(self, name) for name in _SETTLED}
+
+    def with_seed(self, seed: int) -> Arguments:
+        """Returns the arguments with the seed of a saved state."""
+        return dataclasses.replace(self, seed=seed)
+
+    def for_frameworks(self) -> dict[str, Any]:
+        """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
+        defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None}
+        own = {
+            name: getattr(self, name)
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        }
+        if self.given_seed is not None:
+            own["seed"] = self.given_seed
+        return {**own, **self.keys}
+
+    def leave_with(self, sampler: Any) -> None:
+        """Leaves the arguments with the sampler, which is all that frameworks keep of a loader."""
+        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
+            sampler.hdmlp_arguments = self.for_frameworks()  # type: ignore[attr-defined]
+
+    def check_for_other_datasets(self, dataset: Any, why: str) -> None:
+        """Checks the arguments for a dataset which the daemon does not serve.
+
+        Args:
+            dataset: The dataset.
+            why: Why the daemon does not serve it; may be empty.
+
+        Raises:
+            ConfigError: An argument has no meaning for such a dataset.
+        """
+        given = dict(self.keys)
+        for name, default in _FOR_FOLDERS.items():
+            if getattr(self, name) != default:
+                given[name] = getattr(self, name)
+        if isinstance(dataset, IterableDataset):
+            own = {"shard": self.shard or None, "seed": self.seed, "epochs": self.epochs}
+            given.update((name, value) for name, value in own.items() if value is not None)
+        if self.order == "feistel":
+            given["shuffle"] = "feistel"
+        if given:
+            listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise ConfigError(
+                f"{listed}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does "
+                "not read itself; leave it out, or use hdmlp.torch.ImageFolder"
+                f"{f' ({why})' if why else ''}"
+            )
+
+
+def settle(
+    shuffle: bool | str | None,
+    sampler: Any,
+    batch_sampler: Any,
+    generator: torch.Generator | None,
+    shard: bool | None,
+    epochs: int | None,
+    seed: int | None,
+    rank: int | None,
+    world_size: int | None,
+    offload: bool,
+    labels: str,
+    name: str | None,
+    verify: bool,
+    raw: bool | None,
+    config_file: str | None,
+    keys: Mapping[str, Any],
+) -> Arguments:
+    """Checks the arguments, alone and together.
+
+    Raises:
+        ConfigError: An argument is wrong, or two contradict each other.
+    """
+    order = order_of(False if shuffle is None else shuffle)
+    if labels not in ("index", "name"):
+        raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
+    seed = seed_of(seed)
+    check_text("name", name)
+    if config_file is not None:
+        check_path("config_file", config_file)
+    settled_epochs = None if epochs is None else whole_number("epochs", epochs, 1)
+    if shard is not None:
+        shard = switch("shard", shard)
+    shares = _is_shared(shard, rank, world_size, sampler, batch_sampler)
+    return Arguments(
+        shard=shares,
+        epochs=settled_epochs,
+        offload=switch("offload", offload),
+        labels=labels,
+        name=name,
+        verify=switch("verify", verify),
+        raw=None if raw is None else switch("raw", raw),
+        config_file=config_file,
+        keys=keys,
+        order=order,
+        seed=_settled_seed(
+            seed, shuffle, sampler, batch_sampler, generator, settled_epochs, shares
+        ),
+        given_seed=seed,
+    )
+
+
+def check_torchs(
+    batch_size: int | None,
+    timeout: float,
+    prefetch_factor: int | None,
+    pin_memory_device: str,
+    in_order: bool,
+    worker_init_fn: Any,
+) -> int | None:
+    """Checks arguments of torch's loader of which HDMLP takes fewer values.
+
+    Returns:
+        The batch size.
+
+    Raises:
+        ConfigError: A value is not supported.
+    """
+    if batch_size is not None:
+        batch_size = whole_number("batch_size", batch_size, 1)
+    check_timeout(timeout)
+    if prefetch_factor is not None:
+        whole_number("prefetch_factor", prefetch_factor, 1)
+    check_functions(worker_init_fn=worker_init_fn)
+    if pin_memory_device:
+        raise ConfigError(
+            f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are "
+            "pinned for the current device"
+        )
+    if not switch("in_order", in_order):
+        raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
+    return batch_size
+
+
+def process_arguments(
+    prefetch_factor: int | None,
+    persistent_workers: bool,
+    multiprocessing_context: Any,
+    worker_init_fn: Any,
+    taken: bool,
+) -> dict[str, Any]:
+    """Returns those of torch's arguments for worker processes which were given.
+
+    That is without ``worker_init_fn``, which torch takes in any case.
+
+    Args:
+        prefetch_factor: The argument.
+        persistent_workers: The argument.
+        multiprocessing_context: The argument.
+        worker_init_fn: The argument.
+        taken: torch takes them. Otherwise there are no workers, though the user did not say so; a
+            warning says which arguments have no effect.
+    """
+    given = {
+        "prefetch_factor": prefetch_factor,
+        "persistent_workers": persistent_workers,
+        "multiprocessing_context": multiprocessing_context,
+    }
+    if taken:
+        return {name: value for name, value in given.items() if value is not None}
+    if worker_init_fn is not None:
+        given["worker_init_fn"] = worker_init_fn
+    idle = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
+    if idle:
+        log.warning(
+            "%s: no effect, because num_workers is not given and this loader starts no workers; "
+            "give num_workers=, or leave it out",
+            idle,
+        )
+    return {}
+
+
+def check_waiting(timeout: float, workers: int, dataset: Any) -> None:
+    """Checks the timeout of a loader whose items Python makes.
+
+    Raises:
+        ConfigError: This process makes them itself, so it waits for nothing. torch's loader raises
+            AssertionError in its first epoch.
+    """
+    if timeout and not workers and not isinstance(dataset, IterableDataset):
+        raise ConfigError(
+            f"timeout={timeout}: no meaning for a {type(dataset).__name__} without workers, as "
+            "this process makes the items itself; give num_workers=1 or more, or leave it out"
+        )
+
+
+def check_settable(loader: object, name: str) -> None:
+    """Checks that an attribute of a loader may be set after it was made.
+
+    Raises:
+        ValueError: It may not; torch's own class raises the same for others.
+    """
+    if name in _SETTLED or name in KEYS:
+        raise ValueError(
+            f"{name} attribute should not be set after {type(loader).__name__} is initialized: "
+            "make a new loader"
+        )
+
+
+def spell_out_keys(loader: Any) -> None:
+    """Gives a loader's signature one parameter for each configuration key.
+
+    Frameworks which make a loader anew read the names of its arguments from the signature, and
+    their values from its attributes.
+    """
+    signature = inspect.signature(loader.__init__)
+    loader.__init__.__signature__ = signature.replace(
+        parameters=[
+            *(p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD),
+            *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS),
+        ]
+    )
+
+
+def _is_shared(
+    shard: bool | None,
+    rank: int | None,
+    world_size: int | None,
+    sampler: Any,
+    batch_sampler: Any,
+) -> bool:
+    """Reports whether ranks share each epoch because of the loader's own arguments."""
+    given = rank is not None or world_size is not None
+    if given and shard is False:
+        raise ConfigError(
+            "shard=False contradicts rank and world_size, which say which part of each epoch this "
+            "rank gets; leave one of them out"
+        )
+    if (given or shard) and isinstance(sampler, DistributedSampler):
+        if given:
+            raise ConfigError(
+                "rank and world_size: the DistributedSampler has them already; leave them out"
+            )
+        return False  # the sampler does it
+    if (given or shard) and (sampler is not None or batch_sampler is not None):
+        raise ConfigError(
+            f"shard=True contradicts {'sampler' if sampler is not None else 'batch_sampler'}, "
+            "which decides itself which samples this rank gets; leave one of them out, or give a "
+            "DistributedSampler"
+        )
+    return bool(given or shard)
+
+
+def _settled_seed(
+    seed: int | None,
+    shuffle: bool | str | None,
+    sampler: Any,
+    batch_sampler: Any,
+    generator: torch.Generator | None,
+    epochs: int | None,
+    shared: bool,
+) -> int | None:
+    """Returns the seed of the order; None: there is none, or it is drawn."""
+    ordered = sampler is not None or batch_sampler is not None
+    for name, value in (("seed", seed), ("epochs", epochs)):
+        if value is not None and shuffle is None and not ordered:
+            raise ConfigError(
+                f"{name}={value}, but neither shuffle nor sampler is given: as in torch, the "
+                "default is shuffle=False, which delivers every epoch by ID; give shuffle=True "
+                "for a random order, or shuffle=False to keep this one"
+            )
+    if ordered and seed is not None:
+        seeds = _seeds_of(sampler if batch_sampler is None else batch_sampler)
+        if seed not in seeds:
+            log.warning(
+                "seed=%s is ignored: the sampler's own seed (%s) applies",
+                seed,
+                getattr(sampler, "seed", "none"),
+            )
+            return None
+    if generator is not None and shuffle and (seed is not None or shared):
+        raise ConfigError(
+            f"generator contradicts {'seed' if seed is not None else 'shard'}: the order is that "
+            "of DistributedSampler, which draws from no generator; leave generator out, and give "
+            "seed"
+        )
+    return seed
+
+
+def _seeds_of(sampler: Any) -> Iterable[Any]:
+    return [getattr(part, "seed", None) for _, part in parts(sampler)]

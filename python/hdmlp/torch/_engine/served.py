@@ -1,0 +1,295 @@
+"""A folder's batches, served by the daemon; what it cannot do runs here or in workers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable
+
+from torch.utils.data import DataLoader
+
+from ..._batches.output import Handed, Output
+from ..._batches.source import BatchSource, Taken, column
+from ..._batches.stream import Stream
+from ..._daemon import connecting
+from ..._lib.progress import Progress
+from ..._loading.ahead import Ahead
+from ..._loading.base_loader import Loader
+from ..._loading.feed import Feed
+from ..._loading.iteration import Iteration
+from ..._loading.options import Options
+from ..._transforms.recipe import Unchanged, generators_kept
+from ..._workers.failures import Failed, RemoteTraceback
+from ..._workers.pool import Pool
+from ..._workers.results import Arena
+from ..._workers.seeds import base_seed
+from ...data import Folder, described
+from .._data.collation import for_training, labels_of
+from .._data.making import Making
+from .._order.repeats import Repeating
+from .pinning import Device, Pinning
+from .worker_init import WorkerInit
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Where Python's part of batches runs, as torch's arguments of the same names say.
+
+    Attributes:
+        workers: The number of worker processes; 0: this process does it.
+        prefetch_factor: Batches under way per worker.
+        context: A multiprocessing context or its start method; None: the default.
+        init: Called in each worker with its number; None: nothing is.
+        persistent: Workers stay over epochs. Otherwise each epoch has new ones, which see the
+            user's objects as they are then.
+        pinned: For which device tensors are copied to pinned memory; None: they are not.
+        dataset: The loader's, of which workers have copies.
+    """
+
+    workers: int
+    prefetch_factor: int
+    context: Any
+    init: Callable[[int], None] | None
+    persistent: bool
+    pinned: Device | None
+    dataset: Any
+
+    @classmethod
+    def of(cls, loader: DataLoader[Any], device: Device) -> Processes:
+        """Returns what a loader's attributes say now.
+
+        Args:
+            loader: The loader.
+            device: For which its tensors are pinned, if the attributes say that they are.
+        """
+        factor = loader.prefetch_factor
+        return cls(
+            workers=loader.num_workers,
+            prefetch_factor=2 if factor is None else factor,
+            context=loader.multiprocessing_context,
+            init=loader.worker_init_fn,
+            persistent=loader.persistent_workers,
+            pinned=device if loader.pin_memory else None,
+            dataset=loader.dataset,
+        )
+
+
+class Served(Loader):
+    """The job of one loader, opened as one rank.
+
+    Args:
+        dataset: The folder.
+        made: What is made of its samples.
+        options: As for :class:`~hdmlp._loading.base_loader.Loader`; the transforms are those of
+            ``made``.
+        processes: Where Python's part runs.
+        opens: As for :class:`~hdmlp._loading.base_loader.Loader`.
+        part: This rank, and the number of ranks that share the epochs, if the job is this rank's
+            alone. None: those of the job.
+    """
+
+    def __init__(
+        self,
+        dataset: Folder,
+        made: Making,
+        options: Options,
+        processes: Processes,
+        *,
+        opens: bool = True,
+        part: tuple[int, int] | None = None,
+    ):
+        if made.recipe is None and made.collate is not None:
+            made = made._replace(recipe=Unchanged(made.target_transform, made.collate))
+        subset = options.stream.subset
+        rank, world_size = part or options.place[:2]
+        repeats = subset is not None and len(set(subset)) < len(subset)
+        if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
+            made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
+        self._made = made
+        self._processes = processes
+        self._rank = rank
+        self._arena = Arena()
+        self._works = made.runs_user_code
+        super().__init__(
+            dataset, replace(options, transforms=described(made.transforms)), opens=opens
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_arena": Arena()}
+
+    # Where it is.
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the user set where the next iteration begins."""
+        return self._cursor.jumped
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch in which the next iteration begins."""
+        return self._cursor.start // self.steps if self.steps else 0
+
+    def follow(self, other: Served) -> None:
+        """Goes to where another engine of the same steps is."""
+        self._cursor.follow(other._cursor)
+        self._seed_replaceable = other._seed_replaceable
+
+    # Opening.
+
+    def _open_stream(
+        self, client: connecting.Client, request: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[Stream, BatchSource]:
+        if not self._has_workers:
+            stream, source = super()._open_stream(client, request, fds)
+            self._tell_output(stream)
+            make = self._maker(stream.output)
+            return stream, source if make is None else self._pinning(Ahead(stream, make))
+        request["share"]["ahead"] = self._processes.workers * self._processes.prefetch_factor
+        pool = self._new_pool()
+        try:
+            stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
+        except BaseException:
+            pool.close()
+            raise
+        pool.attach(stream)
+        self._tell_output(stream)
+        return stream, self._pinning(pool)
+
+    @property
+    def _has_workers(self) -> bool:
+        return self._made.recipe is not None and self._processes.workers > 0
+
+    def _pinning(self, source: Ahead | Pool) -> Ahead | Pool | Pinning:
+        """Returns what yields a source's batches in pinned memory, if they are to be there."""
+        device = self._processes.pinned
+        return source if device is None else Pinning(source, device)
+
+    def _new_pool(self) -> Pool:
+        processes = self._processes
+        context = processes.context
+        if context is None or isinstance(context, str):
+            context = multiprocessing.get_context(context)
+        folder = getattr(self.dataset, "of", self.dataset)
+        init = WorkerInit(processes.init, processes.dataset, processes.workers, folder)
+        assert self._made.recipe is not None
+        return Pool(
+            self._made.recipe,
+            processes.workers,
+            processes.prefetch_factor,
+            context,
+            init,
+            self._base_seeds(),
+        )
+
+    def _base_seeds(self) -> Callable[[int, int], int]:
+        """Returns what returns the base seed of an epoch's workers, and does not refer to this."""
+        return functools.partial(base_seed, rank=self._rank)
+
+    def _begin(self, iteration: Iteration) -> Feed:
+        feed = super()._begin(iteration)
+        self._renew(feed, iteration.end)
+        return feed
+
+    def _renew(self, feed: Feed, end: int | None) -> None:
+        """Has new workers make an epoch that ends at this position, unless they are to stay."""
+        if feed.is_open and self._has_workers and not self._processes.persistent:
+            assert isinstance(feed.source, (Pool, Pinning))
+            feed.source.renew(end)
+
+    def _rest(self, feed: Feed) -> None:
+        self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
+
+    def _tell_output(self, stream: Stream) -> None:
+        recipe = self._made.recipe
+        if recipe is not None and isinstance(recipe.loader, Handed):
+            recipe.loader.output = stream.output
+
+    def _maker(self, output: Output | None) -> Callable[[Taken], Any] | None:
+        """Returns what makes a batch of what was taken; None: the user's code runs for it.
+
+        It must not refer to the loader, which could not be collected then.
+        """
+        if self._works:
+            return None
+        if self._made.transforms:
+            assert output is not None
+            tensor = output.tensor
+            return for_training(lambda taken: [tensor(taken.content, taken.n), labels_of(taken)])
+        return for_training(lambda taken: (taken.content, labels_of(taken)))
+
+    # Making batches.
+
+    def _make(self, feed: Feed, taken: Taken) -> Any:
+        made, source = self._made, feed.source
+        if isinstance(source, Ahead):
+            return taken.content
+        if isinstance(source, (Pool, Pinning)):
+            return self._value(source, taken)
+        if made.recipe is not None:
+            batch = self._run_recipe(feed, taken)
+        elif made.transforms:
+            output = feed.stream.output
+            assert output is not None
+            labels = labels_of(taken, made.target_transform)
+            batch = [output.tensor(taken.content, taken.n), labels]
+        else:
+            batch = taken.content, labels_of(taken, made.target_transform)
+        device = self._processes.pinned
+        return batch if device is None else device.pinned(batch)
+
+    def _value(self, source: Pool | Pinning, taken: Taken) -> Any:
+        """Returns what was made before; exceptions name the sample."""
+        value = source.value(taken.content)
+        if isinstance(value, Failed):
+            self._name_sample(value.error, value.sample, taken)
+            where = self._where(value.sample, value.error, taken)
+            raise value.error from RemoteTraceback(
+                f"in worker {value.worker}, {where}:\n{value.text}"
+            )
+        return value
+
+    def _run_recipe(self, feed: Feed, taken: Taken) -> Any:
+        """Makes the batch here; exceptions name the sample."""
+        recipe = self._made.recipe
+        assert recipe is not None
+        try:
+            with generators_kept():
+                output = feed.stream.output
+                views = taken.content if output is None else output.split(taken.content, taken.n)
+                seed = self.seed
+                if isinstance(recipe, Repeating):
+                    seed = recipe.seed_of(seed, taken.step)
+                batch = recipe.samples(
+                    views,
+                    column(taken.payload, taken.n, "labels"),
+                    column(taken.payload, taken.n, "ids"),
+                    seed,
+                    taken.epoch,
+                )
+                if recipe.stack is not None:
+                    return recipe.stack(batch, self._arena)
+                return recipe.collate(batch)
+        except Exception as error:
+            self._name_sample(error, getattr(error, "sample", None), taken)
+            raise
+
+    def _name_sample(self, error: Any, sample: Any, taken: Taken) -> None:
+        """Adds the sample's ID and path to an exception of the user's code."""
+        path = None
+        if isinstance(sample, int):
+            with contextlib.suppress(Exception):  # the exception at hand matters more
+                path = self.dataset.sample(sample)[0]
+        with contextlib.suppress(AttributeError):
+            error.sample, error.path = sample, path
+        if hasattr(error, "add_note"):
+            error.add_note(self._where(sample, error, taken))
+
+    @staticmethod
+    def _where(sample: Any, error: BaseException, taken: Taken) -> str:
+        batch = f"batch {taken.step} of epoch {taken.epoch}"
+        if not isinstance(sample, int):
+            return batch
+        return f"sample {sample} ({getattr(error, 'path', None) or 'path unknown'}), {batch}"

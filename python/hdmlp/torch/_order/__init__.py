@@ -1,0 +1,1 @@
+"""Orders: those known ahead, and those which samplers draw."""

@@ -1,0 +1,55 @@
+"""Samples which come several times in an epoch.
+
+As in torch, Python's transforms of each occurrence draw random numbers of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..._lib.protocol import BATCH_HEAD, mix64
+from ..._transforms.recipe import Recipe
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class Repeating(Recipe):
+    """A recipe whose random numbers follow from a sample's position in the epoch as well.
+
+    No other occurrence of the sample has the same position.
+
+    Args:
+        recipe: What is done.
+        rank: This rank, among those which share the epoch: positions count over all of them.
+        world_size: Their number.
+    """
+
+    def __init__(self, recipe: Recipe, rank: int, world_size: int):
+        self.__dict__.update(recipe.__dict__)
+        self._rank, self._world_size = rank, world_size
+
+    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
+        """Makes a batch; see :meth:`hdmlp._transforms.recipe.Recipe.make`."""
+        return super().make(
+            payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
+        )
+
+    def seed_of(self, seed: int, step: int) -> int:
+        """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
+        return mix64((mix64(seed & _MASK) + step) & _MASK)
+
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> list[Any]:
+        """Makes pairs; see :meth:`hdmlp._transforms.recipe.Recipe.samples`."""
+        made: list[Any] = []
+        for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
+            key = mix64((seed + place * self._world_size + self._rank) & _MASK)
+            made += super().samples([view], [label], [sample], key, epoch)
+        return made
