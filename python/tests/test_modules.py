@@ -7,6 +7,24 @@ import hdmlp
 
 PACKAGE = Path(hdmlp.__file__).parent
 
+#: The packages, each with its subject: a module imports from its own package and those above it in
+#: this table. The exceptions, and the public modules of ``hdmlp`` itself, have a row of their own.
+PACKAGES = {
+    "hdmlp.errors": "the public exceptions",
+    "hdmlp._lib": "nothing of daemons, jobs or batches: arguments, memory, frames, progress",
+    "hdmlp._daemon": "the daemon of this node: address, start, requests, its end",
+    "hdmlp._launch": "what started this process: rank, node, secret",
+    "hdmlp._batches": "the stream of batches, and the shared memory in which they lie",
+    "hdmlp._transforms": "what the daemon and Python make of samples",
+    "hdmlp._workers": "worker processes",
+    "hdmlp._loading": "a job, its options, epochs, state and reports",
+    "hdmlp": "the public modules data, job and transforms, and the command",
+    "hdmlp.torch._data": "datasets of torch, and what is made of their items",
+    "hdmlp.torch._order": "orders that are known ahead, and those which samplers draw",
+    "hdmlp.torch._engine": "what delivers a loader's batches",
+    "hdmlp.torch": "the public classes for torch",
+}
+
 
 def modules():
     """The package's files by their names; that of a package is its ``__init__.py``."""
@@ -18,10 +36,7 @@ def modules():
 
 
 def imports(name, path, known):
-    """The package's modules that a module imports, for types only or within functions included.
-
-    Packages are left out: their ``__init__.py`` passes on what their modules have.
-    """
+    """The modules and packages that a module imports, for types only or in functions included."""
     parents = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
@@ -30,9 +45,10 @@ def imports(name, path, known):
         elif isinstance(node, ast.ImportFrom):
             base = parents[: len(parents) - node.level + 1] if node.level else []
             base = ".".join(base + (node.module.split(".") if node.module else []))
-            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            names = [f"{base}.{alias.name}" for alias in node.names]
+            names = [one if one in known else base for one in names]
         for one in names:
-            if one in known and known[one].name != "__init__.py" and one != name:
+            if one in known and one != name:
                 yield one
 
 
@@ -55,14 +71,77 @@ def circle(graph):
     return next(filter(None, (walk(name, []) for name in graph)), None)
 
 
+def package(name):
+    """The row of :data:`PACKAGES` which a module belongs to."""
+    while name not in PACKAGES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def upwards(graph):
+    """The imports of a package that is below in :data:`PACKAGES`."""
+    rows = list(PACKAGES)
+    return [
+        f"{name} imports {other}"
+        for name, others in graph.items()
+        for other in others
+        if rows.index(package(name)) < rows.index(package(other))
+    ]
+
+
+def imported():
+    """The modules and packages that each module imports."""
+    known = modules()
+    return {name: sorted(set(imports(name, path, known))) for name, path in known.items()}
+
+
+def without_packages(graph):
+    """A graph of modules only: a package's ``__init__.py`` passes on what its modules have."""
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    return {
+        name: [other for other in others if other not in packages] for name, others in graph.items()
+    }
+
+
 def test_circles_are_found():
     assert circle({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b", "c"]
     assert circle({"a": ["b", "c"], "b": ["c"], "c": []}) is None
 
 
+def test_imports_upwards_are_found():
+    graph = {
+        "hdmlp._lib.memory": ["hdmlp._batches.stream", "hdmlp.errors"],
+        "hdmlp._batches.stream": ["hdmlp._batches.acks", "hdmlp._lib.memory"],
+        "hdmlp.data": ["hdmlp._loading.feed", "hdmlp.torch._data.items"],
+        "hdmlp.torch._loader": ["hdmlp.torch._engine.local", "hdmlp.data"],
+    }
+    assert upwards(graph) == [
+        "hdmlp._lib.memory imports hdmlp._batches.stream",
+        "hdmlp.data imports hdmlp.torch._data.items",
+    ]
+
+
 def test_modules_import_each_other_in_no_circle():
-    known = modules()
-    graph = {name: sorted(set(imports(name, path, known))) for name, path in known.items()}
+    graph = without_packages(imported())
     assert "hdmlp._loading.feed" in graph["hdmlp._loading.base_loader"]
     assert "hdmlp._loading.base_loader" in graph["hdmlp.torch._engine.served"]
     assert circle(graph) is None
+
+
+def test_packages_import_those_above_them_in_the_table_only():
+    assert not upwards(imported())
+
+
+def test_the_packages_are_those_of_the_table():
+    names = {name for name, path in modules().items() if path.name == "__init__.py"}
+    assert names == set(PACKAGES) - {"hdmlp.errors"}
+
+
+def test_no_names_of_modules_differ_by_an_s_only():
+    names = {name.rpartition(".")[2] for name, path in modules().items() if "." in name}
+    assert not {name for name in names if f"{name}s" in names}
+
+
+def test_modules_of_private_packages_have_no_underscore():
+    private = [name for name in modules() if "._" in package(name)]
+    assert not [name for name in private if "._" in name[len(package(name)) :]]

@@ -27,9 +27,9 @@ from .._order.foreseen import foresee
 from .._order.known import Seeded, Shared, asked_epoch, set_epoch_of
 from .._order.position import Position
 from .counted import Counted
+from .drawn_jobs import Jobs
 from .epochs import Batches, Epoch
 from .given import Given
-from .jobs import Jobs
 from .local_workers import Pools
 from .parts import PartsOf
 from .pinning import Device

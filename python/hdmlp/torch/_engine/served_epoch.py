@@ -11,9 +11,9 @@ from ..._loading.feed import Feed
 from ...errors import ConfigError
 from .._order.drawn import Drawn, Generators, same
 from .._order.foreseen import Foreseen, again, stand_in
+from .drawn_jobs import Jobs
 from .epochs import Batches, Engine
 from .given import Given, Order
-from .jobs import Jobs
 
 #: Why a rank no longer gives its part of epochs.
 _DIFFERS = "its sampler yields something other than a copy of it did before"
