@@ -17,6 +17,7 @@ import operator
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from ._batches.source import Taken, column
@@ -32,6 +33,7 @@ from ._lib.arguments import (
     whole_number,
 )
 from ._lib.progress import Progress
+from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
 from ._loading.directory import located, path_of, suffixes
 from ._loading.feed import Feed
@@ -50,7 +52,7 @@ _FIXED = ("root", "extensions", "samples", "imgs", "targets", "classes", "class_
 class Fixed(list[Any]):
     """A list that cannot be changed, because a change would have no effect."""
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
             "this list describes the dataset's directory, and changing it would have no effect: "
             "use torch.utils.data.Subset for some of the samples, target_transform for other "
@@ -60,7 +62,7 @@ class Fixed(list[Any]):
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
 
 
@@ -98,13 +100,13 @@ class Folder:
         self.root = os.path.expanduser(path_of(root))
         self._path = located(self.root)
         self.extensions = suffixes(extensions)
-        self._listed: dict[str, Any] | None = None
+        self._listed: Facts | None = None
         self._pages: dict[int, list[tuple[str, int]]] = {}
         # Lists of all samples that were asked for: scripts ask for them at each step.
         self._lists: dict[str, Any] = {}
         self._made = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and "_made" in self.__dict__:
             raise ConfigError(
                 f"{name} cannot be set, because the daemon lists the directory: use "
@@ -113,21 +115,24 @@ class Folder:
             )
         super().__setattr__(name, value)
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         """Returns the dataset as requests name it: ``kind``, ``path``, ``extensions``."""
         extensions = None if self.extensions is None else list(self.extensions)
         return {"kind": self.kind, "path": self._path, "extensions": extensions}
 
-    def _call(self, *calls: tuple[str, dict[str, Any]]) -> Iterator[Any]:
+    def _call(self, *calls: tuple[str, dict[str, int]]) -> Iterator[Any]:
         named = {**self._describe(), **settings({}, None)}
         return connecting.call([(method, {**named, **more}) for method, more in calls], Progress())
 
-    def _told(self, opened: dict[str, Any]) -> None:
+    def _told(self, opened: Opened) -> None:
         """Takes from an OPENED object what would take a call otherwise."""
         if self._listed is None and "class_sizes" in opened:
             self._listed = {
-                key: opened[key]
-                for key in ("samples", "classes", "bytes", "fingerprint", "class_sizes")
+                "samples": opened["samples"],
+                "classes": opened["classes"],
+                "bytes": opened["bytes"],
+                "fingerprint": opened["fingerprint"],
+                "class_sizes": opened["class_sizes"],
             }
 
     def _check_version(self, fingerprint: str) -> None:
@@ -145,7 +150,7 @@ class Folder:
             )
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> Facts:
         """``samples``, ``classes``, ``bytes``, ``fingerprint`` and ``class_sizes``."""
         if self._listed is None:
             (self._listed,) = self._call(("dataset", {}))
@@ -261,7 +266,7 @@ def _open_without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)
 
 
-def described(transforms: Any) -> list[dict[str, Any]] | None:
+def described(transforms: object) -> list[dict[str, Any]] | None:
     """Returns a list of :mod:`hdmlp.transforms` as the daemon takes it; None if it is empty.
 
     Raises:
@@ -289,7 +294,7 @@ class Batch(NamedTuple):
     labels: Any
 
 
-def _numpy() -> Any:
+def _numpy() -> ModuleType | None:
     try:
         import numpy
     except ImportError:
@@ -384,7 +389,7 @@ class DataLoader(Loader):
         if self.output is not None:
             self.output.array(None, 0)  # raises here rather than in the first epoch
 
-    def _make(self, feed: Feed, taken: Taken) -> Any:
+    def _make(self, feed: Feed, taken: Taken) -> object:
         output, content = feed.stream.output, taken.content
         if output is not None:
             content = output.array(content, taken.n)

@@ -84,7 +84,7 @@ class Compose(Transform):
         TypeError: ``transforms`` is not a list or tuple, or one of them is not callable.
     """
 
-    def __init__(self, transforms: Sequence[Any]):
+    def __init__(self, transforms: Sequence[object]):
         if not isinstance(transforms, (list, tuple)):
             raise TypeError(f"transforms should be a list. Got {type(transforms)}")
         for i, t in enumerate(transforms):
@@ -112,7 +112,7 @@ class Compose(Transform):
         return "Compose(" + "".join(f"\n    {t}" for t in self.transforms) + "\n)"
 
 
-def describe(transforms: Any) -> list[dict[str, Any]]:
+def describe(transforms: object) -> list[dict[str, Any]]:
     """Describes a list of transforms as the daemon takes it.
 
     Args:

@@ -1,6 +1,7 @@
 """How the package is cut into modules."""
 
 import ast
+import re
 from pathlib import Path
 
 import hdmlp
@@ -145,3 +146,14 @@ def test_no_names_of_modules_differ_by_an_s_only():
 def test_modules_of_private_packages_have_no_underscore():
     private = [name for name in modules() if "._" in package(name)]
     assert not [name for name in private if "._" in name[len(package(name)) :]]
+
+
+def test_few_types_are_any():
+    texts = [path.read_text() for path in modules().values()]
+    assert not [text for text in texts if re.search(r"= Any$|\bAny as\b", text, re.M)]
+    occurrences = sum(len(re.findall(r"\bAny\b", text)) for text in texts)
+    lines = sum(text.count("\n") for text in texts)
+    assert occurrences <= 0.015 * lines, (
+        f"{occurrences} occurrences of Any in {lines} lines: name the type, a Protocol with what "
+        "is used of it, or object where nothing is"
+    )

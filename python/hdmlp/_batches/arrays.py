@@ -40,6 +40,6 @@ def leased(block: Block, dtype: numpy.dtype[Any], shape: tuple[int, ...]) -> Lea
 _INT64 = numpy.dtype(numpy.int64)
 
 
-def labels(payload: bytearray, n: int) -> numpy.ndarray[Any, numpy.dtype[numpy.int64]]:
+def labels(payload: bytearray, n: int) -> numpy.ndarray[object, numpy.dtype[numpy.int64]]:
     """Returns the labels of a BATCH payload, in place: int64, shape (n,), writable."""
     return numpy.ndarray((n,), _INT64, payload, 32)

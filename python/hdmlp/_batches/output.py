@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
+from .._lib.typing import OutputAnswer
 from ..errors import ConfigError
 from .segments import Block
 
@@ -18,7 +20,7 @@ _SIZE = struct.Struct("<II")
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
-def arrays_for(torch: Any) -> Any:
+def arrays_for(torch: ModuleType) -> ModuleType | None:
     """Returns :mod:`hdmlp._batches.arrays`; None: no numpy which this torch works with."""
     try:
         import numpy
@@ -46,7 +48,7 @@ class Output:
         nbytes: Number of bytes of a sample.
     """
 
-    def __init__(self, answer: dict[str, Any]):
+    def __init__(self, answer: OutputAnswer):
         self.shape: tuple[int, ...] = tuple(answer["shape"])
         self.ragged = 0 in self.shape
         self.type: str = answer["type"]
@@ -55,12 +57,13 @@ class Output:
             self.count *= edge
         self.nbytes = self.count * _SIZES[self.type]
         # Imported when they are needed.
-        self._torch: Any = None
-        self._dtype: Any = None
-        self._leased: Any = None  # None: there is no numpy, or it does not have the type
-        self._element: Any = None  # numpy's type
+        self._torch: ModuleType | None = None
+        self._dtype: object = None
+        # None: there is no numpy, or it does not have the type.
+        self._leased: Callable[[Block, object, tuple[int, ...]], object] | None = None
+        self._element: object = None  # numpy's type
 
-    def array(self, block: Block | None, n: int) -> Any:
+    def array(self, block: Block | None, n: int) -> object:
         """Returns a batch as a numpy array of shape (n, ...), without copying it.
 
         Args:
@@ -87,28 +90,26 @@ class Output:
             return numpy.empty((0, *self.shape), self.type)
         return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
 
-    def tensor(self, block: Block | None, n: int) -> Any:
+    def tensor(self, block: Block | None, n: int) -> object:
         """Returns a batch as a tensor of shape (n, ...), without copying it.
 
         Args:
             block: Where the batch is; None: it is empty.
             n: Its number of samples.
         """
-        if self._torch is None:
-            self._import()
+        torch = self._torch or self._import()
         if block is None or not n:
-            return self._torch.empty((0, *self.shape), dtype=self._dtype)
+            return torch.empty((0, *self.shape), dtype=self._dtype)
         if self._leased is None:
-            return self._torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
-        return self._torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
+            return torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
+        return torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
 
-    def sample(self, view: memoryview) -> Any:
+    def sample(self, view: memoryview) -> object:
         """Returns a copy of one sample as a tensor."""
-        if self._torch is None:
-            self._import()
-        return self._torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
+        torch = self._torch or self._import()
+        return torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
 
-    def _import(self) -> None:
+    def _import(self) -> ModuleType:
         import torch
 
         self._dtype = getattr(torch, self.type)
@@ -118,8 +119,9 @@ class Output:
 
             self._leased, self._element = arrays.leased, numpy.dtype(self.type)
         self._torch = torch
+        return torch
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
     def split(self, block: Any, n: int) -> Sequence[memoryview]:
@@ -148,11 +150,11 @@ class Handed:
         output: The daemon's output; set once the job is open.
     """
 
-    def __init__(self, hands: str, instead: Callable[[Any], Any] | None = None):
+    def __init__(self, hands: str, instead: Callable[..., object] | None = None):
         self.hands, self.instead = hands, instead
         self.output: Output | None = None
 
-    def __call__(self, view: memoryview) -> Any:
+    def __call__(self, view: memoryview) -> object:
         """Returns the input of the remaining transforms, for one sample."""
         output = self.output
         assert output is not None

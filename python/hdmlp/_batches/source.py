@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from .._lib.protocol import BATCH_HEAD
+from .._lib.typing import Opened
 
 #: Bytes of a BATCH payload before its columns.
 HEAD_SIZE = BATCH_HEAD.size
@@ -137,7 +137,7 @@ class TaskSource(Protocol):
         """Reports whether the source can no longer be used."""
 
     @property
-    def opened(self) -> Mapping[str, Any]:
+    def opened(self) -> Opened:
         """The OPENED object, of which ``seed`` is read."""
 
     @property

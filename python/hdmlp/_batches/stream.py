@@ -19,14 +19,15 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from .._daemon import connecting
 from .._daemon.link import Link
 from .._daemon.view import View, seconds
 from .._daemon.view import answer as answer_renew
 from .._lib import protocol
+from .._lib.typing import Opened
 from ..errors import EndError, HDMLPError, ProtocolError, from_answer
 from .acks import Acks
 from .output import Output
@@ -91,7 +92,7 @@ class Stream:
         self,
         client: connecting.Client,
         request: dict[str, Any],
-        progress: Callable[[dict[str, Any] | None], None] | None = None,
+        progress: Callable[[dict[str, object] | None], None] | None = None,
         on_segment: Callable[[int, int, int], None] | None = None,
         on_drop: Callable[[int, Callable[[int], None]], None] | None = None,
         fds: Sequence[int] = (),
@@ -108,14 +109,15 @@ class Stream:
         self._replies: dict[int, dict[str, Any]] = {}
         self._calls = 0
         self._generation = 0
-        self._opened: dict[str, Any] | None = None
+        self._opened: Opened | None = None
         self._path: str = request["dataset"]["path"]
         # What ended the generation. It is the loop's, with its traceback.
         self._failure: weakref.ref[HDMLPError] | None = None
         self.position: int | None = None
         self.stall = self.python = 0
         self.opened = self._open(request, fds)
-        self.output = Output(self.opened["output"]) if self.opened.get("output") else None
+        output = self.opened.get("output")
+        self.output = Output(output) if output else None
         # Bytes of each sample of a batch that is mapped in one piece; 0: views of samples, or none.
         whole = on_segment is None and self.output is not None and not self.output.ragged
         self._sample_size = self.output.nbytes if whole and self.output is not None else 0
@@ -151,7 +153,7 @@ class Stream:
 
     # Frames.
 
-    def _open(self, request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
+    def _open(self, request: dict[str, Any], fds: Sequence[int]) -> Opened:
         """Sends OPEN; returns the OPENED object."""
         timeout = request["arguments"].get("source_timeout") or request["environment"].get(
             "HDMLP_SOURCE_TIMEOUT"
@@ -231,7 +233,7 @@ class Stream:
         elif kind == protocol.RENEW:
             answer_renew(self._connection, self._path)
         elif kind == protocol.OPENED:
-            self._opened = protocol.decode_json(payload)
+            self._opened = cast("Opened", protocol.decode_json(payload))
         else:
             raise ProtocolError(f"the daemon sent a frame of unknown type {kind}")
 
@@ -389,7 +391,7 @@ class Stream:
                 logged = True
                 log.warning("no batch for %.0f s: %s", waited / 1e9, causes(self.daemon.peer))
 
-    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+    def call(self, method: str, params: Mapping[str, object] | None = None) -> Any:
         """Calls a method of the daemon on the stream's connection; keeps batches that come.
 
         Args:

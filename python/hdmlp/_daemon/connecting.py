@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._lib import memory, protocol
@@ -274,7 +274,7 @@ def request(
     client: Client,
     frame: bytes,
     answers: Container[int],
-    progress: Callable[[dict[str, Any] | None], None] | None = None,
+    progress: Callable[[dict[str, object] | None], None] | None = None,
     fds: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Sends a frame on a connection without a stream, and waits for the answer.
@@ -320,7 +320,7 @@ def request(
             progress(None)
 
 
-def check(params: dict[str, Any]) -> dict[str, Any]:
+def check(params: dict[str, object]) -> dict[str, Any]:
     """Has the daemon check a job's configuration and transforms.
 
     Args:
@@ -344,8 +344,8 @@ def check(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def call(
-    calls: Sequence[tuple[str, dict[str, Any]]],
-    progress: Callable[[dict[str, Any] | None], None] | None = None,
+    calls: Sequence[tuple[str, Mapping[str, Any]]],
+    progress: Callable[[dict[str, object] | None], None] | None = None,
 ) -> Iterator[Any]:
     """Calls methods about a dataset, on one connection, so that all see one version of it.
 

@@ -12,10 +12,12 @@ import logging
 import os
 import re
 import threading
-from typing import Any, Callable
+from typing import Callable, TypeVar
 
 from .._lib import protocol
 from ..errors import AccessDeniedError, DatasetError, DatasetNotFoundError, LimitError
+
+T = TypeVar("T")
 
 log = logging.getLogger("hdmlp")
 
@@ -92,11 +94,11 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def seconds(source_timeout: Any) -> float | None:
+def seconds(source_timeout: object) -> float | None:
     """Returns a ``source_timeout`` of the configuration in seconds.
 
     Returns:
@@ -108,10 +110,10 @@ def seconds(source_timeout: Any) -> float | None:
 
 def call_with_timeout(
     path: str,
-    call: Callable[[], Any],
-    undo: Callable[[Any], Any] = lambda _: None,
+    call: Callable[[], T],
+    undo: Callable[[T], object] = lambda _: None,
     timeout: float | None = None,
-) -> Any:
+) -> T:
     """Calls a function that may hang in the kernel if a file system does not answer.
 
     Args:
@@ -130,19 +132,21 @@ def call_with_timeout(
     # done is free when the call has returned. An Event may raise another error if Ctrl-C comes.
     done, lock = threading.Lock(), threading.Lock()
     done.acquire()
-    results: list[tuple[Any, BaseException | None]] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
     late: list[bool] = []
 
     def run() -> None:
-        result: tuple[Any, BaseException | None]
         try:
-            result = (call(), None)
+            result = call()
         except BaseException as error:
-            result = (None, error)
-        with lock:
-            results.append(result)
-            if late and result[1] is None:
-                undo(result[0])
+            with lock:
+                errors.append(error)
+        else:
+            with lock:
+                results.append(result)
+                if late:
+                    undo(result)
         done.release()
 
     # In a thread of its own, because nothing interrupts a system call that hangs, not even Ctrl-C.
@@ -161,14 +165,13 @@ def call_with_timeout(
             done.acquire(timeout=timeout - min(_WARN_AFTER, timeout))
     finally:
         with lock:
-            if not results:
+            if not results and not errors:
                 late.append(True)
+    if errors:
+        raise errors[0]
     if not results:
         raise OSError(errno.ETIMEDOUT, f"it has not answered for {timeout:g} s (source_timeout)")
-    value, error = results[0]
-    if error is not None:
-        raise error
-    return value
+    return results[0]
 
 
 def advice(reason: int) -> str:
@@ -196,7 +199,7 @@ def _failure(path: str, error: OSError) -> Exception:
 
 def answer(connection: protocol.Connection, path: str | None) -> None:
     """Answers a RENEW: opens the dataset at ``path`` again, and passes the descriptors."""
-    reply: dict[str, Any] = {"view": False, "error": "the process has no dataset"}
+    reply: dict[str, object] = {"view": False, "error": "the process has no dataset"}
     if path is not None:
         try:
             with View(path) as view:

@@ -12,7 +12,6 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from .._lib.arguments import whole_number
 from ..errors import ConfigError
@@ -293,7 +292,7 @@ def _ranks_of(parent: int) -> Iterator[str]:
 
 def cluster(
     place: Place, name: str, environ: Mapping[str, str] | None = None
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Returns OPEN's object about the nodes of the job; None if there is one node.
 
     Args:

@@ -12,7 +12,7 @@ import re
 import socket
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import ConfigError
 from .launchers import LAUNCHERS, Layout, Process, addresses, number
@@ -173,7 +173,7 @@ def ordinal(name: str) -> int:
 
 def cluster(
     place: Place, name: str, launch_key: str | None, environ: Mapping[str, str] | None = None
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Returns OPEN's object about the nodes of the job; None if there is one node.
 
     Args:

@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
+from .._lib.typing import Context
 from . import membership
 
 #: The most workers that are started by default: each holds batches in memory.
@@ -46,7 +46,7 @@ def workers_that_pay(available: int, ranks: int) -> int:
     return min(max(share - 1, 2), MOST_WORKERS)
 
 
-def unasked(context: Any) -> tuple[int, str]:
+def unasked(context: str | Context | None) -> tuple[int, str]:
     """Returns how many workers to start if the user did not say, and a sentence to log.
 
     Args:
@@ -81,7 +81,7 @@ def not_started(why: str) -> str:
     )
 
 
-def _start_method(context: Any) -> str:
+def _start_method(context: str | Context | None) -> str:
     if context is not None:
         return context if isinstance(context, str) else str(context.get_start_method())
     # Asking for the default would fix it for the program.

@@ -49,7 +49,7 @@ DAEMON_KEYS = ("linger", "metrics", "log_level")
 _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
 
-def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+def configuration(keywords: dict[str, object], others: Iterable[str] = ()) -> dict[str, object]:
     """Returns the configuration keys among a loader's keyword arguments, as JSON values.
 
     Args:
@@ -59,7 +59,7 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
     Raises:
         ConfigError: A keyword is neither; the message names the nearest that exists.
     """
-    arguments = {}
+    arguments: dict[str, object] = {}
     for key, value in keywords.items():
         if key not in KEYS and key not in DAEMON_KEYS:
             known = [*others, *KEYS]
@@ -96,8 +96,8 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
 
 
 def settings(
-    arguments: dict[str, Any], config_file: str | None, name: str = "config_file"
-) -> dict[str, Any]:
+    arguments: dict[str, object], config_file: str | None, name: str = "config_file"
+) -> dict[str, object]:
     """Returns the part of a request that has the configuration.
 
     Args:
@@ -135,7 +135,7 @@ def parameters(cls: type) -> list[str]:
     return [p for p in inspect.signature(cls).parameters if p != "keys"]
 
 
-def check_functions(**arguments: Any) -> None:
+def check_functions(**arguments: object) -> None:
     """Checks arguments that are functions, or None.
 
     Raises:
@@ -146,7 +146,7 @@ def check_functions(**arguments: Any) -> None:
             raise ConfigError(f"{name}={value!r}: must be callable, or None")
 
 
-def check_text(name: str, value: Any) -> None:
+def check_text(name: str, value: object) -> None:
     """Checks an argument that is text, or None.
 
     Raises:
@@ -156,7 +156,7 @@ def check_text(name: str, value: Any) -> None:
         raise ConfigError(f"{name}={value!r}: must be text, not {type(value).__name__}")
 
 
-def check_path(name: str, value: Any, allowed: str = "a path") -> None:
+def check_path(name: str, value: object, allowed: str = "a path") -> None:
     """Checks an argument that is a path.
 
     Args:
@@ -184,7 +184,7 @@ def check_timeout(value: Any) -> None:
         raise ConfigError(f"timeout={value!r}: must be 0 or more seconds; 0 means no limit")
 
 
-def seed_of(seed: Any) -> int | None:
+def seed_of(seed: object) -> int | None:
     """Returns the argument ``seed``, which may be None, as an int.
 
     Raises:
@@ -198,7 +198,7 @@ def seed_of(seed: Any) -> int | None:
     return number
 
 
-def switch(name: str, value: Any) -> bool:
+def switch(name: str, value: object) -> bool:
     """Returns an argument that is True or False; 1 and 0, and numpy's bools, are these as well.
 
     Raises:
@@ -210,7 +210,7 @@ def switch(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
     """Returns ``value`` as an int.
 
     Args:

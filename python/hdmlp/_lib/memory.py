@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import errno
 import os
 import resource
 import tempfile
-from typing import Any
 
 from ..errors import LimitError
 
@@ -117,7 +117,7 @@ def above_standard(fd: int) -> int:
         os.close(fd)
 
 
-def listed(numbers: Any) -> int:
+def listed(numbers: bytes | array.array[int]) -> int:
     """Returns the descriptor of memory that holds an array; the caller closes it."""
     fd = create("hdmlp-list")
     try:

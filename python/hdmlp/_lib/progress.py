@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 log = logging.getLogger("hdmlp")
 
@@ -24,7 +24,7 @@ class Progress:
         self._since = time.monotonic()
         self._shown = 0
 
-    def __call__(self, progress: dict[str, Any] | None) -> None:
+    def __call__(self, progress: dict[str, object] | None) -> None:
         if progress is None:
             if self._shown:
                 self._write("")

@@ -17,7 +17,7 @@ import socket
 import struct
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ..errors import ProtocolError
@@ -335,7 +335,7 @@ def encode(kind: int, payload: bytes | bytearray = b"") -> bytes:
     return HEADER.pack(len(payload), kind) + payload
 
 
-def encode_json(kind: int, value: dict[str, Any]) -> bytes:
+def encode_json(kind: int, value: Mapping[str, object]) -> bytes:
     """Returns a whole frame with a JSON payload."""
     return encode(kind, json.dumps(value, separators=(",", ":")).encode())
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from .._batches.segments import forget_in_child
 from .._batches.source import Taken
@@ -36,7 +35,7 @@ class Ahead:
         python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
     """
 
-    def __init__(self, stream: Stream, make: Callable[[Taken], Any]):
+    def __init__(self, stream: Stream, make: Callable[[Taken], object]):
         self._stream = stream
         self._make = make
         self._made: deque[Taken] = deque()
@@ -120,7 +119,7 @@ class Ahead:
             self._make_the_rest()
         return first
 
-    def begin(self, count: int, start: Callable[[Any], Any]) -> None:
+    def begin(self, count: int, start: Callable[..., object]) -> None:
         """Begins what else is done with batches before they are yielded.
 
         Args:

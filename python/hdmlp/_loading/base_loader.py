@@ -30,6 +30,7 @@ from .._launch.place import Place
 from .._lib.arguments import whole_number
 from .._lib.progress import Progress
 from .._lib.protocol import LAST_EPOCH
+from .._lib.typing import Opened
 from ..errors import ClosedError, DaemonDiedError, EndError
 from . import state as _state
 from .audit import check_epoch
@@ -124,7 +125,7 @@ class Loader:
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -133,10 +134,10 @@ class Loader:
         except Exception:
             pass
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_feeds": None, "_turn": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _turn=threading.RLock(), _feeds=Feeds(self))
         self._session = self._session.copy()
         self._cursor, self._counts = copy.copy(self._cursor), copy.copy(self._counts)
@@ -145,7 +146,7 @@ class Loader:
     # What it is.
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> Opened:
         """The OPENED object."""
         if self._session.opened is None:
             return self._ready().opened
@@ -303,7 +304,7 @@ class Loader:
         """Takes the batch at a position from the feed, and makes what the user gets of it."""
         return bring(feed, feed.source, position, self._make, self.timeout, self._works)
 
-    def _make(self, feed: Feed, taken: Taken) -> Any:
+    def _make(self, feed: Feed, taken: Taken) -> object:
         """Returns what the user gets for a batch that came from the feed."""
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._batches.source import BatchSource, Taken
 from .._transforms.recipe import Undecodable
@@ -28,7 +28,7 @@ class Brought(NamedTuple):
     """
 
     taken: Taken
-    batch: Any
+    batch: object
     error: Exception | None
     stall: int
     python: int
@@ -38,7 +38,7 @@ def bring(
     feed: Feed,
     source: BatchSource,
     position: int,
-    make: Callable[[Feed, Taken], Any],
+    make: Callable[[Feed, Taken], object],
     timeout: float,
     timed: bool,
 ) -> Brought:

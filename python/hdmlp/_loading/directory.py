@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any
 
 from .._daemon.view import advice, call_with_timeout
 from .._lib.arguments import check_path
@@ -60,7 +59,7 @@ def _missing(path: str) -> int | None:
         return errno.ENOTDIR
 
 
-def path_of(root: Any) -> str:
+def path_of(root: str | os.PathLike[str]) -> str:
     """Returns the argument ``root`` as text.
 
     Raises:
@@ -70,7 +69,7 @@ def path_of(root: Any) -> str:
     return os.fsdecode(root)
 
 
-def suffixes(extensions: Any) -> tuple[str, ...] | None:
+def suffixes(extensions: object) -> tuple[str, ...] | None:
     """Returns the argument ``extensions`` as a tuple; None: the defaults.
 
     Raises:

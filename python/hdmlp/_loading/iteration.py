@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from .._batches.source import Taken
 from .audit import check_batch
@@ -30,7 +30,7 @@ class Epochs(Protocol):
     def steps(self) -> int: ...
     def _take_epoch(self, iteration: Iteration) -> Feed: ...
     def _take_again(self, iteration: Iteration, feed: Feed) -> Feed: ...
-    def _make(self, feed: Feed, taken: Taken) -> Any: ...
+    def _make(self, feed: Feed, taken: Taken) -> object: ...
     def _finish_epoch(self, feed: Feed, epoch: int) -> None: ...
     def _rest(self, feed: Feed) -> None: ...
 
@@ -91,7 +91,7 @@ class Iteration:
     def __iter__(self) -> Iteration:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         with self._turn:
             if self.over:
                 raise StopIteration
@@ -125,7 +125,7 @@ class Iteration:
         self.position, self.end = begin, end
         feed.user = weakref.ref(self)
 
-    def _next(self) -> Any:
+    def _next(self) -> object:
         """Returns the next batch, waiting for it.
 
         Takes an epoch first, if there is none; opens the feed if it does not work; brings the

@@ -119,8 +119,8 @@ class Options:
     loader: int | None = None
     timeout: float = 0
     verify: bool = False
-    transforms: Sequence[Mapping[str, Any]] | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
+    transforms: Sequence[Mapping[str, object]] | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
     config_file: str | None = None
 
     def __post_init__(self) -> None:

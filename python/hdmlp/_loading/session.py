@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .._batches.source import BatchSource
@@ -18,6 +18,7 @@ from .._daemon import connecting
 from .._launch import membership
 from .._lib import memory
 from .._lib.arguments import settings
+from .._lib.typing import Opened
 from ..errors import BusyError, ConfigError, LimitError, MismatchError
 from .options import Options
 
@@ -39,13 +40,13 @@ Opener = Callable[[connecting.Client, dict[str, Any], Sequence[int]], tuple[Stre
 class Dataset(Protocol):
     """What a session has to know of a dataset."""
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> Mapping[str, object]:
         """Returns the dataset as requests name it."""
 
     def _check_version(self, fingerprint: str) -> None:
         """Raises MismatchError if the object has described another version of the dataset."""
 
-    def _told(self, opened: dict[str, Any]) -> None:
+    def _told(self, opened: Opened) -> None:
         """Takes what OPENED says of the dataset."""
 
 
@@ -74,7 +75,7 @@ class Session:
         self.subset = options.stream.subset
         self.transforms = list(options.transforms or ()) or None
         self.verify = options.verify
-        self.opened: dict[str, Any] | None = None
+        self.opened: Opened | None = None
         self._dataset = dataset
         self._config = dict(options.config)
         self._config_file = options.config_file
@@ -187,7 +188,7 @@ class Session:
             request["cluster"] = cluster
         return request
 
-    def _compare(self, opened: dict[str, Any]) -> None:
+    def _compare(self, opened: Opened) -> None:
         """Raises MismatchError if the dataset is of another version than it was."""
         if self.opened is not None and self.opened["fingerprint"] != opened["fingerprint"]:
             raise MismatchError(

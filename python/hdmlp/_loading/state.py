@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._lib.arguments import whole_number
+from .._lib.typing import Opened
 from ..errors import ConfigError, MismatchError
 
 #: What the order of a loader depends on besides its subset, in the order of comparison.
@@ -62,7 +63,7 @@ class Cursor:
 
 
 def identity(
-    spec: Mapping[str, Any], opened: Mapping[str, Any], subset: array.array[int] | None
+    spec: Mapping[str, object], opened: Opened, subset: array.array[int] | None
 ) -> dict[str, Any]:
     """Returns what the order of a loader's batches depends on.
 
@@ -83,13 +84,13 @@ def identity(
     }
 
 
-def save(mine: Mapping[str, Any], steps: int, position: int) -> dict[str, Any]:
+def save(mine: Mapping[str, object], steps: int, position: int) -> dict[str, Any]:
     """Returns the state of a loader of this :func:`identity` that is at ``position``."""
     epoch, step = divmod(position, steps) if steps else (0, 0)
     return {"version": 1, "epoch": epoch, "step": step, "steps": steps, **mine}
 
 
-def position_in(state: Mapping[str, Any], steps: int) -> int:
+def position_in(state: Mapping[str, object], steps: int) -> int:
     """Returns the position that a state says.
 
     Raises:
@@ -106,7 +107,7 @@ def position_in(state: Mapping[str, Any], steps: int) -> int:
     return epoch * steps + step
 
 
-def check(state: Any) -> dict[str, Any]:
+def check(state: object) -> dict[str, Any]:
     """Returns ``state`` if it is one of a loader whose order follows from its arguments.
 
     Raises:
@@ -124,7 +125,7 @@ def check(state: Any) -> dict[str, Any]:
 
 
 def compare(
-    state: Mapping[str, Any], mine: Mapping[str, Any], dataset: str, world_size: int
+    state: Mapping[str, object], mine: Mapping[str, object], dataset: str, world_size: int
 ) -> None:
     """Compares a state with a loader's :func:`identity`.
 
@@ -152,7 +153,7 @@ def named(dataset: object) -> str:
 
 
 def differs(
-    key: str, mine: Any, theirs: Any, dataset: str, world_size: int = 1, where: str = ""
+    key: str, mine: object, theirs: object, dataset: str, world_size: int = 1, where: str = ""
 ) -> MismatchError:
     """Returns the error for a state that differs from a loader in a key.
 

@@ -26,7 +26,7 @@ class InterpolationMode(enum.Enum):
     LANCZOS = "lanczos"
 
 
-def pillow_release() -> dict[str, Any]:
+def pillow_release() -> dict[str, object]:
     """The part of a description that selects the Pillow release whose pixels a resize matches.
 
     Release 13 changed the order of the two passes; earlier ones need no entry.
@@ -38,14 +38,14 @@ def pillow_release() -> dict[str, Any]:
     return {"pillow": 13} if int(__version__.split(".")[0]) >= 13 else {}
 
 
-def as_whole_number(name: str, value: Any) -> int:
+def as_whole_number(name: str, value: object) -> int:
     """An integer, without bools."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} should be int. Got {value!r}")
     return int(value.__index__())
 
 
-def as_edge(name: str, value: Any) -> int:
+def as_edge(name: str, value: object) -> int:
     """A length in pixels, at least 1."""
     whole = as_whole_number(name, value)
     if whole < 1:
@@ -53,7 +53,7 @@ def as_edge(name: str, value: Any) -> int:
     return whole
 
 
-def as_size(size: Any) -> tuple[int, int]:
+def as_size(size: object) -> tuple[int, int]:
     """(height, width), from a pair or from one number for both."""
     if isinstance(size, numbers.Number):
         size = (size, size)
@@ -66,7 +66,7 @@ def as_size(size: Any) -> tuple[int, int]:
     return as_edge("size", size[0]), as_edge("size", size[1])
 
 
-def check_range(name: str, value: Any) -> None:
+def check_range(name: str, value: object) -> None:
     """Checks that ``value`` is (minimum, maximum)."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} should be a sequence")
@@ -74,11 +74,11 @@ def check_range(name: str, value: Any) -> None:
         raise ValueError(f"{name} should be of kind (min, max). Got {value}")
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def as_probability(p: Any) -> float:
+def as_probability(p: object) -> float:
     """A number in [0, 1], as it was given."""
     if not isinstance(p, numbers.Real) or isinstance(p, bool):
         raise TypeError(f"p should be a number. Got {type(p)}")
@@ -88,7 +88,7 @@ def as_probability(p: Any) -> float:
 
 
 def as_factor_range(
-    name: str, value: Any, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
+    name: str, value: object, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
 ) -> Sequence[float] | None:
     """(minimum, maximum) of a factor of :class:`ColorJitter`; None if it changes nothing."""
     if value is None:
@@ -112,7 +112,7 @@ def as_factor_range(
     return None if span[0] == span[1] == center else span
 
 
-def as_padding(padding: Any) -> int | list[int]:
+def as_padding(padding: object) -> int | list[int]:
     """Pixels on each side: one number, or a list of 1, 2 or 4."""
     if isinstance(padding, numbers.Number):
         return as_whole_number("padding", padding)
@@ -126,14 +126,14 @@ def as_padding(padding: Any) -> int | list[int]:
     return [as_whole_number("padding", p) for p in padding]
 
 
-def as_padding_mode(mode: Any) -> str:
+def as_padding_mode(mode: object) -> str:
     """One of torchvision's padding modes."""
     if mode not in ("constant", "edge", "reflect", "symmetric"):
         raise ValueError("Padding mode should be either constant, edge, reflect or symmetric")
     return str(mode)
 
 
-def as_fill(fill: Any) -> Any:
+def as_fill(fill: object) -> Any:
     """A level from 0 to 255, or 1 or 3 of them, as they were given; 0 for None."""
     if fill is None:
         return 0
@@ -152,7 +152,7 @@ def as_levels(fill: Any) -> int | list[int]:
     return [int(v) for v in fill] if isinstance(fill, (tuple, list)) else int(fill)
 
 
-def as_numbers(name: str, value: Any) -> list[float]:
+def as_numbers(name: str, value: object) -> list[float]:
     """A list of finite floats, from one number or from any iterable of them."""
     if isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0:
         value = [value]
@@ -171,7 +171,7 @@ def as_numbers(name: str, value: Any) -> list[float]:
 _PIL_MODES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
-def as_interpolation(mode: Any) -> InterpolationMode:
+def as_interpolation(mode: object) -> InterpolationMode:
     """The mode, from ours, torchvision's or PIL's, or its name."""
     name = getattr(mode, "value", mode)
     if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < len(_PIL_MODES):
@@ -189,7 +189,7 @@ def as_interpolation(mode: Any) -> InterpolationMode:
 _MOST_MODES = 16
 
 
-def as_interpolations(modes: Any) -> InterpolationMode | tuple[InterpolationMode, ...]:
+def as_interpolations(modes: object) -> InterpolationMode | tuple[InterpolationMode, ...]:
     """One mode, or a tuple of modes of which one is drawn for each sample."""
     if not isinstance(modes, (list, tuple)):
         return as_interpolation(modes)
@@ -201,7 +201,9 @@ def as_interpolations(modes: Any) -> InterpolationMode | tuple[InterpolationMode
     return several if len(several) > 1 else several[0]
 
 
-def as_dtype(dtype: Any, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")) -> str:
+def as_dtype(
+    dtype: object, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")
+) -> str:
     """The name of a dtype of torch or numpy, or of what already is a name."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     name = name.rpartition(".")[2]

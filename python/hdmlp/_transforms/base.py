@@ -24,7 +24,7 @@ class Transform:
         """
         raise NotImplementedError
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         """Raises TypeError: the daemon applies the transform, and Python cannot."""
         raise TypeError(
             f"hdmlp.transforms.{type(self).__name__} cannot be called: it is applied by the "

@@ -45,7 +45,7 @@ class Resize(Transform):
     def __init__(
         self,
         size: int | Sequence[int],
-        interpolation: Any = InterpolationMode.BILINEAR,
+        interpolation: object = InterpolationMode.BILINEAR,
         max_size: int | None = None,
         antialias: bool | None = True,
     ):
@@ -183,7 +183,7 @@ class RandomResizedCrop(Transform):
         size: int | Sequence[int],
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Any = InterpolationMode.BILINEAR,
+        interpolation: object = InterpolationMode.BILINEAR,
         antialias: bool | None = True,
     ):
         self.size = as_size(size)
@@ -309,7 +309,9 @@ class ColorJitter(Transform):
         ValueError: An argument is out of range.
     """
 
-    def __init__(self, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0):
+    def __init__(
+        self, brightness: object = 0, contrast: object = 0, saturation: object = 0, hue: object = 0
+    ):
         self.brightness = as_factor_range("brightness", brightness)
         self.contrast = as_factor_range("contrast", contrast)
         self.saturation = as_factor_range("saturation", saturation)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Callable
+from types import ModuleType
+from typing import Callable
 
-from .._batches.segments import Lease
+from .._batches.segments import Lease, Segment
 from .._batches.source import column
 from .._lib.protocol import BATCH_HEAD, mix64
 
@@ -37,9 +38,10 @@ def position_key(seed: int, epoch: int, step: int, place: int) -> int:
     return mix64((mix64(sample_key(seed, epoch, step)) + place) & _MASK)
 
 
-def _numpy_random() -> Any:
+def _numpy_random() -> ModuleType | None:
     numpy = sys.modules.get("numpy")
-    return getattr(numpy, "random", None)
+    found: ModuleType | None = getattr(numpy, "random", None)
+    return found
 
 
 def seed_generators(key: int) -> None:
@@ -84,10 +86,10 @@ class Undecodable(Exception):
     sample: int
 
 
-def name_sample(error: Any, sample: Any) -> None:
+def name_sample(error: Exception, sample: object) -> None:
     """Sets ``sample`` on an exception of the user's code, if it takes attributes."""
     with suppress(AttributeError):
-        error.sample = sample
+        error.sample = sample  # type: ignore[attr-defined]
 
 
 class Recipe:
@@ -106,11 +108,11 @@ class Recipe:
 
     def __init__(
         self,
-        loader: Callable[[memoryview], Any],
-        transform: Callable[[Any], Any] | None,
-        target_transform: Callable[[Any], Any] | None,
-        collate: Callable[[list[Any]], Any],
-        stack: Callable[[list[Any], Any], Any] | None = None,
+        loader: Callable[[memoryview], object],
+        transform: Callable[..., object] | None,
+        target_transform: Callable[..., object] | None,
+        collate: Callable[..., object],
+        stack: Callable[..., object] | None = None,
         decodes: bool = False,
     ):
         self.loader = loader
@@ -120,7 +122,9 @@ class Recipe:
         self.collate = collate
         self.stack = stack
 
-    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
+    def make(
+        self, payload: bytearray, segments: Mapping[int, Segment], seed: int, place: object
+    ) -> object:
         """Makes the batch which a BATCH payload describes, in a worker.
 
         Args:
@@ -151,7 +155,7 @@ class Recipe:
         ids: Sequence[int],
         seed: int,
         epoch: int,
-    ) -> list[Any]:
+    ) -> list[object]:
         """Makes the batch's (object, label) pairs.
 
         An exception of the loader or a transform has the sample's ID as ``sample``.
@@ -168,7 +172,8 @@ class Recipe:
         """
         loader = self._decoded if self.decodes else self.loader
         transform, target_transform = self.transform, self.target_transform
-        made: list[Any] = []
+        made: list[object] = []
+        label: object
         for view, label, sample in zip(views, labels, ids):
             seed_generators(sample_key(seed, epoch, sample))
             try:
@@ -183,7 +188,7 @@ class Recipe:
             made.append((value, label))
         return made
 
-    def _decoded(self, view: memoryview) -> Any:
+    def _decoded(self, view: memoryview) -> object:
         try:
             return self.loader(view)
         except (MemoryError, ImportError):  # not due to the file
@@ -208,8 +213,8 @@ class Unchanged(Recipe):
 
     def __init__(
         self,
-        target_transform: Callable[[Any], Any] | None,
-        collate: Callable[[list[Any]], Any],
+        target_transform: Callable[..., object] | None,
+        collate: Callable[..., object],
     ):
         super().__init__(_as_it_is, None, target_transform, collate)
 
@@ -220,7 +225,7 @@ class Unchanged(Recipe):
         ids: Sequence[int],
         seed: int,
         epoch: int,
-    ) -> list[Any]:
+    ) -> list[object]:
         """Makes pairs; see :meth:`Recipe.samples`."""
         if self.target_transform is not None:
             return super().samples(views, labels, ids, seed, epoch)
@@ -229,11 +234,11 @@ class Unchanged(Recipe):
         return list(zip(views, labels))
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> object:
     return value
 
 
-def _keep(_: Any) -> None:
+def _keep(_: object) -> None:
     """Returns no slots."""
 
 
@@ -244,10 +249,10 @@ class Composed:
         steps: The callables.
     """
 
-    def __init__(self, steps: Sequence[Callable[[Any], Any]]):
+    def __init__(self, steps: Sequence[Callable[..., object]]):
         self.steps = list(steps)
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> object:
         for step in self.steps:
             value = step(value)
         return value

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, NamedTuple
 
 from .. import _transforms as ours
+from . import attributes
 from .image_state import Convert, State, Step, Unknown
 
 #: How the names begin of those known transforms that draw random numbers.
@@ -51,7 +52,7 @@ class Split:
         rest: list[Any],
         hands: str,
         why: str,
-        left: Sequence[Any] = (),
+        left: Sequence[object] = (),
         done: Sequence[Any] = (),
     ):
         self.described = described
@@ -84,7 +85,7 @@ class _Prefix(NamedTuple):
 
     length: int
     described: list[ours.Transform]
-    wraps: list[Any]
+    wraps: list[object]
     hands: str
 
 
@@ -95,7 +96,7 @@ class _Stop(NamedTuple):
     why: str
 
 
-def split(transforms: Any, ragged: bool = False) -> Split:
+def split(transforms: object, ragged: bool = False) -> Split:
     """Splits a list of transforms into the daemon's part and what is left for Python.
 
     The daemon's part is the longest prefix of the list that the daemon can carry out and that
@@ -116,7 +117,7 @@ def split(transforms: Any, ragged: bool = False) -> Split:
     Raises:
         TypeError: One of our transforms would have to run in Python, which it cannot.
     """
-    given = list(_flat(transforms))
+    given: list[Any] = list(_flat(transforms))
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         return Split(given, [], "tensor" if stage else "image", "")
@@ -136,12 +137,12 @@ def split(transforms: Any, ragged: bool = False) -> Split:
     return Split(described, wraps + rest, hands, why, left, given[:done])
 
 
-def _longest_prefix(given: list[Any], ragged: bool) -> tuple[_Prefix, _Stop]:
+def _longest_prefix(given: list[object], ragged: bool) -> tuple[_Prefix, _Stop]:
     """The daemon's part of a flat list, and why it ends there."""
     state = State()
     best = _Prefix(0, [], [], "bytes")
     loose = _Prefix(0, [], [], "bytes")  # the same, of images without a fixed size
-    wraps: list[Any] = []  # the ToImage whose tv_tensors.Image is the current result
+    wraps: list[object] = []  # the ToImage whose tv_tensors.Image is the current result
     why, cause = "", 0
     for i, t in enumerate(given):
         try:
@@ -170,7 +171,7 @@ def _longest_prefix(given: list[Any], ragged: bool) -> tuple[_Prefix, _Stop]:
     return best, _Stop(cause, why)
 
 
-def in_python(transforms: Any, why: str) -> Split:
+def in_python(transforms: object, why: str) -> Split:
     """Leaves a whole list for Python.
 
     Args:
@@ -186,7 +187,7 @@ def in_python(transforms: Any, why: str) -> Split:
     return Split([], [] if transforms is None else [transforms], "bytes", "")
 
 
-def may_draw(transforms: Any) -> bool:
+def may_draw(transforms: object) -> bool:
     """Reports whether transforms that run in Python may draw random numbers.
 
     One that HDMLP does not know may.
@@ -211,11 +212,11 @@ def _alternative(t: ours.Transform) -> str:
     return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
 
 
-def _flat(transforms: Any) -> Iterator[Any]:
+def _flat(transforms: Any) -> Iterator[object]:
     """The transforms of lists, Composes and Sequentials, without those that do nothing."""
     if transforms is None:
         return
-    inner: Iterable[Any]
+    inner: Iterable[object]
     if isinstance(transforms, (list, tuple)):
         inner = transforms
     elif isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
@@ -243,11 +244,11 @@ def _flat(transforms: Any) -> Iterator[Any]:
         yield from _flat(t)
 
 
-def _is(t: Any, module: str, name: str) -> bool:
+def _is(t: object, module: str, name: str) -> bool:
     return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
 
 
-def _changed(t: Any) -> bool:
+def _changed(t: object) -> bool:
     """Reports whether an object has methods of its own, or hooks, and so may do anything."""
     own = getattr(t, "__dict__", {})
     methods = (
@@ -270,7 +271,7 @@ def _changed(t: Any) -> bool:
 _MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
 
 
-def _name(t: Any) -> str:
+def _name(t: object) -> str:
     """The name of the torchvision transform that ``t`` is; empty if it is none."""
     module, name = type(t).__module__, type(t).__name__
     if not f"{module}.".startswith(_MODULES):
@@ -278,13 +279,13 @@ def _name(t: Any) -> str:
     return name if _is(t, module, name) and not _changed(t) else ""
 
 
-def _timm(t: Any) -> str:
+def _timm(t: object) -> str:
     """The name of the timm transform that ``t`` is; empty if it is none."""
     name = type(t).__name__
     return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
 
 
-def _steps(t: Any) -> Sequence[Step]:
+def _steps(t: object) -> Sequence[Step]:
     """Our transforms for ``t``.
 
     Raises:
@@ -303,7 +304,7 @@ def _steps(t: Any) -> Sequence[Step]:
         raise Unknown(str(e)) from None
 
 
-def _within(t: Any) -> str:
+def _within(t: object) -> str:
     """Advice for an object of an unknown class that holds a Compose; empty if it does not."""
     own = getattr(t, "__dict__", {})
     for name, value in {**own, **own.get("_modules", {})}.items():
@@ -312,20 +313,20 @@ def _within(t: Any) -> str:
     return ""
 
 
-def _plain_fill(t: Any) -> Any:
+def _plain_fill(t: attributes.Fill) -> Any:
     if isinstance(t.fill, dict):
         raise TypeError("fill differs between types of input")
     return t.fill
 
 
-def _resize(t: Any) -> list[Step]:
+def _resize(t: attributes.Resize) -> list[Step]:
     step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
     if "exact" in str(t.interpolation) or t.antialias == "warn":
         step.antialias = None
     return [step]
 
 
-def _random_crop(t: Any) -> list[Step]:
+def _random_crop(t: attributes.RandomCrop) -> list[Step]:
     padding = t.padding
     if ".v2." in type(t).__module__ and padding is not None:
         if t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
@@ -335,19 +336,19 @@ def _random_crop(t: Any) -> list[Step]:
     return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
 
-def _convert(t: Any) -> list[Step]:
+def _convert(t: attributes.ToType) -> list[Step]:
     step = ours.ConvertImageDtype(t.dtype)
     return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
-def _to_tensor(_: Any) -> list[Step]:
+def _to_tensor(_: object) -> list[Step]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_default_dtype() is not torch.float32:
         raise ValueError(f"torch's default type is {torch.get_default_dtype()}, and not float32")
     return [ours.ToTensor()]
 
 
-def _preset(t: Any) -> list[Step]:
+def _preset(t: attributes.Preset) -> list[Step]:
     """The result of ``weights.transforms()`` of torchvision's classifiers, for PIL images."""
     return [
         ours.Resize(t.resize_size, t.interpolation),
@@ -380,11 +381,11 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
 }
 
 
-def _timm_crop(t: Any) -> list[Step]:
+def _timm_crop(t: attributes.RandomResizedCrop) -> list[Step]:
     return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
 
 
-def _timm_center(t: Any) -> list[Step]:
+def _timm_center(t: attributes.CenterCropOrPad) -> list[Step]:
     if t.padding_mode != "constant" or any(
         t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
     ):

@@ -23,7 +23,7 @@ class ToTensor(Transform):
         ValueError: ``layout`` or ``dtype`` is unknown.
     """
 
-    def __init__(self, layout: str = "NCHW", dtype: Any = "float32"):
+    def __init__(self, layout: str = "NCHW", dtype: object = "float32"):
         if layout not in ("NCHW", "NHWC"):
             raise ValueError(f"layout should be 'NCHW' or 'NHWC'. Got {layout!r}")
         self.layout, self.dtype = layout, as_dtype(dtype)
@@ -48,7 +48,7 @@ class ConvertImageDtype(Transform):
         ValueError: ``dtype`` is unknown.
     """
 
-    def __init__(self, dtype: Any = "float32"):
+    def __init__(self, dtype: object = "float32"):
         self.dtype = as_dtype(dtype)
 
     def describe(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Normalize(Transform):
         ValueError: There are neither 1 nor 3 numbers, or one is not finite, or one of ``std`` is 0.
     """
 
-    def __init__(self, mean: Any, std: Any, inplace: bool = False):
+    def __init__(self, mean: object, std: object, inplace: bool = False):
         self.mean, self.std, self.inplace = mean, std, inplace
         if any(v == 0 for v in as_numbers("std", std)):
             raise ValueError(f"std evaluated to zero, leading to division by zero: {std}")
@@ -135,7 +135,7 @@ class Reshape(Transform):
 
     _in_torchvision = False
 
-    def __init__(self, w: int, h: int, c: int, dtype: Any = "float32"):
+    def __init__(self, w: int, h: int, c: int, dtype: object = "float32"):
         for name, value in (("w", w), ("h", h), ("c", c)):
             as_edge(name, value)
         self.w, self.h, self.c, self.dtype = (
@@ -169,7 +169,7 @@ class ScaleShift16(Transform):
 
     _in_torchvision = False
 
-    def __init__(self, scale: Any, shift: Any):
+    def __init__(self, scale: object, shift: object):
         self.scale, self.shift = as_numbers("scale", scale), as_numbers("shift", shift)
 
     def describe(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from .._batches.segments import Segment, drop
 from .._lib import protocol
@@ -36,7 +36,7 @@ class Maker(Protocol):
 
     def make(
         self, payload: bytearray, segments: dict[int, Segment], seed: int, place: Place
-    ) -> Any:
+    ) -> object:
         """Returns the batch of a task.
 
         Args:

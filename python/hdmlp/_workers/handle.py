@@ -7,11 +7,11 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from .._batches.segments import Segment
 from .._batches.source import HEAD_SIZE, Taken
 from .._lib import protocol
+from .._lib.typing import Context
 from ..errors import WorkerDiedError
 from . import child
 from .failures import Failed
@@ -55,10 +55,10 @@ class Task:
         self.position = position
         self.taken = taken
         self.result: bytearray | Failed | None = None
-        self.begun: Any = None
+        self.begun: object = None
         self.stale = False
 
-    def content(self, worker: Handle) -> Any:
+    def content(self, worker: Handle) -> object:
         """Returns what the pool yields: what was begun, or the worker and its result."""
         return (worker, self.result) if self.begun is None else self.begun
 
@@ -90,7 +90,7 @@ class Handle:
     def __init__(
         self,
         number: int,
-        context: Any,
+        context: Context,
         recipe: child.Maker,
         seed: int,
         init: Callable[[int, int], None] | None,

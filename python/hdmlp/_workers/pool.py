@@ -13,12 +13,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from .._batches.segments import Segment
 from .._batches.source import Taken, TaskSource
 from .._batches.stall import stalled
 from .._lib import protocol
+from .._lib.typing import Context
 from ..errors import ClosedError, HDMLPError
 from . import child
 from .failures import Failed, RemoteTraceback
@@ -54,7 +54,7 @@ class Pool:
         recipe: child.Maker,
         workers: int,
         prefetch: int,
-        context: Any,
+        context: Context,
         init: Callable[[int, int], None] | None = None,
         base_seed: Callable[[int, int], int] = base_seed,
     ):
@@ -216,7 +216,7 @@ class Pool:
         task.taken.content = task.content(worker)
         return task.taken
 
-    def begin(self, count: int, start: Callable[[Any], Any]) -> None:
+    def begin(self, count: int, start: Callable[..., object]) -> None:
         """Begins what else is done with batches before they are yielded.
 
         See :meth:`hdmlp._loading.ahead.Ahead.begin`; ``start`` is called with what :meth:`value`
@@ -270,7 +270,7 @@ class Pool:
         self.stall = now - begin
 
     @staticmethod
-    def value(content: tuple[Handle, bytearray | Failed]) -> Any:
+    def value(content: tuple[Handle, bytearray | Failed]) -> object:
         """Returns the batch itself, or the :class:`Failed` in its place."""
         worker, result = content
         if isinstance(result, Failed):

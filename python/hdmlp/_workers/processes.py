@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from typing import Any
 
 from .._batches.segments import drop, forget_in_child, of_class
 from .._lib import protocol
+from .._lib.typing import Context
 from ..errors import ClosedError
 from . import child
 from .handle import Handle
@@ -31,7 +31,7 @@ class WorkerProcesses:
         self,
         recipe: child.Maker,
         count: int,
-        context: Any,
+        context: Context,
         init: Callable[[int, int], None] | None,
     ):
         self._recipe, self._count = recipe, count

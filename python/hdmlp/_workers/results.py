@@ -22,13 +22,26 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from .._batches.segments import Lease, Segment
 from .._lib import memory as _memory
 
 if TYPE_CHECKING:
     import torch
+
+    Buffer = Union[bytes, bytearray, memoryview, pickle.PickleBuffer]
+
+
+class Storage(Protocol):
+    """A tensor's memory."""
+
+    def data_ptr(self) -> int:
+        """Returns its address."""
+
+    def nbytes(self) -> int:
+        """Returns its size."""
+
 
 RESULT_HEAD = struct.Struct("<QII")
 BUFFER = struct.Struct("<IIQQ")
@@ -44,7 +57,7 @@ def _aligned(n: int) -> int:
 
 
 def rebuild_tensor(
-    buffer: Any,
+    buffer: Buffer,
     dtype: torch.dtype,
     shape: tuple[int, ...],
     stride: tuple[int, ...],
@@ -61,7 +74,7 @@ def rebuild_tensor(
     return made
 
 
-def rebuild_view(buffer: Any, read_only: bool) -> memoryview:
+def rebuild_view(buffer: Buffer, read_only: bool) -> memoryview:
     """Returns a view of ``buffer``."""
     view = memoryview(buffer)
     return view.toreadonly() if read_only else view
@@ -141,7 +154,7 @@ class Place:
         self._slots = slots
         self.taken: list[_Slot] = []
 
-    def reserve(self, nbytes: int) -> tuple[Any, int]:
+    def reserve(self, nbytes: int) -> tuple[mmap.mmap, int]:
         """Returns room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
         slot = self.taken[-1] if self.taken else None
         if slot is None or slot.size - slot.used < nbytes:
@@ -227,7 +240,7 @@ class _Pickler(pickle.Pickler):
     """
 
     def __init__(self, file: io.BytesIO):
-        buffers: list[tuple[Any, int | None]] = []
+        buffers: list[tuple[memoryview, int | None]] = []
         addresses: dict[int, int] = {}
 
         # It does not refer to the pickler: a cycle would keep the batch until the collector runs,
@@ -239,7 +252,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=note)
         self.buffers, self._addresses = buffers, addresses
         self.storages: dict[int, pickle.PickleBuffer] = {}
-        self._keep: list[Any] = []
+        self._keep: list[object] = []
 
     def reducer_override(self, value: Any) -> Any:
         """Puts the bytes of plain CPU tensors out of band; has arrays arrive writable.
@@ -270,7 +283,7 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         return self._reduce(value)
 
-    def _reduce(self, tensor: torch.Tensor) -> Any:
+    def _reduce(self, tensor: torch.Tensor) -> tuple[object, ...]:
         """Describes a tensor by its bytes, or by its whole storage's if that is not much larger.
 
         Tensors of one storage then share memory afterwards, as they do with torch's workers.
@@ -300,9 +313,10 @@ class _Pickler(pickle.Pickler):
         return buffer
 
 
-def _storage(tensor: Any) -> Any:
+def _storage(tensor: torch.Tensor) -> Storage:
     untyped = getattr(tensor, "untyped_storage", None)  # from torch 2 on
-    return tensor.storage() if untyped is None else untyped()
+    storage: Callable[[], Storage] = tensor.storage if untyped is None else untyped
+    return storage()
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -315,7 +329,7 @@ def _span(tensor: torch.Tensor) -> int:
     return span
 
 
-def encode(task: int, value: Any, place: Place) -> bytes:
+def encode(task: int, value: object, place: Place) -> bytes:
     """Returns the payload of a RESULT.
 
     Args:
@@ -371,8 +385,8 @@ def slots_of(payload: bytearray) -> tuple[int, ...]:
 
 
 def decode(
-    payload: bytearray, segments: dict[int, Segment], give_back: Callable[[Any], None]
-) -> Any:
+    payload: bytearray, segments: dict[int, Segment], give_back: Callable[[tuple[int, ...]], None]
+) -> object:
     """Returns the batch of a RESULT, its tensors and arrays writable and in place.
 
     Args:

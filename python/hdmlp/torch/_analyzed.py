@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.utils.data
+
 from ..data import described
 from ..errors import HDMLPError
 from ._data.datasets import Datasets
@@ -11,7 +13,9 @@ from ._data.making import making
 from ._engine.content import users_collate
 
 
-def transforms_of(loader: Any) -> tuple[list[dict[str, Any]] | None, str]:
+def transforms_of(
+    loader: torch.utils.data.DataLoader[object],
+) -> tuple[list[dict[str, Any]] | None, str]:
     """Returns what the daemon does, or would do, with the samples of any of torch's loaders.
 
     Args:

@@ -55,7 +55,7 @@ def use_in(package: ModuleType | str) -> None:
     adapter.__init__ = _stateful(adapter.__init__)
 
 
-def _is_served(dataset: Any) -> bool:
+def _is_served(dataset: object) -> bool:
     """Reports whether our loader is to be made over a dataset.
 
     That is so for HDMLP's datasets, torchvision's folders and parts of them; if the daemon cannot
@@ -65,7 +65,7 @@ def _is_served(dataset: Any) -> bool:
     return found.folder is not None or bool(found.why)
 
 
-def _made(dataset: Any, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader[Any]:
+def _made(dataset: object, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader[object]:
     """Takes the place of torch's class in accelerate."""
     if not _is_served(dataset):
         return _Torch(dataset, *args, **kwargs)  # type: ignore[no-any-return]
@@ -89,7 +89,9 @@ def _stateful(init: Callable[..., None]) -> Callable[..., None]:
     """
 
     @functools.wraps(init)
-    def made(self: Any, dataset: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> None:
+    def made(
+        self: Any, dataset: object, use_stateful_dataloader: bool = False, **kwargs: Any
+    ) -> None:
         init(
             self,
             dataset,

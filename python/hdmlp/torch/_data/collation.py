@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Callable
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from ..._batches.output import arrays_for
 from ..._batches.segments import Block
 from ..._batches.source import Taken, column
+from .interfaces import Room
 
 try:
     from torch.utils.data import default_collate, default_convert
@@ -23,7 +25,7 @@ __all__ = ["default_collate", "default_convert", "labels_of", "pinned", "stack_i
 _arrays = arrays_for(torch)
 
 
-def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
+def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
     """Collates like torch's default function, but stacks images into memory which is used again.
 
     A batch without samples, because none of them can be read, becomes empty tensors.
@@ -67,7 +69,7 @@ def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
     return [images, labels]
 
 
-def labels_of(taken: Taken, target_transform: Callable[[int], Any] | None = None) -> Any:
+def labels_of(taken: Taken, target_transform: Callable[[int], object] | None = None) -> object:
     """Returns a batch's labels.
 
     Args:
@@ -88,14 +90,14 @@ def labels_of(taken: Taken, target_transform: Callable[[int], Any] | None = None
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
 
-def for_training(make: Callable[[Taken], Any]) -> Callable[[Taken], Any]:
+def for_training(make: Callable[[Taken], object]) -> Callable[[Taken], object]:
     """Returns ``make`` with inference mode off: what is made ahead may be used after its end.
 
     No gradient could be computed from a tensor that was made in inference mode.
     """
-    inference_mode: Any = torch.inference_mode
+    inference_mode: Callable[[bool], AbstractContextManager[None]] = torch.inference_mode
 
-    def outside(taken: Taken) -> Any:
+    def outside(taken: Taken) -> object:
         if not torch.is_inference_mode_enabled():
             return make(taken)
         with inference_mode(False):
@@ -104,7 +106,7 @@ def for_training(make: Callable[[Taken], Any]) -> Callable[[Taken], Any]:
     return outside
 
 
-def pinned(value: Any) -> Any:
+def pinned(value: object) -> Any:
     """Returns ``value`` with its tensors in pinned memory, as torch's loader does it.
 
     Types of containers stay, as in newer releases of torch; so do bytes, even as a memoryview.
@@ -121,7 +123,7 @@ def pinned(value: Any) -> Any:
     return _pinned_sequence(value) if isinstance(value, Sequence) else value
 
 
-def _pinned_mapping(value: Mapping[Any, Any]) -> Any:
+def _pinned_mapping(value: Mapping[object, object]) -> object:
     items = {key: pinned(v) for key, v in value.items()}
     try:
         if not isinstance(value, MutableMapping):
@@ -133,7 +135,7 @@ def _pinned_mapping(value: Mapping[Any, Any]) -> Any:
     return clone
 
 
-def _pinned_sequence(value: Sequence[Any]) -> Any:
+def _pinned_sequence(value: Sequence[object]) -> object:
     items = list(map(pinned, value))
     try:
         if not isinstance(value, MutableSequence):

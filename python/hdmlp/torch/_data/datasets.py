@@ -20,6 +20,7 @@ import torch.utils.data
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
+from .interfaces import TorchvisionFolder
 from .reasons import ITEMS, is_torchvision, overrides, own_methods, why_in_python
 
 
@@ -67,9 +68,9 @@ class _Part(NamedTuple):
         samples: Its own samples.
     """
 
-    dataset: Any
+    dataset: object
     whole: Samples
-    indices: list[Any]
+    indices: list[object]
     samples: Samples
 
 
@@ -83,7 +84,7 @@ class Datasets:
         self._mirrors: list[Mirror] = []
         self._parts: list[_Part] = []
 
-    def samples(self, dataset: Any) -> Samples:
+    def samples(self, dataset: object) -> Samples:
         """Returns which samples the dataset's items are now.
 
         Raises:
@@ -110,7 +111,7 @@ class Datasets:
             return mirror.samples_of_it()
         return _unserved(why_in_python(dataset))
 
-    def _subset(self, dataset: torch.utils.data.Subset[Any]) -> Samples:
+    def _subset(self, dataset: torch.utils.data.Subset[object]) -> Samples:
         whole = self.samples(dataset.dataset)
         if whole.folder is None:
             return whole
@@ -143,7 +144,7 @@ class Datasets:
         self._parts.append(_Part(dataset, whole, list(indices), found))
         return found
 
-    def _concatenated(self, dataset: torch.utils.data.ConcatDataset[Any]) -> Samples:
+    def _concatenated(self, dataset: torch.utils.data.ConcatDataset[object]) -> Samples:
         parts = [self.samples(part) for part in dataset.datasets]
         if all(part.folder is None and not part.why for part in parts):
             return _unserved()
@@ -183,7 +184,7 @@ def _difference(a: Folder, b: Folder) -> str:
     return ""
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     """Reports whether two objects are known to do the same."""
     if a is b:
         return True
@@ -201,10 +202,10 @@ class Relabelled:
         then: Applied to the label; None: nothing is.
     """
 
-    def __init__(self, labels: Sequence[Any], then: Callable[[Any], Any] | None):
+    def __init__(self, labels: Sequence[object], then: Callable[..., object] | None):
         self.labels, self.then = labels, then
 
-    def __call__(self, number: int) -> Any:
+    def __call__(self, number: int) -> object:
         label = self.labels[number]
         return label if self.then is None else self.then(label)
 
@@ -230,10 +231,10 @@ class Mirror(Folder):
         of: The dataset.
     """
 
-    def __init__(self, dataset: Any):
+    def __init__(self, dataset: TorchvisionFolder):
         self.of = dataset
         # A copy of its samples, as they were when _found was.
-        self._known: list[Any] | None = None
+        self._known: list[tuple[str, object]] | None = None
         self._found = _unserved()
         # The labels of its samples for each of the daemon's classes; None: the classes' numbers.
         self._labels: list[Any] | None = None
@@ -242,24 +243,25 @@ class Mirror(Folder):
             sys.modules["torchvision.datasets.folder"].IMG_EXTENSIONS
         ):
             extensions = None  # the daemon's own are these
-        super().__init__(getattr(dataset, "split_folder", dataset.root), extensions)
+        root: str = getattr(dataset, "split_folder", dataset.root)
+        super().__init__(root, extensions)
 
     # What is made of the files.
 
     raw = False
 
     @property
-    def transform(self) -> Any:
+    def transform(self) -> object:
         """The object's transform."""
         return self.of.transform
 
     @property
-    def target_transform(self) -> Callable[[Any], Any] | None:
+    def target_transform(self) -> Callable[..., object] | None:
         """From the daemon's class number to the item's label; None: it is the label."""
-        then: Callable[[Any], Any] | None = self.of.target_transform
+        then: Callable[..., object] | None = self.of.target_transform
         return then if self._labels is None else Relabelled(self._labels, then)
 
-    def named(self) -> tuple[list[Any], Callable[[Any], Any] | None]:
+    def named(self) -> tuple[Sequence[object], Callable[..., object] | None]:
         """Returns the object's names for the daemon's classes, and its target_transform.
 
         Raises:
@@ -278,12 +280,12 @@ class Mirror(Folder):
         return named, self.of.target_transform
 
     @property
-    def loader(self) -> Callable[[Any], Any]:
+    def loader(self) -> Callable[..., object]:
         """From a file's bytes to an image."""
         return pil_loader
 
     @property
-    def classes(self) -> list[Any]:
+    def classes(self) -> list[str]:
         """The object's names of its classes."""
         return list(self.of.classes)
 
@@ -320,7 +322,7 @@ class Mirror(Folder):
             )
         return ""
 
-    def _compare(self, samples: Any) -> Samples:
+    def _compare(self, samples: Sequence[tuple[str, Any]]) -> Samples:
         """Finds the object's samples among those that the daemon lists."""
         if not isinstance(samples, list):  # a numpy array, for instance
             samples = list(map(tuple, samples))
@@ -333,7 +335,7 @@ class Mirror(Folder):
             return Samples(self)
         number = {path: (i, label) for i, (path, label) in enumerate(listed)}
         ids = array.array("i")
-        labels: dict[int, Any] = {}
+        labels: dict[int, object] = {}
         for path, label in samples:
             found = number.get(os.fspath(path))
             if found is None:

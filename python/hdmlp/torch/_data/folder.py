@@ -46,7 +46,7 @@ def _name(error: Exception, sample: str) -> None:
             error.msg = text
 
 
-def torchvision_loads(loader: Any) -> bool:
+def torchvision_loads(loader: object) -> bool:
     """Reports whether a loader is one which torchvision's folders have by default."""
     folder = sys.modules.get("torchvision.datasets.folder")
     return folder is not None and loader in (folder.default_loader, folder.pil_loader)
@@ -72,7 +72,7 @@ def as_transform(transform: Any, transforms: Any) -> Callable[[Any], Any] | None
 
 
 def offload(
-    loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False
+    loader: object, transform: object, wanted: bool = True, say: bool = True, ragged: bool = False
 ) -> Split:
     """Splits a transform into the daemon's part and Python's, and logs why there is the latter.
 
@@ -111,12 +111,12 @@ def offload(
     return found
 
 
-def _takes_truncated(given: Any, say: bool) -> bool:
+def _takes_truncated(given: object, say: bool) -> bool:
     """Reports whether Python has to decode because PIL is told to accept truncated files.
 
     Our own transforms cannot run there, so with one of them truncated files stay errors.
     """
-    module: Any = sys.modules.get("PIL.ImageFile")
+    module: object = sys.modules.get("PIL.ImageFile")
     if not getattr(module, "LOAD_TRUNCATED_IMAGES", False):
         return False
     try:
@@ -138,7 +138,7 @@ def _takes_truncated(given: Any, say: bool) -> bool:
     return True
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = getattr(value, "__name__", None) or repr(value)
     return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
 

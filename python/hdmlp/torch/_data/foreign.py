@@ -10,7 +10,6 @@ import mmap
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 log = logging.getLogger("hdmlp")
 
@@ -25,7 +24,7 @@ class Notice:
         # Shared with forked workers, of which each epoch has new ones.
         self._said = mmap.mmap(-1, 1)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Workers that are not forked get a pickled dataset. The warning comes from here then, and
         # not from each of them.
         if any(_module(frame) in _LOADERS for frame in _callers()):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from typing import Any, Callable
 
 import torch
 
+from ..._batches.segments import Segment
 from ..._transforms.recipe import name_sample, position_key, seed_generators
 from ...data import Folder
 from .collation import default_collate, stack_into
+from .interfaces import Indexed
 
 
 class Items:
@@ -25,8 +28,8 @@ class Items:
 
     def __init__(
         self,
-        dataset: Any,
-        collate: Callable[[Any], Any],
+        dataset: Indexed,
+        collate: Callable[..., object],
         batched: bool,
         part: tuple[int, int] = (0, 1),
     ):
@@ -34,8 +37,8 @@ class Items:
         self._rank, self._world_size = part
 
     def make(
-        self, payload: bytes | bytearray, segments: dict[int, Any], seed: int, place: Any
-    ) -> Any:
+        self, payload: bytes | bytearray, segments: Mapping[int, Segment], seed: int, place: Any
+    ) -> object:
         """Makes the batch of a task, in a worker.
 
         See :meth:`hdmlp._transforms.recipe.Recipe.make`.
@@ -43,7 +46,7 @@ class Items:
         seed, epoch, step, indices = pickle.loads(payload)
         return self.batch(seed, epoch, step, indices, place)
 
-    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> Any:
+    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> object:
         """Makes the batch of the indices.
 
         An exception of an item has its index as ``sample``.
@@ -79,7 +82,7 @@ class Items:
         place = place * self._world_size + self._rank
         seed_generators(position_key(seed, epoch, step, place))
 
-    def _item(self, index: Any) -> Any:
+    def _item(self, index: object) -> object:
         try:
             return self.dataset[index]
         except Exception as error:
@@ -103,15 +106,15 @@ class Encoded:
         target_transform: Applied to class numbers; None: nothing is.
     """
 
-    def __init__(self, folder: Folder, target_transform: Callable[[int], Any] | None):
+    def __init__(self, folder: Folder, target_transform: Callable[[int], object] | None):
         self.folder, self.target_transform = folder, target_transform
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         data, label = Folder.__getitem__(self.folder, index)
         return data, label if self.target_transform is None else self.target_transform(label)
 
 
-def encoded_batch(items: list[Any]) -> Any:
+def encoded_batch(items: list[tuple[bytes, object]]) -> object:
     """Collates items of :class:`Encoded`: (list of read-only memoryviews, labels)."""
     labels = torch.empty(0, dtype=torch.int64)
     if items:
@@ -127,10 +130,10 @@ class Labelled:
         target_transform: Applied to class numbers, in place of the folder's own.
     """
 
-    def __init__(self, folder: Any, target_transform: Callable[[int], Any] | None):
+    def __init__(self, folder: Any, target_transform: Callable[[int], object] | None):
         self.folder, self.target_transform = folder, target_transform
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         data, label = Folder.__getitem__(self.folder, index)
         value = self.folder.loader(data)
         if self.folder.transform is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from ..._batches.output import Handed
+from ..._transforms import Transform
 from ..._transforms.recipe import Composed, Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
@@ -27,10 +28,10 @@ class Making(NamedTuple):
         raw: Samples stay as they are.
     """
 
-    transforms: list[Any]
+    transforms: list[Transform]
     recipe: Recipe | None
-    collate: Callable[[Any], Any] | None
-    target_transform: Callable[[Any], Any] | None
+    collate: Callable[..., object] | None
+    target_transform: Callable[..., object] | None
     raw: bool
 
     @property
@@ -56,14 +57,14 @@ class Making(NamedTuple):
             self.recipe is not None or self.collate is not None or self.target_transform is not None
         )
 
-    def identity(self, copied: bool) -> Any:
+    def identity(self, copied: bool) -> object:
         """Returns a value which is equal as long as the same is made of samples.
 
         Args:
             copied: Workers have copies of the user's objects, so their contents count as well,
                 as far as they can be compared.
         """
-        own: list[Any] = [self.target_transform]
+        own: list[object] = [self.target_transform]
         if self.recipe is not None:
             own += [
                 self.recipe.target_transform,
@@ -73,7 +74,7 @@ class Making(NamedTuple):
         return described(self.transforms), [_identity(value, copied) for value in own]
 
 
-def _identity(value: Any, copied: bool) -> Any:
+def _identity(value: object, copied: bool) -> object:
     """Returns what distinguishes an object from others as long as it lives."""
     if copied:
         try:
@@ -89,7 +90,7 @@ def making(
     dataset: Folder,
     raw: bool | None,
     labels: str,
-    collate: Callable[[Any], Any] | None,
+    collate: Callable[..., object] | None,
     wanted: bool,
     say: bool,
 ) -> Making:
@@ -107,9 +108,9 @@ def making(
     target_transform = _target_transform(dataset, labels)
     if raw:
         return Making([], None, collate, target_transform, True)
-    load: Callable[[Any], Any] = getattr(dataset, "loader", pil_loader)
+    load: Callable[..., object] = getattr(dataset, "loader", pil_loader)
     decodes = load is pil_loader
-    transform: Callable[[Any], Any] | None = getattr(dataset, "transform", None)
+    transform: Callable[..., object] | None = getattr(dataset, "transform", None)
     found = offload(load, transform, wanted, say, ragged=True)
     if found.described:
         if not found.rest and collate is None and found.hands != "ragged":
@@ -127,11 +128,11 @@ def making(
     return Making(found.described, recipe, collate, target_transform, False)
 
 
-def _target_transform(dataset: Folder, labels: str) -> Callable[[Any], Any] | None:
-    then: Callable[[Any], Any] | None = getattr(dataset, "target_transform", None)
+def _target_transform(dataset: Folder, labels: str) -> Callable[..., object] | None:
+    then: Callable[..., object] | None = getattr(dataset, "target_transform", None)
     if labels != "name":
         return then
-    names: Sequence[Any]
+    names: Sequence[object]
     if isinstance(dataset, Mirror):
         names, then = dataset.named()
     else:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
 from ...data import Folder
+from .interfaces import TorchvisionFolder
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 #: With a method of the user's in one of these places, only calling it reveals a folder's items.
 ITEMS = ("__getitem__", "__getitems__", "__len__")
 
 
-def own_methods(known: type, value: Any, *names: str) -> list[str]:
+def own_methods(known: type, value: object, *names: str) -> list[str]:
     """Returns which of these names mean something else for an object than for the class."""
     return [
         name
@@ -28,13 +32,13 @@ def _torchvisions() -> Any:
     return getattr(sys.modules.get("torchvision.datasets.folder"), "DatasetFolder", ())
 
 
-def is_torchvision(dataset: Any) -> bool:
+def is_torchvision(dataset: object) -> TypeGuard[TorchvisionFolder]:
     """Reports whether items are made as torchvision's DatasetFolder makes them."""
     known = _torchvisions()
     return isinstance(dataset, known) and not own_methods(known, dataset, *ITEMS)
 
 
-def overrides(dataset: Any, own: Sequence[str]) -> str:
+def overrides(dataset: object, own: Sequence[str]) -> str:
     """Returns why the daemon does not serve a folder with methods of its own."""
     return (
         f"{type(dataset).__name__} has methods of its own ({', '.join(own)}), and only calling "
@@ -43,7 +47,7 @@ def overrides(dataset: Any, own: Sequence[str]) -> str:
     )
 
 
-def why_in_python(dataset: Any) -> str:
+def why_in_python(dataset: object) -> str:
     """Returns why the daemon does not serve what seems to be a folder's; empty: it does not."""
     known = _torchvisions()
     if isinstance(dataset, known):
@@ -58,7 +62,7 @@ def why_in_python(dataset: Any) -> str:
     )
 
 
-def _within(dataset: Any, depth: int = 4) -> Any:
+def _within(dataset: object, depth: int = 4) -> object:
     """Returns a folder which a dataset, or one within it, has as an attribute; or None."""
     for value in list(getattr(dataset, "__dict__", {}).values()):
         for part in value[:100] if isinstance(value, (list, tuple)) else (value,):

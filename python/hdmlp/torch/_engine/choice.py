@@ -20,6 +20,7 @@ from ..._lib.arguments import settings
 from ..._loading.options import Options, StreamOptions
 from ...data import Folder, described
 from ...errors import BusyError, ClosedError, ConfigError
+from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
 from .._order.disjoint import Drawings, share_of
@@ -65,7 +66,7 @@ class Engines:
         ordering: Ordering,
         ranks: Ranks,
         name: JobName,
-        sampler: Any,
+        sampler: object,
     ):
         self.arguments = arguments
         self._content = content
@@ -73,13 +74,13 @@ class Engines:
         self._ranks = ranks
         self._name = name
         self._share = share_of(sampler)
-        self._opened_with: Any = None  # what the current engine was made of, for comparing
+        self._opened_with: object = None  # what the current engine was made of, for comparing
         self._closed = False
         self.current: Engine | None = None
         self.on_error = "raise"
         self.device = Device()
 
-    def open(self, loader: DataLoader[Any]) -> Engine:
+    def open(self, loader: DataLoader[object]) -> Engine:
         """Returns the engine for the next epoch, opened anew if what it is made of changed."""
         if self._closed:
             raise ClosedError("the loader is closed")
@@ -89,7 +90,7 @@ class Engines:
             return self._open_local(loader)
         return self._open_served(loader)
 
-    def opened(self, loader: DataLoader[Any]) -> Engine:
+    def opened(self, loader: DataLoader[object]) -> Engine:
         """Returns the engine of the last iteration, for what scripts ask at each step."""
         return self.open(loader) if self.current is None else self.current
 
@@ -113,7 +114,7 @@ class Engines:
             return self._ranks.settle(order.rank, order.replicas)
         return self._ranks.settle()
 
-    def share(self, loader: DataLoader[Any]) -> tuple[int, int]:
+    def share(self, loader: DataLoader[object]) -> tuple[int, int]:
         """Returns the rank among those which share the epochs, and their number."""
         sampler = loader.sampler
         if (
@@ -125,7 +126,7 @@ class Engines:
         place = self._ranks.place or self.settle()
         return place.rank, place.world_size
 
-    def prepare(self, loader: DataLoader[Any], early: bool) -> None:
+    def prepare(self, loader: DataLoader[object], early: bool) -> None:
         """Opens a new loader's job, or has the daemon check the arguments if it is too early.
 
         It is too early as long as the rank, or the seed which torch's generators give when the
@@ -161,7 +162,7 @@ class Engines:
                 "or on_error='raise'"
             )
 
-    def _log_unknown_order(self, loader: DataLoader[Any]) -> None:
+    def _log_unknown_order(self, loader: DataLoader[object]) -> None:
         if self._ranks.groups:
             log.info(
                 "num_replicas=%d of the sampler is not the number of ranks: several ranks read the "
@@ -177,7 +178,7 @@ class Engines:
 
     # The daemon, by an order that it knows.
 
-    def _open_served(self, loader: DataLoader[Any]) -> Engine:
+    def _open_served(self, loader: DataLoader[object]) -> Engine:
         """Returns an engine for the known order.
 
         The order and what is made of samples are looked at again for every epoch; the engine
@@ -221,7 +222,7 @@ class Engines:
         return engine
 
     def _served(
-        self, loader: DataLoader[Any], order: Known, place: Place, seed: int | None
+        self, loader: DataLoader[object], order: Known, place: Place, seed: int | None
     ) -> Served:
         """Opens a job with an order that the daemon knows; it draws the seed if that is None."""
         content = self._content
@@ -242,7 +243,7 @@ class Engines:
         options = self._options(loader, stream, place)
         return Served(content.folder, content.making, options, Processes.of(loader, self.device))
 
-    def _options(self, loader: DataLoader[Any], stream: StreamOptions, place: Place) -> Options:
+    def _options(self, loader: DataLoader[object], stream: StreamOptions, place: Place) -> Options:
         """Returns what a job of the loader is opened with."""
         return Options(
             stream,
@@ -257,7 +258,7 @@ class Engines:
 
     # This process, by the loader's sampler.
 
-    def _open_local(self, loader: DataLoader[Any]) -> Local:
+    def _open_local(self, loader: DataLoader[object]) -> Local:
         """Returns an engine for the order that the loader's sampler draws."""
         was = self.current
         assert was is None or isinstance(was, Local)
@@ -309,8 +310,8 @@ class Engines:
         return (0, 1) if self._share is None else (self._share.rank, self._share.replicas)
 
     def _items(
-        self, loader: DataLoader[Any], folder: Folder, made: Making
-    ) -> tuple[Any, Callable[[Any], Any]]:
+        self, loader: DataLoader[object], folder: Folder, made: Making
+    ) -> tuple[Indexed, Callable[..., object]]:
         """Returns the dataset and the collate function for items that this process makes."""
         ids = self._content.samples.ids
         dataset: Any = loader.dataset
@@ -326,14 +327,16 @@ class Engines:
             dataset = torch.utils.data.Subset(dataset, ids.tolist())
         return dataset, collate
 
-    def _serve(self, loader: DataLoader[Any], folder: Folder, made: Making) -> Callable[..., Given]:
+    def _serve(
+        self, loader: DataLoader[object], folder: Folder, made: Making
+    ) -> Callable[..., Given]:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
         return functools.partial(
             Given, folder, made, options, Processes.of(loader, self.device), part=self._part()
         )
 
-    def _parts(self, loader: DataLoader[Any], folder: Folder, made: Making) -> PartsOf | None:
+    def _parts(self, loader: DataLoader[object], folder: Folder, made: Making) -> PartsOf | None:
         """Returns how ranks on several nodes give the parts of epochs that their samplers draw.
 
         None: they do not. All ranks come to the same result, from what is known before any
@@ -385,12 +388,12 @@ class Engines:
         return None if self._share is None else Drawings(self._name(), self._share)
 
 
-def _collate(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
+def _collate(loader: DataLoader[object]) -> Callable[..., object] | None:
     batched = loader.batch_size is not None or loader.batch_sampler is not None
     return users_collate(loader.collate_fn, batched)
 
 
-def _identity(loader: DataLoader[Any], order: Known | None, made: Making | None) -> Any:
+def _identity(loader: DataLoader[object], order: Known | None, made: Making | None) -> object:
     """Returns a value which is equal as long as an engine need not be made anew."""
     copied = loader.num_workers > 0
     return (
@@ -408,5 +411,5 @@ def _identity(loader: DataLoader[Any], order: Known | None, made: Making | None)
     )
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> object:
     return value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Callable
+from typing import Callable
 
 from torch.utils.data import Dataset
 
 from ..._launch.processors import unasked
 from ..._lib.arguments import check_functions, whole_number
+from ..._lib.typing import Context
 from ...data import Folder
 from ...errors import ConfigError
 from .._data.collation import default_collate, default_convert
@@ -19,7 +20,7 @@ from .loader_arguments import Arguments
 
 log = logging.getLogger("hdmlp")
 
-Collate = Callable[[Any], Any]
+Collate = Callable[..., object]
 
 
 def users_collate(collate_fn: Collate | None, batched: bool) -> Collate | None:
@@ -50,7 +51,7 @@ class Content:
         ConfigError: An argument has no meaning for the dataset.
     """
 
-    def __init__(self, dataset: Dataset[Any], arguments: Arguments):
+    def __init__(self, dataset: Dataset[object], arguments: Arguments):
         self._arguments = arguments
         self._warned_of_state = False
         self._datasets = Datasets()
@@ -99,7 +100,7 @@ class Content:
         own = self._arguments
         return making(self.folder, own.raw, own.labels, collate, own.offload, say)
 
-    def workers(self, wanted: int | None, context: Any) -> tuple[int, str]:
+    def workers(self, wanted: int | None, context: Context | str | None) -> tuple[int, str]:
         """Returns how many workers to start, and what to log about them.
 
         Args:
@@ -112,7 +113,7 @@ class Content:
             return 0, ""
         return unasked(context)
 
-    def check_unchanged(self, dataset: Dataset[Any], epoch: int) -> None:
+    def check_unchanged(self, dataset: Dataset[object], epoch: int) -> None:
         """Checks that the dataset's items are still the same samples.
 
         Raises:
@@ -134,7 +135,7 @@ class Content:
             f"was made ({how}): make a new loader"
         )
 
-    def warn_of_state(self, dataset: Any) -> None:
+    def warn_of_state(self, dataset: object) -> None:
         """Warns once that a loader's state does not contain the dataset's own."""
         if self._warned_of_state or not all(
             callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")

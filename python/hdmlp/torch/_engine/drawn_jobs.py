@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..._loading.state import differs
 from ...errors import ConfigError
+from .._order.samplers import State
 from .given import Given, Order
 from .parts import Parts, PartsOf
 
@@ -46,7 +46,7 @@ class Jobs:
         # The next epoch's number in a job of several ranks, if a state says it.
         self._number: int | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_given": None, "_left": None, "_parts": None}
 
     @property
@@ -65,7 +65,7 @@ class Jobs:
         """How the ranks give parts; None: this rank is on its own."""
         return self._parts
 
-    def order(self, batches: Sequence[Any], epoch: int, first: int = 0) -> Order:
+    def order(self, batches: Sequence[object], epoch: int, first: int = 0) -> Order:
         """Returns batches of indices as the daemon takes them.
 
         Args:
@@ -79,7 +79,7 @@ class Jobs:
         """
         return Order(batches, self._subset, self.given.samples, epoch, first)
 
-    def open(self, seed: int, epoch: int, resume: dict[str, Any] | None) -> None:
+    def open(self, seed: int, epoch: int, resume: State | None) -> None:
         """Makes the job, if there is none.
 
         Args:

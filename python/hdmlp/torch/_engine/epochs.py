@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Protocol
+from typing import Callable, Protocol
+
+import torch
 
 from ..._workers.failures import Failed, RemoteTraceback
 from ..._workers.pool import Pool
 from ...errors import ClosedError
 from .._order.drawn import Drawn
+from .._order.samplers import Sampler, State
 from .._order.tasks import STEPS, EpochOverError, SamplerFailedError, count
 from .local_workers import Pools
 from .pinning import Pinning
@@ -21,18 +24,18 @@ class Engine(Protocol):
     That is :class:`hdmlp.torch._engine.local.Local`.
     """
 
-    sampler: Any
-    generator: Any
-    dataset: Any
+    sampler: Sampler
+    generator: torch.Generator | None
+    dataset: object
     workers: int
     prefetch: int
     timeout: float
     pools: Pools
     closed: bool
 
-    def head(self, epoch: int) -> dict[str, Any]: ...
-    def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any: ...
-    def pinned(self, batch: Any) -> Any: ...
+    def head(self, epoch: int) -> State: ...
+    def make_here(self, seed: int, epoch: int, step: int, indices: object) -> object: ...
+    def pinned(self, batch: object) -> object: ...
     def counted(self, iteration: Batches, samples: int, stall: int, python: int) -> None: ...
     def ended(self, iteration: Batches) -> None: ...
     def warn_unforeseen(self) -> None: ...
@@ -66,7 +69,7 @@ class Batches:
     def __iter__(self) -> Batches:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         with self._turn:  # threads which share an iterator get its batches in turn
             if self.over:
                 raise StopIteration
@@ -95,11 +98,11 @@ class Batches:
         """Reports whether the sampler was asked for one batch more than it has."""
         return self._drawn.ended
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Returns the state from which the epoch can be resumed."""
         return {**self._local.head(self.epoch), **self._drawn.state(self._step)}
 
-    def _next(self) -> Any:
+    def _next(self) -> object:
         raise NotImplementedError
 
 
@@ -133,10 +136,10 @@ class Epoch(Batches):
         except (TypeError, NotImplementedError):
             return False
 
-    def _next(self) -> Any:
+    def _next(self) -> object:
         return self._from_here() if self._made is None else self._from_workers(self._made)
 
-    def _from_here(self) -> Any:
+    def _from_here(self) -> object:
         """Makes the next batch; one that fails counts, as with workers: it does not come again."""
         begin = time.perf_counter_ns()
         try:
@@ -154,7 +157,7 @@ class Epoch(Batches):
         self._count(count(indices), begin)
         return batch
 
-    def _from_workers(self, made: Pool | Pinning) -> Any:
+    def _from_workers(self, made: Pool | Pinning) -> object:
         begin = time.perf_counter_ns()
         try:
             taken = made.next(self._local.timeout)

@@ -44,7 +44,7 @@ class Order:
 
     def __init__(
         self,
-        batches: Sequence[Sequence[Any]],
+        batches: Sequence[Any],
         subset: Sequence[int] | None,
         samples: int,
         epoch: int,
@@ -196,9 +196,10 @@ class Given(Served):
         return str(self.dataset._facts["fingerprint"])
 
     @property
-    def seed_of_job(self) -> Any:
+    def seed_of_job(self) -> int | None:
         """The seed of transforms' random numbers; None before the daemon has drawn it."""
-        return self._spec["seed"]
+        seed: int | None = self._spec["seed"]
+        return seed
 
     @property
     def opened(self) -> bool:

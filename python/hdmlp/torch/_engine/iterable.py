@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch.utils.data import DataLoader
@@ -34,7 +34,7 @@ class Iterables:
 
     output = None
 
-    def __init__(self, dataset: Any):
+    def __init__(self, dataset: object):
         self._dataset = dataset
         self._start = self._at = (0, 0)  # where the next iteration begins; the next batch's place
         self._dataset_epoch: int | None = None  # what the dataset was told
@@ -43,7 +43,7 @@ class Iterables:
 
     # Iteration.
 
-    def iterate(self, loader: DataLoader[Any], batches: Iterator[Any]) -> Iterator[Any]:
+    def iterate(self, loader: DataLoader[object], batches: Iterator[object]) -> Iterator[object]:
         """Yields the batches of an epoch, or the rest of them after :meth:`load_state_dict`.
 
         Args:
@@ -107,13 +107,13 @@ class Iterables:
             tell(epoch)
             self._dataset_epoch = epoch
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Returns the epoch, and how many of its batches were yielded."""
         epoch, step = self._at
         state = {"version": 1, "kind": "iterable", "epoch": epoch, "step": step}
         return state if self._dataset_epoch is None else {**state, "set": self._dataset_epoch}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         """Resumes from where :meth:`state_dict` was called.
 
         The dataset is told the epoch that it was told there.
@@ -140,7 +140,7 @@ class _Epoch:
         items: Says how many items a batch has.
     """
 
-    def __init__(self, owner: Iterables, batches: Iterator[Any], items: Callable[[Any], int]):
+    def __init__(self, owner: Iterables, batches: Iterator[object], items: Callable[[object], int]):
         self._owner, self._batches, self._items = owner, batches, items
         self._number: object | None = None  # None before the first batch
         self._epoch = self._step = 0
@@ -150,7 +150,7 @@ class _Epoch:
     def __iter__(self) -> _Epoch:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         if self._number is None:
             self._epoch, self._step, self._number = self._owner.begin()
             self._before = self._step
@@ -176,7 +176,7 @@ class _Epoch:
         self._owner.goes_on(self._number, self._epoch, self._step)
 
 
-def _counter(size: int | None, default: bool) -> Callable[[Any], int]:
+def _counter(size: int | None, default: bool) -> Callable[[object], int]:
     """Returns what says how many items a batch has.
 
     A batch that the user's ``collate_fn`` made counts as a full one.
@@ -186,7 +186,7 @@ def _counter(size: int | None, default: bool) -> Callable[[Any], int]:
         default: torch's default collate function makes the batches.
     """
 
-    def items(batch: Any) -> int:
+    def items(batch: object) -> int:
         if size is None:
             return 1
         while default and isinstance(batch, (dict, list, tuple)) and batch:

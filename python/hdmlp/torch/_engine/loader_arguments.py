@@ -32,7 +32,7 @@ log = logging.getLogger("hdmlp")
 _SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
-_FOR_FOLDERS: dict[str, Any] = {
+_FOR_FOLDERS: dict[str, object] = {
     "verify": False,
     "raw": None,
     "offload": True,
@@ -68,12 +68,12 @@ class Arguments:
     verify: bool
     raw: bool | None
     config_file: str | None
-    keys: Mapping[str, Any]
+    keys: Mapping[str, object]
     order: str
     seed: int | None
     given_seed: int | None
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """Returns the loader's attributes of the same names as the arguments, without the keys.
 
         Frameworks read them from ``vars(loader)`` when they make the loader anew.
@@ -84,7 +84,7 @@ class Arguments:
         """Returns the arguments with the seed of a saved state."""
         return dataclasses.replace(self, seed=seed)
 
-    def for_frameworks(self) -> dict[str, Any]:
+    def for_frameworks(self) -> dict[str, object]:
         """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
         defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None}
         own = {
@@ -96,12 +96,12 @@ class Arguments:
             own["seed"] = self.given_seed
         return {**own, **self.keys}
 
-    def leave_with(self, sampler: Any) -> None:
+    def leave_with(self, sampler: object) -> None:
         """Leaves the arguments with the sampler, which is all that frameworks keep of a loader."""
         if isinstance(sampler, Sampler):  # a list of batches takes no attributes
             sampler.hdmlp_arguments = self.for_frameworks()  # type: ignore[attr-defined]
 
-    def check_for_other_datasets(self, dataset: Any, why: str) -> None:
+    def check_for_other_datasets(self, dataset: object, why: str) -> None:
         """Checks the arguments for a dataset which the daemon does not serve.
 
         Args:
@@ -131,8 +131,8 @@ class Arguments:
 
 def settle(
     shuffle: bool | str | None,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: object,
+    batch_sampler: object,
     generator: torch.Generator | None,
     shard: bool | None,
     epochs: int | None,
@@ -145,7 +145,7 @@ def settle(
     verify: bool,
     raw: bool | None,
     config_file: str | None,
-    keys: Mapping[str, Any],
+    keys: Mapping[str, object],
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -187,7 +187,7 @@ def check_torchs(
     prefetch_factor: int | None,
     pin_memory_device: str,
     in_order: bool,
-    worker_init_fn: Any,
+    worker_init_fn: object,
 ) -> int | None:
     """Checks arguments of torch's loader of which HDMLP takes fewer values.
 
@@ -216,8 +216,8 @@ def check_torchs(
 def process_arguments(
     prefetch_factor: int | None,
     persistent_workers: bool,
-    multiprocessing_context: Any,
-    worker_init_fn: Any,
+    multiprocessing_context: object,
+    worker_init_fn: object,
     taken: bool,
 ) -> dict[str, Any]:
     """Returns those of torch's arguments for worker processes which were given.
@@ -251,7 +251,7 @@ def process_arguments(
     return {}
 
 
-def check_waiting(timeout: float, workers: int, dataset: Any) -> None:
+def check_waiting(timeout: float, workers: int, dataset: object) -> None:
     """Checks the timeout of a loader whose items Python makes.
 
     Raises:
@@ -297,8 +297,8 @@ def _is_shared(
     shard: bool | None,
     rank: int | None,
     world_size: int | None,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: object,
+    batch_sampler: object,
 ) -> bool:
     """Reports whether ranks share each epoch because of the loader's own arguments."""
     given = rank is not None or world_size is not None
@@ -325,8 +325,8 @@ def _is_shared(
 def _settled_seed(
     seed: int | None,
     shuffle: bool | str | None,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: object,
+    batch_sampler: object,
     generator: torch.Generator | None,
     epochs: int | None,
     shared: bool,
@@ -358,5 +358,5 @@ def _settled_seed(
     return seed
 
 
-def _seeds_of(sampler: Any) -> Iterable[Any]:
+def _seeds_of(sampler: object) -> Iterable[object]:
     return [getattr(part, "seed", None) for _, part in parts(sampler)]

@@ -48,7 +48,7 @@ class Ordering:
         known: The order; None: only iterating the sampler reveals it.
     """
 
-    def __init__(self, arguments: Arguments, content: Content, ranks: Ranks, sampler: Any):
+    def __init__(self, arguments: Arguments, content: Content, ranks: Ranks, sampler: object):
         self._arguments = arguments
         self._content = content
         self._ranks = ranks
@@ -63,7 +63,7 @@ class Ordering:
         self._warned_of_nothing = False
         self.known: Known | None = None
 
-    def begin(self, loader: DataLoader[Any], tuned: bool, said: str) -> None:
+    def begin(self, loader: DataLoader[object], tuned: bool, said: str) -> None:
         """Finds the order of a new loader.
 
         Args:
@@ -89,7 +89,7 @@ class Ordering:
         if said:
             log.warning("%s", said)
 
-    def find(self, loader: DataLoader[Any]) -> Known | None:
+    def find(self, loader: DataLoader[object]) -> Known | None:
         """Returns the order that the daemon knows, as the loader's sampler is now."""
         arguments = self._arguments
         if self._content.folder is None or loader.batch_size is None:
@@ -119,7 +119,7 @@ class Ordering:
 
     # The seed.
 
-    def seed_for(self, loader: DataLoader[Any], was: Served | None) -> int | None:
+    def seed_for(self, loader: DataLoader[object], was: Served | None) -> int | None:
         """Returns the seed of the job; None: the daemon draws it.
 
         Args:
@@ -139,7 +139,7 @@ class Ordering:
         if self.known is not None and self.known.seed is None:
             self._drawn_seed = engine.seed
 
-    def seed_of_state(self, loader: DataLoader[Any], state: Any) -> int | None:
+    def seed_of_state(self, loader: DataLoader[object], state: object) -> int | None:
         """Returns the seed of a state for a loader which is shuffled without one; else None.
 
         Raises:
@@ -163,7 +163,7 @@ class Ordering:
             )
         return whole_number("state['seed']", seed, 0)
 
-    def check_state(self, state: Any) -> None:
+    def check_state(self, state: object) -> None:
         """Checks that a state can be one of a ``DistributedSampler``'s order, if this loader's is.
 
         A framework puts such a sampler in, which the program does not see.
@@ -193,7 +193,7 @@ class Ordering:
                 {"key": "seed", "mine": mine, "theirs": theirs},
             )
 
-    def adopt_seed(self, loader: DataLoader[Any], seed: int) -> Arguments:
+    def adopt_seed(self, loader: DataLoader[object], seed: int) -> Arguments:
         """Replaces the sampler of a loader which is shuffled without a seed by one with a seed."""
         self._arguments = self._arguments.with_seed(seed)
         sampler = Seeded(loader.dataset, seed)
@@ -207,7 +207,7 @@ class Ordering:
 
     # The epoch.
 
-    def check_length(self, loader: DataLoader[Any], epoch: int) -> None:
+    def check_length(self, loader: DataLoader[object], epoch: int) -> None:
         """Checks that the dataset has the length by which a DistributedSampler divided it.
 
         Raises:
@@ -224,7 +224,7 @@ class Ordering:
             )
 
     @staticmethod
-    def check_batches(loader: DataLoader[Any]) -> None:
+    def check_batches(loader: DataLoader[object]) -> None:
         """Checks that the batch sampler still makes the batches that the daemon was told.
 
         Raises:
@@ -238,24 +238,24 @@ class Ordering:
                     f"{name}={mine!r}: make a new loader with {name}={now!r}"
                 )
 
-    def draw_as_torch(self, loader: DataLoader[Any]) -> None:
+    def draw_as_torch(self, loader: DataLoader[object]) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""
         if not (self._iterated and loader.persistent_workers):
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._iterated = True
 
-    def drops(self, loader: DataLoader[Any]) -> bool:
+    def drops(self, loader: DataLoader[object]) -> bool:
         """Reports whether samples are left out at an epoch's end, by the loader or its sampler."""
         return loader.drop_last or (self.known is not None and not self.known.pad)
 
-    def is_empty(self, loader: DataLoader[Any]) -> bool:
+    def is_empty(self, loader: DataLoader[object]) -> bool:
         """Reports whether drop_last, or the sampler's, leaves no batch."""
         try:
             return self.drops(loader) and not len(loader)
         except (TypeError, NotImplementedError):  # the sampler has no length
             return False
 
-    def leaves_nothing(self, loader: DataLoader[Any]) -> bool:
+    def leaves_nothing(self, loader: DataLoader[object]) -> bool:
         """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
 
         It says so once: torch says nothing, and a training loop then does nothing. Where only
@@ -279,7 +279,7 @@ class Ordering:
         self.draw_as_torch(loader)
         return True
 
-    def iterate(self, loader: DataLoader[Any], engine: Served) -> Iterator[Any]:
+    def iterate(self, loader: DataLoader[object], engine: Served) -> Iterator[object]:
         """Begins the next epoch, or the one that the sampler's ``epoch`` says.
 
         torch's loader asks its sampler at once if there are workers, else for the first batch.
@@ -308,7 +308,7 @@ class Ordering:
         elif engine.next_epoch:
             self.resume(engine.next_epoch)
 
-    def set_epoch(self, loader: DataLoader[Any], epoch: int) -> None:
+    def set_epoch(self, loader: DataLoader[object], epoch: int) -> None:
         """Sets the epoch of the sampler, or of the batch sampler and the one within it."""
         batches = loader.batch_sampler
         for _, sampler in parts(loader.sampler if batches is None else batches):
@@ -351,8 +351,8 @@ class Ordering:
 
 
 def sampler_for(
-    arguments: Arguments, ranks: Ranks, dataset: Any, sampler: Any, drop_last: bool
-) -> tuple[Any, bool]:
+    arguments: Arguments, ranks: Ranks, dataset: Any, sampler: object, drop_last: bool
+) -> tuple[object, bool]:
     """Returns the sampler with which torch's loader is made, and its ``shuffle``."""
     shuffled = arguments.order != "none"
     seed = arguments.seed
@@ -365,7 +365,7 @@ def sampler_for(
     return sampler, shuffled
 
 
-def _go_to_asked(engine: Served, sampler: Any) -> None:
+def _go_to_asked(engine: Served, sampler: object) -> None:
     """Moves the engine to the epoch that the program set on the sampler, if it set one."""
     epoch = asked_epoch(sampler)
     if epoch is not None:

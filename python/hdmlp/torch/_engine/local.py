@@ -19,6 +19,7 @@ from ..._loading.state import named
 from ..._transforms.recipe import generators_kept
 from ..._workers.results import Arena
 from ...errors import ClosedError, ConfigError
+from .._data.interfaces import Indexed
 from .._data.items import Items, length_of
 from .._order.disjoint import Drawings
 from .._order.drawn import Drawn, set_start, start_of
@@ -26,6 +27,7 @@ from .._order.drawn import parts as samplers_in
 from .._order.foreseen import foresee
 from .._order.known import Seeded, Shared, asked_epoch, set_epoch_of
 from .._order.position import Position
+from .._order.samplers import State
 from .counted import Counted
 from .drawn_jobs import Jobs
 from .epochs import Batches, Epoch
@@ -73,9 +75,9 @@ class Local:
 
     def __init__(
         self,
-        loader: DataLoader[Any],
-        dataset: Any,
-        collate: Callable[[Any], Any],
+        loader: DataLoader[object],
+        dataset: Indexed,
+        collate: Callable[..., object],
         seed: int | None,
         serve: Callable[..., Given] | None = None,
         subset: array.array[int] | None = None,
@@ -88,7 +90,7 @@ class Local:
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
         self.generator = loader.generator
-        self.dataset: Any = loader.dataset
+        self.dataset: object = loader.dataset
         self.workers = loader.num_workers
         self.prefetch = loader.prefetch_factor or 2
         self.timeout = loader.timeout
@@ -123,15 +125,15 @@ class Local:
         self._counted = Counted()
         self._turn = threading.Lock()  # threads may begin epochs side by side
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_arena": Arena(), "_turn": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _turn=threading.Lock())
 
     # Epochs.
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """Begins the next epoch, or the rest of one after :meth:`load_state_dict`.
 
         What torch's loader draws at this point is drawn here.
@@ -204,7 +206,7 @@ class Local:
             self.set_epoch(unasked)
             set_epoch_of(self._ordered, unasked)
 
-    def head(self, epoch: int) -> dict[str, Any]:
+    def head(self, epoch: int) -> State:
         """Returns the beginning of an epoch's state."""
         return self.position.head(epoch, self._numbers())
 
@@ -231,12 +233,12 @@ class Local:
         if self.position.is_last(iteration):
             self.position.ended(iteration, self.head(iteration.epoch + 1))
 
-    def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any:
+    def make_here(self, seed: int, epoch: int, step: int, indices: object) -> object:
         """Makes a batch in this process."""
         with generators_kept():
             return self._items.batch(seed, epoch, step, indices, self._arena)
 
-    def pinned(self, batch: Any) -> Any:
+    def pinned(self, batch: object) -> object:
         """Returns the batch in pinned memory, if the user wants that and CUDA is available."""
         return batch if self._pinned_for is None else self._pinned_for.pinned(batch)
 
@@ -245,7 +247,7 @@ class Local:
     def _sampler_name(self) -> str:
         return type(self._ordered).__name__
 
-    def _warn_of_another_rank(self, rank: Any) -> None:
+    def _warn_of_another_rank(self, rank: object) -> None:
         """Warns that another rank's generators are used.
 
         accelerate does so on purpose: it keeps them the same on all ranks.
@@ -340,7 +342,7 @@ class Local:
         if number is not None and self.jobs is not None:
             self.jobs.go_to(number)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Returns where the last iteration is, by batches yielded.
 
         It is JSON-compatible if what the sampler's ``state_dict`` returns is.
@@ -350,7 +352,7 @@ class Local:
             state.update(start_of(self.sampler, self.generator))
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Resumes from where :meth:`state_dict` was called; the next iteration yields the rest."""
         number = self.position.load(state, length_of(self.dataset), self._redraw)
         if "start" in state:
@@ -363,7 +365,7 @@ class Local:
         if self.jobs is not None:
             self.jobs.go_to(number)
 
-    def _redraw(self, state: dict[str, Any]) -> None:
+    def _redraw(self, state: State) -> None:
         """Draws an epoch which is over again; the program's generators keep their states.
 
         Its sampler and generators are then where it left them.

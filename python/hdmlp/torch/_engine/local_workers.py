@@ -6,8 +6,9 @@ import multiprocessing
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from ..._lib.typing import Context
 from ..._workers.pool import Pool
 from .._data.items import Items
 from .._order.tasks import Draws
@@ -70,7 +71,7 @@ class Pools:
         items: Items,
         count: int,
         prefetch: int,
-        context: Any,
+        context: Context | None,
         init: Callable[[int], None] | None,
         persistent: bool,
         device: Device | None = None,
@@ -84,7 +85,7 @@ class Pools:
         self._device = device
         self._open: list[Workers] = []
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_open": []}
 
     def workers(self, user: User) -> Workers:

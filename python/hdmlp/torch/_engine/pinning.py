@@ -9,6 +9,7 @@ import time
 import traceback
 import weakref
 from collections import deque
+from types import ModuleType
 from typing import Any, Callable, Protocol
 
 import torch
@@ -29,7 +30,7 @@ _GRACE = 5.0
 _pinnings: weakref.WeakSet[Pinning] = weakref.WeakSet()
 
 #: What a forked child must not free: copies of its parent.
-_orphans: list[Any] = []
+_orphans: list[object] = []
 
 
 @atexit.register
@@ -52,7 +53,7 @@ class Device:
 
     def note(self) -> None:
         """Notes the device of the calling thread, which makes an iterator."""
-        cuda: Any = torch.cuda  # some of whose functions have no types in some releases
+        cuda: ModuleType = torch.cuda  # some of whose functions have no types in some releases
         if not cuda.is_available():
             self.number = None
         elif cuda.is_initialized():
@@ -60,7 +61,7 @@ class Device:
         else:  # asking would initialize CUDA, and workers that are forked then could not use it
             self.number = 0
 
-    def pinned(self, batch: Any) -> Any:
+    def pinned(self, batch: object) -> object:
         """Returns a batch in pinned memory, if batches are pinned; the calling thread copies it."""
         return batch if self.number is None else pinned(batch)
 
@@ -68,7 +69,7 @@ class Device:
 class Source(BatchSource, Protocol):
     """What :class:`Pinning` takes batches from: an Ahead or a Pool."""
 
-    def begin(self, count: int, start: Callable[[Any], Any]) -> None:
+    def begin(self, count: int, start: Callable[..., object]) -> None:
         """Begins what else is done with the next batches.
 
         See :meth:`hdmlp._loading.ahead.Ahead.begin`.
@@ -103,9 +104,9 @@ class _Copy:
         "good",
     )
 
-    def __init__(self, content: Any, make: Callable[[Any], Any], device: int):
+    def __init__(self, content: object, make: Callable[..., object], device: int):
         self._content, self._make, self._device = content, make, device
-        self._batch: Any = None
+        self._batch: object = None
         self._error: BaseException | None = None
         self._done = threading.Lock()
         self._done.acquire()
@@ -133,7 +134,7 @@ class _Copy:
         self._done.release()
         return device
 
-    def _pinned(self) -> Any:
+    def _pinned(self) -> object:
         content, self._content = self._content, None
         batch = self._make(content)  # also of a batch that is given up: a worker's slots go with it
         return None if self.given_up else pinned(batch)
@@ -145,7 +146,7 @@ class _Copy:
         # Not released again, which Ctrl-C might prevent: _is_done was set before.
         return self._done.acquire(timeout=seconds)
 
-    def get(self) -> Any:
+    def get(self) -> object:
         """Returns the batch, once it is done.
 
         Raises:
@@ -338,7 +339,7 @@ class Pinning:
         self._taken = None
         return taken
 
-    def value(self, content: Any) -> Any:
+    def value(self, content: Any) -> object:
         """Returns what a source made of a batch, in pinned memory.
 
         Args:
@@ -358,7 +359,7 @@ class Pinning:
             self._source.begin(_MOST, self._begin)
         return copy
 
-    def _begin(self, content: Any) -> _Copy:
+    def _begin(self, content: object) -> _Copy:
         """Has the thread copy a batch, if it was not told before."""
         if isinstance(content, _Copy):
             return content
@@ -383,5 +384,5 @@ def _closed() -> ClosedError:
     return ClosedError("the loader was closed; iterate again")
 
 
-def _as_it_is(content: Any) -> Any:
+def _as_it_is(content: object) -> object:
     return content

@@ -16,6 +16,7 @@ from ..._batches.source import BatchSource, Taken, column
 from ..._batches.stream import Stream
 from ..._daemon import connecting
 from ..._lib.progress import Progress
+from ..._lib.typing import Context
 from ..._loading.ahead import Ahead
 from ..._loading.base_loader import Loader
 from ..._loading.feed import Feed
@@ -51,14 +52,14 @@ class Processes:
 
     workers: int
     prefetch_factor: int
-    context: Any
+    context: Context | str | None
     init: Callable[[int], None] | None
     persistent: bool
     pinned: Device | None
-    dataset: Any
+    dataset: object
 
     @classmethod
-    def of(cls, loader: DataLoader[Any], device: Device) -> Processes:
+    def of(cls, loader: DataLoader[object], device: Device) -> Processes:
         """Returns what a loader's attributes say now.
 
         Args:
@@ -117,7 +118,7 @@ class Served(Loader):
             dataset, replace(options, transforms=described(made.transforms)), opens=opens
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_arena": Arena()}
 
     # Where it is.
@@ -169,7 +170,7 @@ class Served(Loader):
 
     def _new_pool(self) -> Pool:
         processes = self._processes
-        context = processes.context
+        context: Any = processes.context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
         folder = getattr(self.dataset, "of", self.dataset)
@@ -207,7 +208,7 @@ class Served(Loader):
         if recipe is not None and isinstance(recipe.loader, Handed):
             recipe.loader.output = stream.output
 
-    def _maker(self, output: Output | None) -> Callable[[Taken], Any] | None:
+    def _maker(self, output: Output | None) -> Callable[[Taken], object] | None:
         """Returns what makes a batch of what was taken; None: the user's code runs for it.
 
         It must not refer to the loader, which could not be collected then.
@@ -222,7 +223,7 @@ class Served(Loader):
 
     # Making batches.
 
-    def _make(self, feed: Feed, taken: Taken) -> Any:
+    def _make(self, feed: Feed, taken: Taken) -> object:
         made, source = self._made, feed.source
         if isinstance(source, Ahead):
             return taken.content
@@ -240,7 +241,7 @@ class Served(Loader):
         device = self._processes.pinned
         return batch if device is None else device.pinned(batch)
 
-    def _value(self, source: Pool | Pinning, taken: Taken) -> Any:
+    def _value(self, source: Pool | Pinning, taken: Taken) -> object:
         """Returns what was made before; exceptions name the sample."""
         value = source.value(taken.content)
         if isinstance(value, Failed):
@@ -251,7 +252,7 @@ class Served(Loader):
             )
         return value
 
-    def _run_recipe(self, feed: Feed, taken: Taken) -> Any:
+    def _run_recipe(self, feed: Feed, taken: Taken) -> object:
         """Makes the batch here; exceptions name the sample."""
         recipe = self._made.recipe
         assert recipe is not None
@@ -276,7 +277,7 @@ class Served(Loader):
             self._name_sample(error, getattr(error, "sample", None), taken)
             raise
 
-    def _name_sample(self, error: Any, sample: Any, taken: Taken) -> None:
+    def _name_sample(self, error: Any, sample: object, taken: Taken) -> None:
         """Adds the sample's ID and path to an exception of the user's code."""
         path = None
         if isinstance(sample, int):
@@ -288,7 +289,7 @@ class Served(Loader):
             error.add_note(self._where(sample, error, taken))
 
     @staticmethod
-    def _where(sample: Any, error: BaseException, taken: Taken) -> str:
+    def _where(sample: object, error: BaseException, taken: Taken) -> str:
         batch = f"batch {taken.step} of epoch {taken.epoch}"
         if not isinstance(sample, int):
             return batch

@@ -11,6 +11,7 @@ from ..._loading.feed import Feed
 from ...errors import ConfigError
 from .._order.drawn import Drawn, Generators, same
 from .._order.foreseen import Foreseen, again, stand_in
+from .._order.samplers import GeneratorStates, State
 from .drawn_jobs import Jobs
 from .epochs import Batches, Engine
 from .given import Given, Order
@@ -69,7 +70,7 @@ class ServedEpoch(Batches):
             except (IndexError, TypeError) as error:  # raised again when the sampler yields it
                 self._unforeseen = True
                 self.before = functools.partial(jobs.leave_parts, str(error))
-        self._batches: list[Any] = list(drawn.skipped)
+        self._batches: list[object] = list(drawn.skipped)
         if foreseen.batches is not None and not self._unforeseen:
             self._batches = foreseen.batches
             self._empty = sum(map(_is_empty, self._batches[: self._first]))
@@ -110,7 +111,9 @@ class ServedEpoch(Batches):
                     self._batches.append(indices)
             self._pulled += 1
 
-    def _foresee_again(self, generators: Generators, before: dict[str, Any]) -> list[Any] | None:
+    def _foresee_again(
+        self, generators: Generators, before: GeneratorStates
+    ) -> list[object] | None:
         stands = stand_in(self._local.sampler, self._local.dataset)
         return None if stands is None else again(stands, generators, before, self._most)
 
@@ -134,7 +137,7 @@ class ServedEpoch(Batches):
 
     # Iteration.
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Returns the state from which the epoch can be resumed."""
         head = self._local.head(self.epoch)
         if "number" in head and self._feed is not None:
@@ -151,7 +154,7 @@ class ServedEpoch(Batches):
         """Reports whether that was the last batch, as far as it is known."""
         return self._step == len(self._batches) and (self._drawn_all or not self._unforeseen)
 
-    def _next(self) -> Any:
+    def _next(self) -> object:
         if not self.failed:
             self._pull(1)
         if self._step == len(self._batches):
@@ -165,7 +168,7 @@ class ServedEpoch(Batches):
             raise StopIteration
         return self._empty_batch() if _is_empty(self._batches[self._step]) else self._batch()
 
-    def _empty_batch(self) -> Any:
+    def _empty_batch(self) -> object:
         """Makes a batch without samples, of which the daemon knows nothing."""
         begin = time.perf_counter_ns()
         indices = self._batches[self._step]
@@ -210,7 +213,7 @@ class ServedEpoch(Batches):
             self.failed = True
             raise
 
-    def _batch(self) -> Any:
+    def _batch(self) -> object:
         try:
             feed, brought = self._brought()
         except ConfigError as error:

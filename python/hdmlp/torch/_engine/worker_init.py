@@ -25,7 +25,11 @@ class WorkerInit:
     """
 
     def __init__(
-        self, init: Callable[[int], None] | None, dataset: Any, workers: int, folder: Any = None
+        self,
+        init: Callable[[int], None] | None,
+        dataset: object,
+        workers: int,
+        folder: object = None,
     ):
         self.init, self.dataset, self.workers, self.folder = init, dataset, workers, folder
 
@@ -46,7 +50,7 @@ class WorkerInit:
                 "or set it before the loader is made"
             )
 
-    def _making(self) -> list[Any]:
+    def _making(self) -> list[object]:
         return [
             getattr(self.folder, name, None) for name in ("transform", "target_transform", "loader")
         ]

@@ -13,7 +13,8 @@ import json
 import logging
 import struct
 import zlib
-from typing import Any, Callable, NamedTuple
+from types import ModuleType
+from typing import Callable, NamedTuple
 
 import torch
 
@@ -40,7 +41,7 @@ class Share(NamedTuple):
     repeats: bool
 
 
-def share_of(sampler: Any) -> Share | None:
+def share_of(sampler: object) -> Share | None:
     """Returns which part of an epoch a sampler yields, or one within a batch sampler.
 
     None: it has no rank, or there is only one part.
@@ -81,7 +82,7 @@ class Drawings:
         if self.left:
             return
         self.left = True
-        distributed: Any = torch.distributed
+        distributed: ModuleType = torch.distributed
         if (
             not distributed.is_available()
             or not distributed.is_initialized()
@@ -96,7 +97,7 @@ class Drawings:
         for message in messages:
             log.warning("%s", message)
 
-    def _exchange(self, distributed: Any, mine: Part) -> list[str]:
+    def _exchange(self, distributed: ModuleType, mine: Part) -> list[str]:
         store = distributed.distributed_c10d._get_default_store()
         me, world = distributed.get_rank(), distributed.get_world_size()
         key = f"hdmlp/drawn/{self._name}"
@@ -184,7 +185,7 @@ def compared(parts: dict[int, Part]) -> list[str]:
     if any(part.epoch != first.epoch for part in parts.values()):
         return []
     where = f"the ranks disagree about the sampler in epoch {first.epoch}"
-    compare: tuple[tuple[str, Callable[[Part], Any]], ...] = (
+    compare: tuple[tuple[str, Callable[[Part], object]], ...] = (
         ("it", lambda p: p.share.sampler),
         ("num_replicas", lambda p: p.share.replicas),
         ("the dataset's length", lambda p: p.samples),

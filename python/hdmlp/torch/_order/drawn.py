@@ -11,12 +11,13 @@ import hashlib
 import itertools
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 import torch
 
 from ...errors import ConfigError, MismatchError
+from .samplers import GeneratorStates, Sampler, SamplerState, SamplerStates, Start, Starts, State
 
 
 class Generators:
@@ -29,7 +30,7 @@ class Generators:
         generator: The loader's; None: it has none.
     """
 
-    def __init__(self, sampler: Any, generator: torch.Generator | None):
+    def __init__(self, sampler: Iterable[object], generator: torch.Generator | None):
         found = [
             generator,
             *(
@@ -40,10 +41,10 @@ class Generators:
         ]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> GeneratorStates:
         """Returns the states, JSON-compatible."""
         version, words, gauss = random.getstate()
-        state: dict[str, Any] = {
+        state: GeneratorStates = {
             "python": [version, _text(array.array("I", words).tobytes()), gauss],
             "torch": _text(torch.get_rng_state().numpy().tobytes()),
         }
@@ -70,7 +71,7 @@ class Generators:
     def _found(self, programs: bool) -> list[torch.Generator]:
         return [g for g in self._own if programs or g is not torch.default_generator]
 
-    def set(self, state: dict[str, Any], own: bool = True) -> None:
+    def set(self, state: GeneratorStates, own: bool = True) -> None:
         """Sets the generators to states that :meth:`state` returned.
 
         Args:
@@ -126,9 +127,9 @@ class Drawn:
 
     def __init__(
         self,
-        sampler: Any,
+        sampler: Sampler,
         generator: torch.Generator | None,
-        state: dict[str, Any] | None = None,
+        state: State | None = None,
         base_seed: int | None = None,
         over: bool = False,
         workers: bool = False,
@@ -136,12 +137,14 @@ class Drawn:
         generators = Generators(sampler, generator)
         now = generators.state()
         self._sampler = sampler
-        self._before = now if state is None else state["generators"]
-        self._sampler_before = _state_of(sampler) if state is None else state["sampler"]
+        self._before: GeneratorStates = now if state is None else state["generators"]
+        self._sampler_before: SamplerStates = (
+            _state_of(sampler) if state is None else state["sampler"]
+        )
         self._sums: list[bytes] = []  # digests of the first batches: of 1, of 2 and so on
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
-        self.skipped: list[Any] = []
+        self.skipped: list[object] = []
         self.on_end: Callable[[bytes], None] | None = None
         self._indices = bytearray()
         self.ended = self.follows = False
@@ -166,7 +169,7 @@ class Drawn:
     def __iter__(self) -> Drawn:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         try:
             indices = next(self._batches)
         except StopIteration:
@@ -187,8 +190,8 @@ class Drawn:
         self.step += 1
         return indices
 
-    def _skip(self, state: dict[str, Any], generators: Generators, over: bool) -> None:
-        first: dict[str, Any] | None = None  # the generators after the first batch
+    def _skip(self, state: State, generators: Generators, over: bool) -> None:
+        first: GeneratorStates | None = None  # the generators after the first batch
         for step in range(state["step"]):
             try:
                 self.skipped.append(next(self))
@@ -210,7 +213,7 @@ class Drawn:
         if first is not None and not over:
             self._draw_what_is_left(generators, first)
 
-    def _draw_what_is_left(self, generators: Generators, first: dict[str, Any]) -> None:
+    def _draw_what_is_left(self, generators: Generators, first: GeneratorStates) -> None:
         """Draws the rest of the epoch now, if the sampler draws from the program's generators.
 
         They are now where the state left them. Whether it does is found out by drawing one batch
@@ -237,7 +240,7 @@ class Drawn:
             ahead, list(itertools.islice(self._batches, most)), self._batches
         )
 
-    def state(self, step: int) -> dict[str, Any]:
+    def state(self, step: int) -> State:
         """Returns what draws the rest of the epoch again from a step on; JSON-compatible."""
         return {
             "generators": self._before,
@@ -250,12 +253,12 @@ class Drawn:
         }
 
 
-def _programs(state: dict[str, Any]) -> dict[str, Any]:
+def _programs(state: GeneratorStates) -> dict[str, object]:
     """Returns the states of the generators which belong to the program."""
     return {name: value for name, value in state.items() if name != "own"}
 
 
-def start_of(sampler: Any, generator: torch.Generator | None) -> dict[str, Any]:
+def start_of(sampler: Iterable[object], generator: torch.Generator | None) -> Starts:
     """Returns what a state from before the first epoch contains for its order; may be empty.
 
     The global generators are the program's, which it may set until the epoch begins, as with torch.
@@ -269,7 +272,7 @@ def start_of(sampler: Any, generator: torch.Generator | None) -> dict[str, Any]:
     return {"start": {"own": own, "sampler": states}} if own or states else {}
 
 
-def set_start(sampler: Any, generator: torch.Generator | None, start: dict[str, Any]) -> None:
+def set_start(sampler: Iterable[object], generator: torch.Generator | None, start: Start) -> None:
     """Sets the generators and the sampler to what :func:`start_of` found.
 
     Raises:
@@ -293,15 +296,15 @@ def numbers(indices: Any) -> bytes | None:
         return None
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Reports whether two batches have the same indices."""
     content = numbers(a)
     return content == numbers(b) if content is not None else bool(a == b)
 
 
-def _state_of(sampler: Any) -> dict[str, Any]:
+def _state_of(sampler: Iterable[object]) -> SamplerStates:
     """Returns what of the sampler itself decides its order: its epoch, or its own state."""
-    state: dict[str, Any] = {}
+    state: SamplerStates = {}
     for key, s in parts(sampler):
         # The state of torchdata's distributed sampler is its position, to which the loader draws.
         own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
@@ -316,15 +319,16 @@ def _state_of(sampler: Any) -> dict[str, Any]:
     return state
 
 
-def _set_state(sampler: Any, state: dict[str, Any]) -> None:
+def _set_state(sampler: Iterable[object], states: SamplerStates) -> None:
     for key, s in parts(sampler):
-        if "state" in state.get(key, {}):
-            s.load_state_dict(state[key]["state"])
-        elif "epoch" in state.get(key, {}):
-            s.set_epoch(state[key]["epoch"])
+        state: SamplerState = states.get(key, {})
+        if "state" in state:
+            s.load_state_dict(state["state"])
+        elif "epoch" in state:
+            s.set_epoch(state["epoch"])
 
 
-def parts(sampler: Any) -> Iterator[Any]:
+def parts(sampler: object) -> Iterator[tuple[str, Any]]:
     """Yields a sampler and those within it, each with its depth: a batch sampler's sampler."""
     for depth in range(4):
         if sampler is None:

@@ -20,6 +20,7 @@ from torch.utils.data import (
 )
 
 from .drawn import Drawn, Generators, parts
+from .samplers import GeneratorStates, Sampler, State
 
 #: Limit of an epoch that is drawn at once, in samples; eight times the dataset's length is added.
 _LONGEST = 1 << 20
@@ -46,7 +47,7 @@ class Foreseen(NamedTuple):
         endless: The sampler does not say where its epochs end, or says it wrongly.
     """
 
-    batches: list[Any] | None
+    batches: list[object] | None
     most: int
     endless: bool
 
@@ -64,11 +65,11 @@ class Foreseen(NamedTuple):
 
 
 def foresee(
-    sampler: Any,
-    dataset: Any,
+    sampler: Sampler,
+    dataset: object,
     length: int | None,
     generator: torch.Generator | None,
-    state: dict[str, Any] | None,
+    state: State | None,
     base_seed: int | None,
     workers: bool,
 ) -> Foreseen:
@@ -93,7 +94,7 @@ def foresee(
     return Foreseen(batches, most, endless=batches is None)
 
 
-def most_batches(sampler: Any, samples: int) -> int:
+def most_batches(sampler: Sampler, samples: int) -> int:
     """Returns how many batches an epoch may have to be had ahead, by the sampler's own length.
 
     0 if the sampler has no length, or if the epoch is too long.
@@ -110,7 +111,7 @@ def most_batches(sampler: Any, samples: int) -> int:
     return 2 * length + 1
 
 
-def stand_in(sampler: Any, dataset: Any) -> Any:
+def stand_in(sampler: Any, dataset: object) -> Any:
     """Returns what can be iterated in the sampler's place without changing it.
 
     That is the sampler itself if iterating it changes nothing but generators, as with torch's own
@@ -129,7 +130,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     # Generators are shared, as their states are restored afterwards; so is the dataset, which may
     # be large.
     python = random.random.__self__  # type: ignore[attr-defined]  # the module's own generator
-    memo: dict[int, Any] = {id(shared): shared for shared in (dataset, python)}
+    memo: dict[int, object] = {id(shared): shared for shared in (dataset, python)}
     for _, part in parts(sampler):
         memo.update(
             (id(value), value)
@@ -139,7 +140,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     return _copied_sampler(sampler, memo)
 
 
-def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
+def _copied_sampler(sampler: object, memo: dict[int, object]) -> object:
     if hasattr(sampler, "__next__"):  # an iterator: what a copy yields, it no longer would
         return None
     try:
@@ -162,7 +163,7 @@ def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
     return result
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
+def _copied(value: object, memo: dict[int, object]) -> object:
     """Returns a deep copy; ``deepcopy`` itself takes a second for a million numbers."""
     if type(value) is list and all(type(v) in _PLAIN for v in value):
         return list(value)
@@ -172,13 +173,13 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def ahead(
-    sampler: Any,
+    sampler: Sampler,
     generator: torch.Generator | None,
-    state: dict[str, Any] | None,
+    state: State | None,
     base_seed: int | None,
     most: int,
     workers: bool = False,
-) -> list[Any] | None:
+) -> list[object] | None:
     """Returns all batches that :class:`Drawn` will yield, including those that it skips.
 
     The generators keep their states. None: there are more than ``most``. If the sampler raises,
@@ -194,8 +195,8 @@ def ahead(
 
 
 def again(
-    sampler: Any, generators: Generators, before: dict[str, Any], most: int
-) -> list[Any] | None:
+    sampler: Iterable[object], generators: Generators, before: GeneratorStates, most: int
+) -> list[object] | None:
     """Returns what the sampler yields from earlier states of the generators, which they keep."""
     now = generators.state()
     try:
@@ -205,7 +206,7 @@ def again(
         generators.set(now)
 
 
-def _listed(batches: Iterable[Any], most: int, found: list[Any]) -> list[Any] | None:
+def _listed(batches: Iterable[object], most: int, found: list[object]) -> list[object] | None:
     try:
         for batch in itertools.islice(batches, most + 1 - len(found)):
             found.append(batch)  # keeps what came before an exception

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 
 class Seeded(RandomSampler):
@@ -46,7 +52,7 @@ class Seeded(RandomSampler):
         yield from torch.randperm(len(self.data_source), generator=generator).tolist()
 
 
-class Shared(DistributedSampler[Any]):
+class Shared(DistributedSampler[object]):
     """The sampler of ``shard=True``: a ``DistributedSampler`` which settles its rank when needed.
 
     Args:
@@ -63,7 +69,7 @@ class Shared(DistributedSampler[Any]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[object],
         settle: Callable[[], tuple[int, int]],
         shuffle: bool,
         seed: int,
@@ -91,9 +97,9 @@ class Shared(DistributedSampler[Any]):
         """The number of ranks that share an epoch."""
         return self._settle()[1]
 
-    def _plain(self) -> DistributedSampler[Any]:
+    def _plain(self) -> DistributedSampler[object]:
         rank, replicas = self._settle()
-        sampler: DistributedSampler[Any] = DistributedSampler(
+        sampler: DistributedSampler[object] = DistributedSampler(
             self.dataset, replicas, rank, self.shuffle, self.seed, self.drop_last
         )
         sampler.set_epoch(self.epoch)
@@ -102,13 +108,13 @@ class Shared(DistributedSampler[Any]):
     def __len__(self) -> int:
         return len(self._plain())
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         sampler = self._plain()
         self.epoch += 1
         yield from sampler
 
 
-def asked_epoch(sampler: Any) -> int | None:
+def asked_epoch(sampler: object) -> int | None:
     """Returns the epoch that the program set on a sampler of ours, once; None: it set none.
 
     It may be the same epoch again, as in a loop over torch's ``DistributedSampler``.
@@ -119,7 +125,7 @@ def asked_epoch(sampler: Any) -> int | None:
     return asked
 
 
-def set_epoch_of(sampler: Any, epoch: int) -> None:
+def set_epoch_of(sampler: object, epoch: int) -> None:
     """Sets the epoch that a sampler of ours yields next, for the loader itself."""
     if isinstance(sampler, (Seeded, Shared)):
         sampler.epoch, sampler.asked = epoch, None
@@ -143,16 +149,16 @@ class Known(NamedTuple):
     replicas: int | None
     rank: int | None
     pad: bool
-    follows: DistributedSampler[Any] | None
+    follows: DistributedSampler[object] | None
 
 
-def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
+def known(dataset: Any, sampler: object, batch_sampler: object) -> Known | None:
     """Returns the order of a sampler which is known ahead; None: only iterating reveals it.
 
     A subclass may yield anything, so only torch's own classes and ours count, and only over the
     loader's own dataset.
     """
-    batched: Any = getattr(batch_sampler, "sampler", None)
+    batched: object = getattr(batch_sampler, "sampler", None)
     if type(batch_sampler) is not BatchSampler or batched is not sampler:
         return None
     if (
@@ -181,7 +187,7 @@ def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
     return None
 
 
-def ordered_by(sampler: Any, batch_sampler: Any) -> str:
+def ordered_by(sampler: object, batch_sampler: object) -> str:
     """Returns the argument which decides the order, for a message."""
     if type(batch_sampler) is BatchSampler:
         return f"sampler={type(sampler).__name__}"
@@ -195,6 +201,6 @@ def _share(samples: int, replicas: int, drop_last: bool) -> int:
     return samples // replicas if drop_last else -(-samples // replicas)
 
 
-def _replaced(sampler: Any) -> bool:
+def _replaced(sampler: object) -> bool:
     """Reports whether an instance has methods of its own instead of its class's."""
     return "__iter__" in vars(sampler) or "set_epoch" in vars(sampler)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..._launch import membership
 from ..._lib.arguments import whole_number
 from ..._loading.state import differs
 from ...errors import ConfigError
+from .samplers import State
 
 if TYPE_CHECKING:
     import array
-
-State = dict[str, Any]
 
 
 def process_rank() -> int:
@@ -90,7 +89,7 @@ class Position:
         self._last: weakref.ref[Iteration] | None = None
         self._jumped = False  # the epoch was set since the last iteration's last batch
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}
 
     # Iteration.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import Any
 
 from ..._launch import membership
 from ..._launch.place import Place
@@ -141,7 +140,7 @@ class JobName:
             return self._name
         return secrets.token_hex(4) if self._number is None else str(self._number)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """A copy in another process must not give its number to a new loader there."""
         self.__dict__.update(state)
         if self._number is not None:

@@ -5,9 +5,9 @@ As in torch, Python's transforms of each occurrence draw random numbers of its o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from ..._batches.segments import Segment
 from ..._lib.protocol import BATCH_HEAD, mix64
 from ..._transforms.recipe import Recipe
 
@@ -29,7 +29,9 @@ class Repeating(Recipe):
         self.__dict__.update(recipe.__dict__)
         self._rank, self._world_size = rank, world_size
 
-    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
+    def make(
+        self, payload: bytearray, segments: Mapping[int, Segment], seed: int, place: object
+    ) -> object:
         """Makes a batch; see :meth:`hdmlp._transforms.recipe.Recipe.make`."""
         return super().make(
             payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
@@ -46,9 +48,9 @@ class Repeating(Recipe):
         ids: Sequence[int],
         seed: int,
         epoch: int,
-    ) -> list[Any]:
+    ) -> list[object]:
         """Makes pairs; see :meth:`hdmlp._transforms.recipe.Recipe.samples`."""
-        made: list[Any] = []
+        made: list[object] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
             key = mix64((seed + place * self._world_size + self._rank) & _MASK)
             made += super().samples([view], [label], [sample], key, epoch)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from ..._batches.source import Taken
+from ..._lib.typing import Opened
 from ...errors import HDMLPError
 from .drawn import Drawn
 
@@ -27,7 +27,7 @@ class SamplerFailedError(HDMLPError):
 class Draws:
     """A :class:`~hdmlp._batches.source.TaskSource` of the batches that a sampler draws."""
 
-    opened: Mapping[str, Any] = {"seed": 0}  # a Mapping, so it is not changed
+    opened: ClassVar[Opened] = {"seed": 0}
     steps = STEPS
     broken = False
 
@@ -108,6 +108,6 @@ class Draws:
         """Does nothing: there is no daemon to tell."""
 
 
-def count(indices: Any) -> int:
+def count(indices: object) -> int:
     """Returns the number of items of what a sampler yielded."""
     return len(indices) if isinstance(indices, (list, tuple)) else 1

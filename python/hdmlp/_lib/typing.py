@@ -1,0 +1,48 @@
+"""Types of what the daemon and multiprocessing give, where no class of theirs says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+
+class OutputAnswer(TypedDict):
+    """What the daemon makes of a sample, as OPENED says it."""
+
+    shape: Sequence[int]
+    type: str
+
+
+class Facts(TypedDict, total=False):
+    """What the daemon says of a dataset."""
+
+    samples: int
+    classes: list[str]
+    bytes: int
+    class_sizes: list[int]
+    fingerprint: str
+
+
+class Opened(Facts, total=False):
+    """The OPENED object (docs/FORMATS.md), as far as Python reads it."""
+
+    seed: int
+    steps: int
+    epoch: int
+    prefetch_batches: int
+    output: OutputAnswer | None
+    warnings: list[str] | None
+
+
+class Context(Protocol):
+    """A context of multiprocessing."""
+
+    @property
+    def Process(self) -> Callable[..., BaseProcess]:  # noqa: N802
+        """The class of its processes."""
+
+    def get_start_method(self) -> str | None:
+        """Returns how it starts them."""
