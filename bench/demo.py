@@ -2,7 +2,7 @@
 
 Makes a small dataset, puts it behind a mount that is throttled to a quarter of what
 training needs, trains a small network on it with two ranks, through each loader in
-turn, and prints one table.
+turn, and prints a table, a sentence, and where a plot lies.
 """
 
 import argparse
@@ -12,14 +12,18 @@ import queue
 import secrets
 import sys
 import tempfile
+import textwrap
 import time
-from typing import Any, Optional
+from collections.abc import Callable
+from typing import Any, Optional, TextIO
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
 sys.path.insert(0, os.path.join(_ROOT, "python"))
 
+import demo_plot
 import demo_rank
+import demo_summary
 import make_dataset
 import rounds
 from throttled import Throttled, Unavailable
@@ -35,16 +39,50 @@ SHORTAGE = 4
 LATENCY = 0.002
 
 
+#: The plot, from the repository's root.
+PLOT = os.path.join("build", "demo.png")
+
+
+class Progress:
+    """What the demo is at: one line of a terminal, or else a line per event."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._live = out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def at(self, text: str) -> None:
+        """Replaces the terminal's line; nothing where there is no terminal."""
+        if self._live:
+            columns = os.get_terminal_size(self._out.fileno()).columns
+            print(f"\r\x1b[K{text[: max(columns - 1, 0)]}", end="", file=self._out, flush=True)
+
+    def event(self, text: str) -> None:
+        """Prints a line that stays, except on a terminal."""
+        if self._live:
+            self.at(text)
+        else:
+            print(text, file=self._out, flush=True)
+
+    def clear(self) -> None:
+        """Clears the terminal's line."""
+        self.at("")
+
+
 def train(
-    loader: str, path: str, held_out: str, mount: Optional[Throttled]
+    loader: str, name: str, folders: tuple[str, str], mount: Optional[Throttled], progress: Progress
 ) -> list[dict[str, Any]]:
     """Trains with one loader on all ranks and returns the figures of each epoch.
+
+    ``folders`` are that of the training images, through the mount if there is one, and that of the
+    held-out images.
 
     Times are those of the slower rank, stall and utilisation the mean of both.
     """
     consumer = "numpy" if demo_rank.WITHOUT_TORCH else "torch"
     context = multiprocessing.get_context("spawn")
     say = context.Queue()
+    done = context.RawValue("i")  # steps of rank 0 so far
+    per_epoch = -(-SAMPLES // (RANKS * BATCH))
     exchange = (
         context.RawArray("d", RANKS * (demo_rank.NumpyTrainer.BINS + 1) * demo_rank.CLASSES),
         context.Barrier(RANKS),
@@ -69,15 +107,16 @@ def train(
                         "batch_size": BATCH,
                         "seed": SEED,
                         "step": STEP,
-                        "steps": EPOCHS * -(-SAMPLES // (RANKS * BATCH)),
-                        "path": path,
-                        "held_out": held_out,
+                        "steps": EPOCHS * per_epoch,
+                        "path": folders[0],
+                        "held_out": folders[1],
                         "loader": loader,
                         "consumer": consumer,
                         "environment": environment,
                     },
                     exchange,
                     say,
+                    done,
                 ),
             )
             for rank in range(RANKS)
@@ -89,7 +128,13 @@ def train(
             epochs: list[dict[str, Any]] = []
             listener = Listener(say, ranks)
             for epoch in range(EPOCHS):
-                figures = listener.hear(epoch)
+                figures = listener.hear(
+                    epoch,
+                    lambda epoch=epoch: progress.at(
+                        f"{name}: epoch {epoch} of {EPOCHS}, step "
+                        f"{max(0, done.value - epoch * per_epoch)} of {per_epoch}"
+                    ),
+                )
                 read = mount.counters()["bytes"] if mount else 0
                 epochs.append(
                     {
@@ -102,6 +147,10 @@ def train(
                     }
                 )
                 before = read
+                progress.event(
+                    f"{name}: epoch {epoch} took {epochs[-1]['time']:.2f} s, of which it waited "
+                    f"{epochs[-1]['stall']:.3f} s"
+                )
             epochs[-1]["report"] = listener.hear(None)[0]["report"]
             for rank in ranks:
                 rank.join(30)
@@ -120,54 +169,23 @@ class Listener:
         self._say, self._ranks = say, ranks
         self._heard: dict[Optional[int], list[dict[str, Any]]] = {}
 
-    def hear(self, epoch: Optional[int]) -> list[dict[str, Any]]:
-        """The ranks' reports on the epoch; ends the demo if a rank has died."""
+    def hear(
+        self, epoch: Optional[int], waiting: Callable[[], None] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """The ranks' reports on the epoch, by rank; ends the demo if a rank has died.
+
+        Meanwhile it calls ``waiting`` every 0.2 s.
+        """
         while len(self._heard.get(epoch, ())) < RANKS:
+            waiting()
             try:
-                _, said, figures = self._say.get(timeout=1)
+                _, said, figures = self._say.get(timeout=0.2)
             except queue.Empty:
                 if any(rank.exitcode not in (None, 0) for rank in self._ranks):
-                    sys.exit("demo: a rank has failed; its message is above")
+                    sys.exit("\ndemo: a rank has failed; its message is above")
                 continue
             self._heard.setdefault(said, []).append(figures)
         return self._heard[epoch]
-
-
-def table(results: dict[str, list[dict[str, Any]]], size: int) -> None:
-    """Prints the one table: a line per loader and epoch."""
-    form = "{:<24}{:>7}{:>11}{:>11}{:>13}{:>20}{:>10}"
-    print(
-        "\n"
-        + form.format(
-            "loader", "epoch", "time", "stall", "utilised", "read from source", "accuracy"
-        )
-    )
-    for name, epochs in results.items():
-        for number, epoch in enumerate(epochs):
-            read = "not counted" if epoch["read"] is None else f"{epoch['read'] / 1e6:.1f} MB"
-            print(
-                form.format(
-                    name if number == 0 else "",
-                    number,
-                    f"{epoch['time']:.2f} s",
-                    f"{epoch['stall']:.3f} s",
-                    f"{epoch['utilisation']:.1%}",
-                    read,
-                    f"{epoch['accuracy']:.1%}",
-                )
-            )
-        total = None if epochs[0]["read"] is None else sum(epoch["read"] for epoch in epochs)
-        print(
-            form.format(
-                "",
-                "all",
-                f"{sum(e['time'] for e in epochs):.2f} s",
-                f"{sum(e['stall'] for e in epochs):.3f} s",
-                "",
-                "" if total is None else f"{total / 1e6:.1f} MB, {total / size:.2f}x",
-                "",
-            )
-        )
 
 
 def main() -> None:
@@ -176,10 +194,35 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     began = time.monotonic()
+    progress = Progress(sys.stdout)
+    size, results = measure(progress)
+    progress.clear()
+    print()
+    print("\n".join(demo_summary.table(results, size)))
+    print(demo_summary.accuracies(results, same_order=not demo_rank.WITHOUT_TORCH))
+    print()
+    print(textwrap.fill(f"HDMLP's report: {results['HDMLP'][-1]['report']}", 100))
+    print()
+    sentence = demo_summary.sentence(results)
+    try:
+        demo_plot.draw(results, sentence, os.path.join(_ROOT, PLOT))
+        plot = f"Plot: {PLOT}."
+    except ImportError as error:
+        print("\n".join(demo_plot.text(results)))
+        print(f"(A plot in text, because matplotlib is missing: {error}.)\n")
+        plot = ""
+    print(f"{plot} The demo took {time.monotonic() - began:.0f} s.".strip())
+    print(sentence)
+
+
+def measure(progress: Progress) -> tuple[int, demo_summary.Results]:
+    """Trains through both loaders; returns the dataset's bytes and the figures."""
     data = os.path.join(_ROOT, "build", "data")
     folder, held_out = os.path.join(data, "demo-train"), os.path.join(data, "demo-held-out")
+    progress.event(f"making {SAMPLES + HELD_OUT} images in build/data, if they are not there")
     size = make_dataset.make("gratings", folder, SAMPLES)["bytes"]
     make_dataset.make("gratings", held_out, HELD_OUT, first=SAMPLES)
+    progress.clear()
     steps = SAMPLES / (RANKS * BATCH)
     bandwidth = int(size / (SHORTAGE * steps * STEP))
     print(
@@ -192,33 +235,32 @@ def main() -> None:
         rival = "reading when needed"
         print(
             f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and "
-            f"HDMLP is compared "
-            "with reading files when they are needed; the script decodes by itself, which counts "
-            "as stall"
+            "HDMLP is compared with reading files when they are needed; the script decodes by "
+            "itself, which counts as stall"
         )
-    results: dict[str, list[dict[str, Any]]] = {}
+    results: demo_summary.Results = {}
     try:
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
             with Throttled(folder, bandwidth, LATENCY) as mount:
                 if not results:
                     print(
                         f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} "
-                        f"ms per open; one epoch of "
-                        f"reading takes {size / bandwidth:.1f} s, one of training "
-                        f"{steps * STEP:.1f} s"
+                        f"ms per open; one epoch of reading takes {size / bandwidth:.1f} s, one "
+                        f"of training {steps * STEP:.1f} s",
+                        flush=True,
                     )
-                results[name] = train(loader, mount.path, held_out, mount)
+                results[name] = train(loader, name, (mount.path, held_out), mount, progress)
     except Unavailable as error:
         if results:
             raise
         print(
-            f"source: the plain folder, NOT throttled, because there is no FUSE mount here: {error}"
+            "source: the plain folder, NOT throttled, because there is no FUSE mount here: "
+            f"{error}",
+            flush=True,
         )
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
-            results[name] = train(loader, folder, held_out, None)
-    table(results, size)
-    print(f"\nHDMLP's report: {results['HDMLP'][-1]['report']}")
-    print(f"The demo took {time.monotonic() - began:.0f} s.")
+            results[name] = train(loader, name, (folder, held_out), None, progress)
+    return size, results
 
 
 if __name__ == "__main__":

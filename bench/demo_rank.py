@@ -72,8 +72,7 @@ class TorchTrainer:
 
     def accuracy(self, folder: str) -> float:
         """The share of the folder's images that the network tells right."""
-        transform = transforms.Compose([transforms.CenterCrop(CROP), transforms.ToTensor()])
-        held = torchvision.datasets.ImageFolder(folder, transform)
+        held = torchvision.datasets.ImageFolder(folder, torch_transform())
         self._network.eval()
         with torch.no_grad():
             right = sum(
@@ -134,7 +133,7 @@ class NumpyTrainer:
             paths = [
                 os.path.join(folder, name, file) for file in os.listdir(os.path.join(folder, name))
             ]
-            images = numpy.stack([decode(path, None) for path in paths])
+            images = numpy.stack([decode(path) for path in paths])
             right += int((self._scores(self.features(images)).argmax(axis=1) == label).sum())
             total += len(paths)
         return right / total
@@ -143,18 +142,17 @@ class NumpyTrainer:
         pass
 
 
-def decode(source: Any, rng: Any) -> numpy.ndarray:
-    """A crop of an image, where rng says; its centre without one."""
+def decode(source: Any) -> numpy.ndarray:
+    """The centre of an image."""
     pixels = numpy.asarray(Image.open(source).convert("RGB"), dtype=numpy.float32) / 255
-    y, x = (
-        (side - CROP) // 2 if rng is None else rng.randrange(side - CROP + 1)
-        for side in pixels.shape[:2]
-    )
+    y, x = ((side - CROP) // 2 for side in pixels.shape[:2])
     return pixels[y : y + CROP, x : x + CROP]
 
 
 def torch_transform() -> Any:
-    return transforms.Compose([transforms.RandomCrop(CROP), transforms.ToTensor()])
+    """Nothing random: a random crop would be another one in each loader, whose generators differ,
+    and so would the accuracies."""
+    return transforms.Compose([transforms.CenterCrop(CROP), transforms.ToTensor()])
 
 
 def hdmlp_torch(spec: dict[str, Any]) -> Any:
@@ -206,11 +204,10 @@ def hdmlp_numpy(spec: dict[str, Any]) -> Any:
         epochs=spec["epochs"],
         seed=spec["seed"],
     )
-    rng = random.Random(spec["seed"] + spec["rank"])
 
     def batches(epoch: int) -> Iterator[Any]:
         for samples, labels in loader:
-            yield numpy.stack([decode(io.BytesIO(sample), rng) for sample in samples]), labels
+            yield numpy.stack([decode(io.BytesIO(sample)) for sample in samples]), labels
 
     return batches, loader
 
@@ -221,7 +218,6 @@ def rival_numpy(spec: dict[str, Any]) -> Any:
     for label, name in enumerate(sorted(os.listdir(spec["path"]))):
         folder = os.path.join(spec["path"], name)
         files += [(os.path.join(folder, file), label) for file in sorted(os.listdir(folder))]
-    rng = random.Random(spec["seed"] + spec["rank"])
 
     def batches(epoch: int) -> Iterator[Any]:
         order = list(range(len(files)))
@@ -230,7 +226,7 @@ def rival_numpy(spec: dict[str, Any]) -> Any:
         for begin in range(0, len(mine), spec["batch_size"]):
             chosen = [files[index] for index in mine[begin : begin + spec["batch_size"]]]
             yield (
-                numpy.stack([decode(path, rng) for path, _ in chosen]),
+                numpy.stack([decode(path) for path, _ in chosen]),
                 [label for _, label in chosen],
             )
 
@@ -245,8 +241,11 @@ LOADERS = {
 }
 
 
-def main(spec: dict[str, Any], exchange: Any, say: Any) -> None:
-    """Trains all epochs and puts (rank, epoch, figures) into the queue `say` after each."""
+def main(spec: dict[str, Any], exchange: Any, say: Any, done: Any) -> None:
+    """Trains all epochs and puts (rank, epoch, figures) into the queue `say` after each.
+
+    Rank 0 counts its steps in the shared integer `done`.
+    """
     os.environ.update(
         spec["environment"],
         RANK=str(spec["rank"]),
@@ -271,6 +270,8 @@ def main(spec: dict[str, Any], exchange: Any, say: Any) -> None:
             time.sleep(max(0.0, step + duration - time.monotonic()))
             # A step that waited for the other rank's gradients was not busy for longer.
             busy += duration
+            if spec["rank"] == 0:
+                done.value += 1
             asked = time.monotonic()
         end = time.monotonic()
         stall += end - asked
