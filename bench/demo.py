@@ -167,7 +167,7 @@ class Listener:
 
     def __init__(self, say: Any, ranks: list[Any]) -> None:
         self._say, self._ranks = say, ranks
-        self._heard: dict[Optional[int], list[dict[str, Any]]] = {}
+        self._heard: dict[Optional[int], dict[int, dict[str, Any]]] = {}
 
     def hear(
         self, epoch: Optional[int], waiting: Callable[[], None] = lambda: None
@@ -179,13 +179,14 @@ class Listener:
         while len(self._heard.get(epoch, ())) < RANKS:
             waiting()
             try:
-                _, said, figures = self._say.get(timeout=0.2)
+                rank, said, figures = self._say.get(timeout=0.2)
             except queue.Empty:
-                if any(rank.exitcode not in (None, 0) for rank in self._ranks):
+                if any(process.exitcode not in (None, 0) for process in self._ranks):
                     sys.exit("\ndemo: a rank has failed; its message is above")
                 continue
-            self._heard.setdefault(said, []).append(figures)
-        return self._heard[epoch]
+            self._heard.setdefault(said, {})[rank] = figures
+        # In order: the ranks' statistics of batch normalisation differ, and so do accuracies.
+        return [self._heard[epoch][rank] for rank in range(RANKS)]
 
 
 def main() -> None:
