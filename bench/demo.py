@@ -53,8 +53,8 @@ class Progress:
     def at(self, text: str) -> None:
         """Replaces the terminal's line; nothing where there is no terminal."""
         if self._live:
-            columns = os.get_terminal_size(self._out.fileno()).columns
-            print(f"\r\x1b[K{text[: max(columns - 1, 0)]}", end="", file=self._out, flush=True)
+            columns = os.get_terminal_size(self._out.fileno()).columns or 80
+            print(f"\r\x1b[K{text[: columns - 1]}", end="", file=self._out, flush=True)
 
     def event(self, text: str) -> None:
         """Prints a line that stays, except on a terminal."""
@@ -131,8 +131,8 @@ def train(
                 figures = listener.hear(
                     epoch,
                     lambda epoch=epoch: progress.at(
-                        f"{name}: epoch {epoch} of {EPOCHS}, step "
-                        f"{max(0, done.value - epoch * per_epoch)} of {per_epoch}"
+                        f"{name}: epoch {epoch} (the last is {EPOCHS - 1}), step "
+                        f"{min(max(done.value - epoch * per_epoch, 0), per_epoch)} of {per_epoch}"
                     ),
                 )
                 read = mount.counters()["bytes"] if mount else 0
@@ -200,7 +200,8 @@ def main() -> None:
     progress.clear()
     print()
     print("\n".join(demo_summary.table(results, size)))
-    print(demo_summary.accuracies(results, same_order=not demo_rank.WITHOUT_TORCH))
+    note = demo_summary.accuracies(results, same_order=not demo_rank.WITHOUT_TORCH)
+    print(textwrap.fill(note, 100))
     print()
     print(textwrap.fill(f"HDMLP's report: {results['HDMLP'][-1]['report']}", 100))
     print()
@@ -213,7 +214,7 @@ def main() -> None:
         print(f"(A plot in text, because matplotlib is missing: {error}.)\n")
         plot = ""
     print(f"{plot} The demo took {time.monotonic() - began:.0f} s.".strip())
-    print(sentence)
+    print(textwrap.fill(sentence, 100))
 
 
 def measure(progress: Progress) -> tuple[int, demo_summary.Results]:

@@ -81,6 +81,8 @@ def text(results: demo_summary.Results, width: int = 40) -> list[str]:
 
 def _short(value: float) -> str:
     """A value in about two digits."""
-    return (
-        f"{value:.2f}" if 0.005 <= value < 1 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
-    )
+    if 0 < value < 0.005:
+        return "<0.01"
+    if 0 < value < 1:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if 0 < value < 9.95 else f"{value:.0f}"

@@ -129,10 +129,7 @@ class NumpyTrainer:
     def accuracy(self, folder: str) -> float:
         """The share of the folder's images that the regression tells right."""
         right = total = 0
-        for label, name in enumerate(sorted(os.listdir(folder))):
-            paths = [
-                os.path.join(folder, name, file) for file in os.listdir(os.path.join(folder, name))
-            ]
+        for label, paths in enumerate(classes(folder)):
             images = numpy.stack([decode(path) for path in paths])
             right += int((self._scores(self.features(images)).argmax(axis=1) == label).sum())
             total += len(paths)
@@ -140,6 +137,13 @@ class NumpyTrainer:
 
     def close(self) -> None:
         pass
+
+
+def classes(folder: str) -> list[list[str]]:
+    """The files of each class, in order."""
+    with os.scandir(folder) as entries:
+        folders = sorted(entry.path for entry in entries if entry.is_dir())
+    return [[os.path.join(path, name) for name in sorted(os.listdir(path))] for path in folders]
 
 
 def decode(source: Any) -> numpy.ndarray:
@@ -214,10 +218,7 @@ def hdmlp_numpy(spec: dict[str, Any]) -> Any:
 
 def rival_numpy(spec: dict[str, Any]) -> Any:
     """What a script without any loader does: read and decode when a batch is needed."""
-    files: list[tuple[str, int]] = []
-    for label, name in enumerate(sorted(os.listdir(spec["path"]))):
-        folder = os.path.join(spec["path"], name)
-        files += [(os.path.join(folder, file), label) for file in sorted(os.listdir(folder))]
+    files = [(path, label) for label, paths in enumerate(classes(spec["path"])) for path in paths]
 
     def batches(epoch: int) -> Iterator[Any]:
         order = list(range(len(files)))
