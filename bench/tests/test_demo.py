@@ -160,7 +160,9 @@ def test_progress_is_one_line_of_a_terminal(demo, monkeypatch):
         progress.at("HDMLP: epoch 0, step 1")
         progress.event("HDMLP: epoch 0 took 1 s")
         progress.clear()
-        shown = os.read(outer, 1000).decode()
+        shown = ""
+        while shown.count("\r\x1b[K") < 3:
+            shown += os.read(outer, 1000).decode()
     os.close(outer)
     assert "\n" not in shown
     assert shown.split("\r\x1b[K") == ["", "HDMLP: epoch 0, step 1", "HDMLP: epoch 0 took 1 s", ""]
