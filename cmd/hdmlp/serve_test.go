@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -280,6 +281,11 @@ func (p *program) openJob(data string) net.Conn {
 
 func TestServeShutsDownInOrderOnSignals(t *testing.T) {
 	p := newProgram(t)
+	// A process inherits which signals are ignored, as SIGHUP is under nohup, but not which are
+	// caught.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGHUP} {
 		s := p.serve("daemon starts")
 		begin := time.Now()
