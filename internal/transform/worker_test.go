@@ -11,7 +11,6 @@ import (
 	stdpng "image/png"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,8 +55,8 @@ func encodedPNG(t testing.TB, width, height int) []byte {
 const everything = `RandomVerticalFlip(), RandomResizedCrop(64), ColorJitter(0.3, 0.3, 0.3, 0.1),
 	RandomCrop(60, padding=2), RandomHorizontalFlip(), ToTensor(), Normalize(0.5, 0.2)`
 
-// TestPure: what comes out is a function of sample and key, whatever the worker did before and on
-// however many threads.
+// TestPure: what comes out is a function of sample and key, whatever the worker did before. The
+// runner's TestWorkersShareNothing checks it on several threads.
 func TestPure(t *testing.T) {
 	p := compiled(t, everything)
 	samples := [][]byte{encodedJPEG(t, 300, 200), encodedPNG(t, 77, 131), encodedJPEG(t, 64, 400)}
@@ -75,27 +74,20 @@ func TestPure(t *testing.T) {
 			w.Close()
 		}
 	}
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			w := p.Worker()
-			defer w.Close()
-			dst := make([]byte, n)
-			for range 3 {
-				for c, out := range want { // in any order
-					_ = w.Apply(dst, []byte("garbage"), Key{})
-					if err := w.Apply(dst, samples[c.sample],
-						Key{9, c.epoch, c.sample}); err != nil {
-						t.Error(err)
-					}
-					if string(dst) != out {
-						t.Errorf("sample %d, epoch %d comes out otherwise", c.sample, c.epoch)
-					}
-				}
+	w := p.Worker()
+	defer w.Close()
+	dst := make([]byte, n)
+	for range 3 {
+		for c, out := range want { // in any order
+			_ = w.Apply(dst, []byte("garbage"), Key{})
+			if err := w.Apply(dst, samples[c.sample], Key{9, c.epoch, c.sample}); err != nil {
+				t.Error(err)
 			}
-		})
+			if string(dst) != out {
+				t.Errorf("sample %d, epoch %d comes out otherwise", c.sample, c.epoch)
+			}
+		}
 	}
-	group.Wait()
 	// Other keys give other results.
 	seen := map[string]bool{}
 	for _, out := range want {
