@@ -18,7 +18,6 @@ import (
 // Left out are jobs in which source and network are both saturated. What a real job does then is
 // the choice of each read (model.Choose); predictions assume that it uses both fully.
 func TestPredictionsAgreeWithTheSimulator(t *testing.T) {
-	t.Parallel()
 	const (
 		samples, mb = 4000, 0.1
 		threads     = 32

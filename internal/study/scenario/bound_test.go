@@ -16,7 +16,6 @@ func TestPapersNearTheLeastRuntime(t *testing.T) {
 			continue // its caches are empty until they are set
 		}
 		t.Run(f.Name(), func(t *testing.T) {
-			t.Parallel()
 			s, err := f.Scenario()
 			if err != nil {
 				t.Fatal(err)

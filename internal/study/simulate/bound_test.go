@@ -45,7 +45,6 @@ func boundedJob(t *rapid.T) *Job {
 
 // TestTimeBound: no policy that keeps the order is faster than the bound.
 func TestTimeBound(t *testing.T) {
-	t.Parallel()
 	tight, runs := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		for range 5 { // 100 checks of 5 jobs

@@ -21,7 +21,6 @@ func jobsOf(job *Job, jobs int, share bool) *Job {
 // and preprocess each sample once per job; together they never take less time than the first one's
 // lower bound.
 func TestJobs(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		jobs := 2 + int(seed%3)
@@ -84,7 +83,6 @@ func TestJobs(t *testing.T) {
 // the dataset that spares more than another job costs. (On several nodes it holds in 99 of 100
 // runs: a job may find on another node what it would wait for if it were the first to read it.)
 func TestJobsTakeTheirTime(t *testing.T) {
-	t.Parallel()
 	worst, ran := inf, 0
 	for seed := range uint64(2 * scenarios) {
 		job := randomJob(seed)
@@ -110,7 +108,6 @@ func TestJobsTakeTheirTime(t *testing.T) {
 // TestGroups: a group is as fast as one job, reads as much from everywhere, and transforms each
 // sample once.
 func TestGroups(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		for _, p := range policies.Names(policies.All()) {

@@ -183,7 +183,6 @@ func TestSharedSource(t *testing.T) {
 // TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte
 // leaves the source once, whichever node needs it first.
 func TestOwnerReadsOnce(t *testing.T) {
-	t.Parallel()
 	checked := 0
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
@@ -268,7 +267,6 @@ func TestModelRefuses(t *testing.T) {
 // TestThesisScenarios runs the thesis's four scenarios, scaled down: what the thesis says in words
 // about them holds.
 func TestThesisScenarios(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		f      int

@@ -137,7 +137,6 @@ func consumed(r *Result) Amount {
 // TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training
 // never takes less than its computation, and no policy that keeps the order beats perfect.
 func TestReadsByTierAddUp(t *testing.T) {
-	t.Parallel()
 	supported := map[string]int{}
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
@@ -197,7 +196,6 @@ func TestReadsByTierAddUp(t *testing.T) {
 // TestSourceBound: no policy that sees every sample in every epoch reads less from the source than
 // the bound.
 func TestSourceBound(t *testing.T) {
-	t.Parallel()
 	tight := 0
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
@@ -223,7 +221,6 @@ func TestSourceBound(t *testing.T) {
 
 // TestCapacities: no class of any plan is over its capacity, and no node has a sample twice.
 func TestCapacities(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		stream, err := streamOf(job, 0)
@@ -305,7 +302,6 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 // worse than frequency by more than 0.5 % in the sum of thesis equation 3.13 over all nodes, nor in
 // what leaves the source.
 func TestCooperativeAgainstFrequency(t *testing.T) {
-	t.Parallel()
 	var times, bytes []float64
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
