@@ -16,9 +16,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 REPOSITORY = "https://github.com/hdmlp/hdmlp"
+FILES = "https://raw.githubusercontent.com/hdmlp/hdmlp"
 
-#: A relative link of a Markdown document.
+#: A relative link of a Markdown document, and a relative address of a picture.
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
+PICTURE = re.compile(r"(!\[[^\]]*)\]\((?!\w+:)([^)\s]+)\)")
 
 #: The machines that there are wheels for, by the ``e_machine`` of their ELF binaries.
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -37,7 +39,8 @@ class ReadmeHook(MetadataHookInterface):
 
     def update(self, metadata):
         with open(os.path.join(self.root, "README.md"), encoding="utf-8") as file:
-            text = LINK.sub(rf"]({REPOSITORY}/blob/main/\1)", file.read())
+            text = PICTURE.sub(rf"\1]({FILES}/main/\2)", file.read())
+        text = LINK.sub(rf"]({REPOSITORY}/blob/main/\1)", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 

@@ -11,6 +11,9 @@ from hdmlp.torch import DataLoader, ImageFolder
 
 EPOCHS, BATCH_SIZE = 4, 32
 
+if len(sys.argv) != 2:
+    sys.exit(f"usage: {sys.argv[0]} DATA, a directory that has one subdirectory per class")
+
 
 def launched(*names: str, default: int) -> int:
     """What the launcher says: the first of these variables that is set."""

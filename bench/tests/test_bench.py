@@ -324,6 +324,23 @@ def test_the_examples_differ_in_three_lines():
     assert sum(a != b for a, b in zip(torch[1:], ours[1:])) == 3
 
 
+@pytest.mark.parametrize("name", ["train_torch.py", "train.py"])
+@pytest.mark.parametrize("arguments", [[], ["one", "two"]])
+def test_an_example_without_a_folder_says_how_it_is_used(name, arguments):
+    pytest.importorskip("torchvision")
+    root = os.path.dirname(os.path.dirname(HERE))
+    ran = subprocess.run(
+        [sys.executable, os.path.join(root, "examples", name), *arguments],
+        env=dict(os.environ, PYTHONPATH=os.path.join(root, "python")),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("usage: ")
+    assert ran.stderr.endswith(f"{name} DATA, a directory that has one subdirectory per class\n")
+
+
 def test_the_example_trains(tmp_path):
     pytest.importorskip("torchvision")
     folder = str(tmp_path / "gratings")

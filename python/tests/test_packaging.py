@@ -122,6 +122,8 @@ def test_the_metadata_is_complete(wheel):
     targets = re.findall(r"\]\(([^)\s]+)\)", description)
     assert len(targets) > 5
     assert all(target.startswith("https://") for target in targets)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", description)
+    assert pictures == ["https://raw.githubusercontent.com/hdmlp/hdmlp/main/docs/overview.svg"]
     urls = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
     assert set(urls) == {"Homepage", "Source", "Issues", "Documentation", "Changelog"}
     assert all(url.startswith("https://github.com/hdmlp/hdmlp") for url in urls.values())
