@@ -1,8 +1,11 @@
 # make demo           train a small network through HDMLP and through torch's loader, and compare
 # make quick          after each edit: linters and the fast tests (under a minute on 2 processors,
 #                     with warm Go caches)
-# make test           everything: linters, Go tests with the race detector, Python tests
-#                     (12 minutes on 2 processors)
+# make test           everything: linters, Go tests with the race detector, Python tests with the
+#                     torch that `python` has, or else Debian's (12 minutes on 2 processors)
+# make ci             what every change must pass: docs and test, but all Python tests with the
+#                     newest torch, and those that depend on its version with Debian's as well
+#                     (25 minutes on 2 processors); .ci/run runs this in a clean clone
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
 #                     before: with jobs that share, an earlier commit, fixed settings
@@ -28,8 +31,11 @@
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes, which
 #                     is only printed without SAVE=1; 1,024 take 10 GB of memory and about 10
 #                     minutes of 2 processors)
-# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
-#                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
+# make test-newest    all Python tests with the newest torch, and those with Lightning, accelerate,
+#                     transformers, timm, torchdata, Ray and Optuna, from PyPI (about 6 GB, which
+#                     scripts/environment keeps outside of the clone)
+# make test-oldest    Python tests that depend on torch's version, with Debian's
+# make frameworks     tests with Lightning and the others alone, as in test-newest
 # make figures        CoorDL's figures from the simulator beside the paper's numbers, into
 #                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': this one)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
@@ -64,10 +70,6 @@ OPENCV      := opencv-python-headless==4.8.1.78
 GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb.go" \
 	-not -name "*.connect.go")
 
-# Packages whose tests are compute-bound and start no goroutine (house_test.go checks): the race
-# detector makes them many times slower, and finds nothing that the other packages' tests do not.
-SEQUENTIAL := ./internal/study/simulate ./internal/study/simulate/render ./internal/study/replay \
-	./internal/transform/codec ./internal/transform/pixels
 # Packages whose tests wait for the network or for processes, or compute for long: quick omits them.
 comma := ,
 space := $(subst ,, )
@@ -80,14 +82,17 @@ CONFORMANCE := ./internal/source/... ./internal/lib/digest/... ./internal/store/
 	./internal/engine/staging/... ./internal/peers/exchange/wire \
 	./internal/transform ./internal/transform/codec ./internal/transform/pixels
 
-PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
+PYTEST := -m pytest -q --dist worksteal -rfE
+PARTS  := MAKE="$(MAKE)" scripts/parts
+GOTEST := GO="$(GO)" $(PYTHON) scripts/gotest.py -vet=off
 
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
+.PHONY: all build build-aarch64 throttle exchange quick test test-go test-race test-sequential \
+	test-allocations test-nocgo test-python test-newest test-oldest ci lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	scale frameworks docs figures tables setup clean
+	scale frameworks docs figures tables setup setup-test setup-ci clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -105,12 +110,19 @@ throttle exchange: %: | build/go.stamp
 
 quick: lint build $(VENV)/stamp
 	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/($(SLOW))$$')
-	$(PYTEST) -n 2 -m "not slow" python/tests bench/tests
+	$(VENV)/bin/python $(PYTEST) -n 2 -m "not slow" python/tests bench/tests
 
-# Both suites spend much time waiting, for timeouts and processes, so they run together.
-test: lint
-	$(MAKE) --keep-going --jobs=2 --output-sync=line test-go test-python
+# One part after the other, each with as many workers as pay: beside each other they would break
+# each other's bounds on time. A part that fails does not keep the others from running.
+GO_PARTS := test-race test-sequential test-allocations test-nocgo
+test:
+	$(PARTS) setup-test lint $(GO_PARTS) test-python
 
+ci:
+	$(PARTS) setup-test setup-ci docs lint $(GO_PARTS) test-newest test-oldest
+
+# go vet sees the files with the tag, and those that only builds without it have; staticcheck sees
+# all without it.
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/ruff check --quiet .
@@ -118,19 +130,46 @@ lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/mypy
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
 	$(GO) vet -tags invariants ./...
+	$(GO) vet $$(grep -rl --include="*.go" "^//go:build.*!invariants" . | xargs dirname | sort -u)
 	$(BIN)/staticcheck ./...
 
-test-go: build/test.stamp
-	$(GO) test -vet=off -race -tags invariants -p 4 -timeout 20m \
-		$(filter-out $(shell $(GO) list $(SEQUENTIAL)),$(shell $(GO) list ./...))
-	$(GO) test -vet=off -gcflags=-d=checkptr $(SEQUENTIAL)
-	$(GO) test -vet=off -run Allocations ./internal/peers/exchange/...
-	CGO_ENABLED=0 $(GO) test -vet=off ./internal/transform/...
+test-go:
+	$(PARTS) $(GO_PARTS)
+
+# The race detector finds nothing where no two goroutines run, and makes tests many times slower.
+test-race: build/test.stamp
+	packages=$$($(GO) run ./scripts/sequential -raced) && \
+		$(GOTEST) -race -tags invariants -p 4 -timeout 20m $$packages
+
+test-sequential: build/test.stamp
+	packages=$$($(GO) run ./scripts/sequential) && \
+		$(GOTEST) -tags invariants -gcflags=-d=checkptr -timeout 20m $$packages
+
+test-allocations: build/test.stamp
+	$(GOTEST) -run Allocations ./internal/peers/exchange/...
+
+test-nocgo: build/test.stamp
+	CGO_ENABLED=0 $(GOTEST) ./internal/transform/...
+
+# As many workers as pay on 2 processors: tests wait for processes and timeouts.
+WORKERS := 4
 
 test-python: build $(VENV)/stamp throttle exchange
-	$(PYTEST) -n 3 python/tests bench/tests
+	scripts/torch build/python $(VENV)
+	build/python/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests
+
+test-newest: build throttle exchange build/frameworks/stamp
+	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
+	build/frameworks/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests python/frameworks
+
+# What works otherwise in an old torch: its loader, samplers, workers, pinning and transforms.
+OLDEST := $(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
+	ranks torch torch_workers train timm foreign epoch_ends exit worker_info)
+
+test-oldest: build throttle exchange $(VENV)/stamp
+	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
+	$(VENV)/bin/python $(PYTEST) -n $(WORKERS) $(OLDEST)
 
 fuzz: build/test.stamp
 	GO="$(GO)" scripts/fuzz $(or $(MINUTES),1) $(NAME)
@@ -214,9 +253,7 @@ scale: build/bench.stamp | build/go.stamp
 	$(if $(SAVES),$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png)
 
 frameworks: build build/frameworks/stamp
-	build/frameworks/bin/python -m pytest -q python/frameworks \
-		$(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
-		ranks torch torch_workers train timm foreign epoch_ends exit worker_info)
+	build/frameworks/bin/python $(PYTEST) python/frameworks
 
 # Warnings are errors: broken links, pages that docs/index.md does not list, malformed docstrings.
 docs: build build/docs-env/stamp
@@ -231,8 +268,11 @@ figures: build build/bench.stamp
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/study/simulate -count 1 -run '^TestFullTables$$' -v
 
-setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp \
-		$(BIN)/staticcheck $(BIN)/gofumpt
+setup: setup-test build/demo.stamp build/bench.stamp
+
+setup-test: build/test.stamp $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt
+
+setup-ci: build/docs-env/stamp build/frameworks/stamp
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache python/hdmlp/bin
@@ -251,14 +291,15 @@ build/wheel/stamp: requirements-wheel.txt | build/wheel.stamp
 	build/wheel/bin/python -m $(PIP_INSTALL) -r requirements-wheel.txt
 	@touch $@
 
-$(VENV)/stamp: requirements-dev.txt requirements-wheel.txt build/test.stamp
+$(VENV)/stamp: requirements-dev.txt requirements-test.txt requirements-wheel.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/python -m $(PIP_INSTALL) -r requirements-dev.txt
 	@touch $@
 
-build/frameworks/stamp: requirements-frameworks.txt build/test.stamp
-	$(PYTHON) -m venv build/frameworks
-	build/frameworks/bin/python -m $(PIP_INSTALL) -r requirements-frameworks.txt
+# A link to the environment that is kept for these requirements.
+build/frameworks/stamp: requirements-frameworks.txt requirements-test.txt requirements-wheel.txt \
+		build/test.stamp
+	scripts/environment build/frameworks requirements-frameworks.txt
 	@touch $@
 
 build/docs-env/stamp: requirements-docs.txt build/test.stamp

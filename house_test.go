@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"go/ast"
 	"go/parser"
 	"go/scanner"
 	"go/token"
@@ -235,48 +234,6 @@ func TestLinesOfCodeAreThoseWithTokens(t *testing.T) {
 		"{\n\t// d\n}\n"
 	if n := code([]byte(src)); n != 6 {
 		t.Errorf("%d lines of code, want 6", n)
-	}
-}
-
-// TestSequentialPackagesStartNoGoroutines checks the packages that the Makefile tests without the
-// race detector.
-func TestSequentialPackagesStartNoGoroutines(t *testing.T) {
-	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(makefile), "\nSEQUENTIAL := ")
-	line, _, _ := strings.Cut(strings.ReplaceAll(rest, "\\\n", " "), "\n")
-	if !found || line == "" {
-		t.Fatal("the Makefile has no SEQUENTIAL packages")
-	}
-	for pkg := range strings.FieldsSeq(line) {
-		files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no such package (%v)", pkg, err)
-		}
-		for _, name := range files {
-			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				starts := false
-				switch n := n.(type) {
-				case *ast.GoStmt:
-					starts = true
-				case *ast.CallExpr: // of a sync.WaitGroup or an errgroup.Group
-					method, ok := n.Fun.(*ast.SelectorExpr)
-					starts = ok && method.Sel.Name == "Go"
-				}
-				if starts {
-					t.Errorf("%s starts a goroutine: test the package with the race detector",
-						set.Position(n.Pos()))
-				}
-				return true
-			})
-		}
 	}
 }
 
