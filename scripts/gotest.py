@@ -1,5 +1,7 @@
-"""Runs `go test` with these arguments, and shows its progress: a line for each package as it ends,
-the output of those that failed, and every half minute without a line what runs.
+"""Runs `go test` with these arguments, and shows its progress.
+
+It prints a line for each package as it ends, the output of those that failed, what runs after half
+a minute without a line, and at the end the tests that took longest.
 
 Usage: GO=go scripts/gotest.py ARGUMENT...
 """

@@ -84,7 +84,7 @@ def hosts(binary, tmp_path_factory):
         pytest.skip(f"no network namespaces here: {error}")
     # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations.
     # There is no local rank 9.
-    hosts.program("torchrun", 'exec /usr/bin/torchrun --redirects 9:1 --tee 9:1 "$@"')
+    hosts.program("torchrun", 'exec python -m torch.distributed.run --redirects 9:1 --tee 9:1 "$@"')
     yield hosts
     hosts.close()
 
@@ -272,6 +272,7 @@ SelectType=select/linear
 SchedulerType=sched/builtin
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+MessageTimeout=100
 SlurmdParameters=config_overrides
 NodeName=node[0-1] CPUs=64 RealMemory=512000
 PartitionName=all Nodes=ALL Default=YES
@@ -319,9 +320,10 @@ def slurm(hosts, tmp_path_factory):
             hosts.wait_for(
                 0, "sinfo -h -N -o %T | sort | uniq -c | tr -s ' '", "2 idle", environment
             )
-        except OSError as error:
+        except BaseException:
             with open(os.path.join(directory, "log")) as said:
-                raise AssertionError(f"{error}; {said.read()}") from None
+                print(said.read())
+            raise
         yield environment
         for process in reversed(processes):
             process.terminate()

@@ -73,7 +73,7 @@ def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
             )
         )
         if node == 0:
-            hosts.wait_for(0, f"ls {tmp_path}/state 2>/dev/null", f"{tmp_path}/state", timeout=60)
+            hosts.wait_for(0, f"ls {tmp_path}/state 2>/dev/null", f"{tmp_path}/state")
     ends = [hosts.end(process) for process in processes]
     assert [status for status, _ in ends] == [0, 0], ends
 

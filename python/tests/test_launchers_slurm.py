@@ -34,7 +34,7 @@ def sbatch(hosts, slurm, work, *command):
     )
     assert status == 0, job
     # Not sbatch --wait: it looks only now and then.
-    hosts.wait_for(0, f"squeue -h -j {job.strip()} -t pending,running,completing", "", slurm, 120)
+    hosts.wait_for(0, f"squeue -h -j {job.strip()} -t pending,running,completing", "", slurm)
     _, state = hosts.run(0, f"squeue -h -j {job.strip()} -t all -o %T", slurm)
     with open(os.path.join(work.path, "out")) as file:
         return state.strip(), file.read()
