@@ -7,27 +7,16 @@ import (
 )
 
 // InPlace is implemented by stores whose samples lie in shared memory, so that a sample can be read
-// from the source straight into the class, and used by other processes without a copy.
-//
-// The memory consists of segments. Each is a memfd of its own, which can be given back while the
-// store is open (GiveBack): its samples are then no longer held, and may be added again, to another
-// segment. Numbers of segments are never used twice, nor is the memory of a segment: so nothing
-// that was told of a segment, or views it, ever sees other bytes there.
+// from the source straight into the class, and used by other processes without a copy. The memory
+// consists of segments, each a memfd of its own.
 type InPlace interface {
-	Store
 	// Fill reserves the sample's bytes and calls read with them, which returns their origin; dst is
 	// valid until read returns. If read succeeds, the sample is held; otherwise Fill returns its
 	// error, and the bytes are free again. Fill must not be called for a sample that is held or
 	// being filled. It returns ErrFull as Put does.
 	Fill(id int, read func(dst []byte) (Origin, error)) error
-	// Growing reports whether the memory of samples may grow now. If not, Put and Fill return
-	// ErrFull although there is room.
-	Growing() bool
-	// Horizon returns for how long ahead of its use a sample should be located: so long it may take
-	// until a segment that is given back is free. 0: as long as one likes.
-	Horizon() time.Duration
 	// Locate returns where the sample is; its length is the sample's size. ok is false if the
-	// sample is not held. The position may be used until a Tenant that was told of the segment's
+	// sample is not held. The position may be used until a Tenant that was notified of the segment's
 	// end has settled.
 	Locate(id int) (at Position, ok bool)
 	// View returns the sample's bytes in their segment. It must be released once. ok is false if the
@@ -37,6 +26,19 @@ type InPlace interface {
 	// reading, and its size. It belongs to the store. ok is false if there is no such segment any
 	// more.
 	Segment(number uint32) (memfd *os.File, size int64, ok bool)
+}
+
+// Shrinker is implemented by stores that are InPlace and give memory back while they are open, by
+// segment. The samples of a segment that is given back are no longer held, and may be added again,
+// to another segment. Numbers of segments are never used twice, nor is the memory of a segment: so
+// nothing that refers to a segment, or views it, ever sees other bytes there.
+type Shrinker interface {
+	// Growing reports whether the memory of samples may grow now. If not, Put and Fill return
+	// ErrFull although there is room.
+	Growing() bool
+	// Horizon returns for how long ahead of its use a sample should be located: so long it may take
+	// until a segment that is given back is free. 0: as long as one likes.
+	Horizon() time.Duration
 	// Segments returns the segments that can be given back now, in the order in which they were
 	// made.
 	Segments() []Extent
@@ -44,20 +46,26 @@ type InPlace interface {
 	// uses it. It reports whether it has begun to: it does nothing if samples are being added to
 	// the segment, or there is no such segment. why is for people.
 	GiveBack(number uint32, why string) bool
-	// Compact makes room for at least so many bytes of samples, as far as dropped samples take them:
-	// it moves what is left in the segments with the most dropped samples to other segments, one
-	// segment at a time, and frees those. Samples can be read meanwhile, and keep their order. The
-	// memory of samples, with what processes still map of segments that were freed, stays within
-	// the capacity and one segment. Where it cannot, because a process does not let go of
-	// memory or memory may not grow, samples are dropped instead of moved. Compact waits until what
-	// it freed can be used, but only as long as processes are expected to need. When ctx is done it
-	// stops after the sample that it moves.
-	Compact(ctx context.Context, room int64)
 	// Returned describes what was given back since the store was made.
 	Returned() Returned
-	// Join has the tenant told of segments that are given back, until it leaves. leave must not be
-	// called by the tenant's methods.
+	// Join has the tenant notified of segments that are given back, until it leaves. leave must not
+	// be called by the tenant's methods.
 	Join(t Tenant) (leave func())
+}
+
+// Compactor is implemented by stores in which dropped samples leave room that cannot be used before
+// other samples are moved. It is a Shrinker as well: its tenants are notified of the segments that
+// samples were in.
+type Compactor interface {
+	// Compact makes room for at least so many bytes of samples, as far as dropped samples take
+	// them: it moves what is left in the segments with the most dropped samples to other segments,
+	// one segment at a time, and frees those. Samples can be read meanwhile, and keep their order.
+	// The memory of samples, with what processes still map of segments that were freed, stays
+	// within the capacity and one segment. Where it cannot, because a process still maps memory or
+	// memory may not grow, samples are dropped instead of moved. Compact waits until what it freed
+	// can be used, but only as long as processes are expected to need. When ctx is done it stops
+	// after the sample that it moves.
+	Compact(ctx context.Context, room int64)
 }
 
 // Position is where a sample is in shared memory.

@@ -9,7 +9,7 @@ import (
 // Migration makes the stores of one dataset hold what is wanted in each, while they are used:
 //
 //  1. Each store drops what is not wanted there, unless another store is the sample's home and does
-//     not hold it yet. The room of what was dropped from memory becomes usable (InPlace.Compact).
+//     not hold it yet. The room of what was dropped from memory becomes usable (Compactor).
 //  2. The rest is copied to the stores that are their home, as far as these have room, and then
 //     dropped. If two full stores are to exchange samples, none has room. Then a few are dropped
 //     without a copy, so that the others can move by turns.
@@ -27,8 +27,7 @@ type Migration struct {
 // Migrating is a store that takes part in a Migration.
 type Migrating struct {
 	Store
-	InPlace InPlace // the store, if its samples lie in shared memory
-	Fixed   bool    // nothing is dropped from it
+	Fixed bool // nothing is dropped from it
 	// Write is used instead of Put, and Occupy told of the bytes that are being read, less those
 	// that were.
 	Write  func(id int, data []byte, origin Origin) error
@@ -158,7 +157,8 @@ func (m *Migration) some(left remaining) []int {
 // compact makes the room of dropped samples usable, as far as it is needed.
 func (m *Migration) compact(ctx context.Context) {
 	for j, s := range m.Stores {
-		if s.InPlace == nil || ctx.Err() != nil {
+		compactor, ok := s.Store.(Compactor)
+		if !ok || ctx.Err() != nil {
 			continue
 		}
 		var need int64
@@ -168,7 +168,7 @@ func (m *Migration) compact(ctx context.Context) {
 			}
 		}
 		if need > 0 {
-			s.InPlace.Compact(ctx, need)
+			compactor.Compact(ctx, need)
 		}
 	}
 }
@@ -193,8 +193,8 @@ func (m *Migration) copy(to, from, id int) bool {
 		}
 		return origin, err
 	}
-	if target.InPlace != nil {
-		_ = target.InPlace.Fill(id, read) // what reads the sample may be bringing it already
+	if inPlace, ok := target.Store.(InPlace); ok {
+		_ = inPlace.Fill(id, read) // what reads the sample may be bringing it already
 		return target.Has(id)
 	}
 	m.buffer = slices.Grow(m.buffer[:0], int(size))[:size]

@@ -145,7 +145,7 @@ func TestLongLimitIsNotTakenForAStop(t *testing.T) {
 
 // far is a store whose samples should be located for so long ahead of their use.
 type far struct {
-	InPlace
+	Shrinker
 	horizon time.Duration
 }
 

@@ -33,12 +33,12 @@ type Refiller interface {
 type Watchers struct {
 	mu       sync.Mutex // guards the following
 	watchers []Watcher  // replaced, never modified
-	stores   []InPlace
+	stores   []Shrinker
 	leave    []func()
 }
 
 // Join has the watchers told of segments that a class's store gives back, until Leave.
-func (s *Watchers) Join(c Refiller, class int, store InPlace) {
+func (s *Watchers) Join(c Refiller, class int, store Shrinker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores = append(s.stores, store)

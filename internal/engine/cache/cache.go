@@ -136,7 +136,10 @@ func New(o Options) *Cache {
 	c.directory, _ = source.As[source.Placed](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
-		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace, keeping: &keeping{}})
+		shrinker, _ := cl.Store.(store.Shrinker)
+		c.classes = append(c.classes, class{
+			Class: cl, inPlace: inPlace, shrinker: shrinker, keeping: &keeping{},
+		})
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
@@ -153,7 +156,7 @@ func New(o Options) *Cache {
 	c.start(o.Threads)
 	c.know(o.Known, o.Written)
 	for j := range c.classes {
-		if p := c.classes[j].inPlace; p != nil {
+		if p := c.classes[j].shrinker; p != nil {
 			c.watchers.Join(c, j, p)
 		}
 	}

@@ -85,10 +85,10 @@ func TestServedSampleStaysUntilItIsSent(t *testing.T) {
 	o.memory = 400
 	g := newRig(t, o)
 	defer g.close()
-	store := g.stores[0].(store.InPlace)
+	inPlace, store := g.stores[0].(store.InPlace), g.stores[0].(store.Shrinker)
 	sent := false
 	_, err := g.cache.Serve(t.Context(), 3, func(data []byte, _ uint32, _ bool) error {
-		at, ok := store.Locate(3)
+		at, ok := inPlace.Locate(3)
 		if !ok || !store.GiveBack(at.Segment, "a test") {
 			t.Fatal("not given back")
 		}

@@ -104,7 +104,7 @@ func (u *Use) release() {
 	for j := range c.classes {
 		cl := &c.classes[j]
 		s := store.Migrating{
-			Store: cl.Store, InPlace: cl.inPlace, Fixed: cl.KeepAll,
+			Store: cl.Store, Fixed: cl.KeepAll,
 			Occupy: c.meters[FirstClass+Tier(j)].Occupy,
 		}
 		if cl.writer != nil {

@@ -76,7 +76,7 @@ func (g *rig) keepsWithin() {
 		if used > total {
 			g.t.Errorf("class %d has %d of %d bytes in use", j+1, used, total)
 		}
-		if p, ok := opened.(store.InPlace); ok {
+		if p, ok := opened.(store.Shrinker); ok {
 			if lent := p.Returned().Used; used+lent/2 > total+4096 {
 				g.t.Errorf("%d of %d bytes are in use, and %d lent", used, total, lent)
 			}

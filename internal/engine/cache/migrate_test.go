@@ -317,7 +317,7 @@ func TestReleaseTellsWatchersOfMemoryOnly(t *testing.T) {
 		if w.segments == 0 || len(w.samples) > 0 {
 			t.Errorf("told of %d segments and samples %v", w.segments, w.samples)
 		}
-		r := g.stores[0].(store.InPlace).Returned()
+		r := g.stores[0].(store.Shrinker).Returned()
 		if r.Released == 0 || r.Bytes > 0 || r.Now > 0 || r.Used > 0 {
 			t.Errorf("returned %+v", r)
 		}

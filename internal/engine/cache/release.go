@@ -12,7 +12,7 @@ import (
 // A class in memory consists of segments, which the class gives back when memory is short, while
 // jobs read. The cache says which samples it can do without first, and those who Watch it are told
 // which segments go, and which samples with them. Until the memory may grow again
-// (store.InPlace.Growing), nothing is destined for the class (destination): samples that
+// (store.Shrinker.Growing), nothing is destined for the class (destination): samples that
 // went are read from the source without being kept, and not for other nodes (short). Then they are
 // brought again, as they are needed and ahead of time (Refill).
 
@@ -64,7 +64,7 @@ func (c *Cache) Rank(class int) func(id int32) float64 {
 // each request.
 func (c *Cache) short(id int) bool {
 	j := c.class(id)
-	return j != 0 && c.classes[j-1].inPlace != nil && !c.classes[j-1].inPlace.Growing() && !c.Has(id)
+	return j != 0 && !c.classes[j-1].growing() && !c.Has(id)
 }
 
 // Segment returns the memfd of a segment and its size. ok is false if there is no such segment any

@@ -42,7 +42,7 @@ func (w *watched) Refill() { w.mu.Lock(); defer w.mu.Unlock(); w.refills++ }
 func (w *watched) Delay() time.Duration { return 3 * time.Second }
 
 // scarce returns a rig whose class has segments of 40 samples, all of which are held.
-func scarce(t *testing.T, samples int) (*rig, *memory.Class, store.InPlace) {
+func scarce(t *testing.T, samples int) (*rig, *memory.Class, store.Shrinker) {
 	o := plain(samples)
 	o.memory = int64(100 * samples)
 	o.memoryClass = memory.New(memory.Options{Segment: 4096})
@@ -52,7 +52,7 @@ func scarce(t *testing.T, samples int) (*rig, *memory.Class, store.InPlace) {
 			t.Fatal(err)
 		}
 	}
-	return g, o.memoryClass, g.stores[0].(store.InPlace)
+	return g, o.memoryClass, g.stores[0].(store.Shrinker)
 }
 
 // TestFetchedSamplesKeepTheirSegment checks that a sample that was fetched stays as it is, although
@@ -144,7 +144,7 @@ func TestSamplesThatWereGivenBackComeFromTheSource(t *testing.T) {
 // TestLastSamplesOfThePlanGoFirst checks that a segment of samples that come late in the plan goes
 // before one of samples that come early, and one of unplanned samples before both.
 func TestLastSamplesOfThePlanGoFirst(t *testing.T) {
-	g, class, store := scarce(t, 120)
+	g, class, _ := scarce(t, 120)
 	defer g.close()
 	plan := make([]int32, 0, 80)
 	for id := int32(79); id >= 0; id-- {
@@ -156,7 +156,7 @@ func TestLastSamplesOfThePlanGoFirst(t *testing.T) {
 		class.GiveBack(1, "a test")
 		var gone []int32
 		for _, first := range []int32{0, 40, 80} {
-			if !store.Has(int(first)) && !slices.Contains(order, first) {
+			if !g.stores[0].Has(int(first)) && !slices.Contains(order, first) {
 				gone = append(gone, first)
 			}
 		}

@@ -57,12 +57,16 @@ type Class struct {
 
 type class struct {
 	Class
-	inPlace store.InPlace // nil: samples cannot be delivered from where they are
+	inPlace  store.InPlace  // nil: samples cannot be delivered from where they are
+	shrinker store.Shrinker // nil: the class gives no memory back
 	// nil if inPlace is not:
 	writer  *writeback.Writer
 	reader  *store.Reader
 	keeping *keeping // what it takes to keep samples, if they are in memory
 }
+
+// growing reports whether the class may take memory for samples now.
+func (cl *class) growing() bool { return cl.shrinker == nil || cl.shrinker.Growing() }
 
 // Reader returns what reads class j (from 0); nil: it is in memory.
 func (c *Cache) Reader(j int) *store.Reader { return c.classes[j].reader }
@@ -122,7 +126,7 @@ func (c *Cache) class(id int) int {
 // none. The result may change with the plan, and if memory is short.
 func (c *Cache) destination(id int) *class {
 	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) &&
-		c.classes[j-1].inPlace.Growing() {
+		c.classes[j-1].growing() {
 		return &c.classes[j-1]
 	}
 	return nil

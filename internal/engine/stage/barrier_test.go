@@ -37,8 +37,8 @@ func TestNoBatchNamesASegmentAfterItsBarrier(t *testing.T) {
 	defer g.close()
 	r := g.ranks[0]
 	gone := map[uint32]bool{} // of Run's goroutine
-	store := g.stores[0].(store.InPlace)
-	defer store.Join(tenant{func(segment uint32, settled func()) {
+	inPlace := g.stores[0].(store.InPlace)
+	defer g.stores[0].(store.Shrinker).Join(tenant{func(segment uint32, settled func()) {
 		r.stager.Barrier(func() {
 			settled()
 			gone[ClassSegment(cache.Segment{Number: segment})] = true
@@ -56,7 +56,7 @@ func TestNoBatchNamesASegmentAfterItsBarrier(t *testing.T) {
 			if gone[number] {
 				return errors.New("a batch names a segment after its barrier")
 			}
-			f, _, ok := store.Segment(at.Number)
+			f, _, ok := inPlace.Segment(at.Number)
 			if !ok {
 				return errors.New("a batch names a segment that is closed")
 			}

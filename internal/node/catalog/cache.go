@@ -29,8 +29,8 @@ type Class struct {
 
 // Room returns how many bytes the class can hold now: while memory is short, no more than it holds.
 func (c *Class) Room() int64 {
-	if in, ok := c.Store.(store.InPlace); ok && !in.Growing() {
-		_, used := in.Capacity()
+	if shrinker, ok := c.Store.(store.Shrinker); ok && !shrinker.Growing() {
+		_, used := c.Store.Capacity()
 		return min(used, c.Capacity)
 	}
 	return c.Capacity
@@ -140,7 +140,7 @@ func (c *Catalog) Promised() (sum int64) {
 	for _, e := range entries {
 		e.mu.Lock()
 		for _, class := range e.classes {
-			if in, ok := class.Store.(store.InPlace); ok && in.Growing() {
+			if shrinker, ok := class.Store.(store.Shrinker); ok && shrinker.Growing() {
 				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
@@ -189,9 +189,7 @@ func (d *Dataset) Reports() (out []report.Class) {
 				report.Written = written(writes[c.Name].Speed(time.Now()))
 			}
 		}
-		if in, ok := c.Store.(store.InPlace); ok {
-			report.Returned = returned(in)
-		}
+		report.Returned = returned(c.Store)
 		if refuser, ok := c.Store.(store.Refuser); ok {
 			report.Stopped = refuser.Refuses()
 		}
@@ -246,10 +244,14 @@ func hangs(h store.Hangs) *report.Hangs {
 const nearlyFull = 100
 
 // returned describes what a store gave back and released; nil: nothing, and it may grow or is full.
-func returned(in store.InPlace) *report.Returned {
-	r := in.Returned()
-	capacity, used := in.Capacity()
-	paused := used < capacity-capacity/nearlyFull && !in.Growing()
+func returned(s store.Store) *report.Returned {
+	shrinker, ok := s.(store.Shrinker)
+	if !ok {
+		return nil
+	}
+	r := shrinker.Returned()
+	capacity, used := s.Capacity()
+	paused := used < capacity-capacity/nearlyFull && !shrinker.Growing()
 	if r.Segments == 0 && r.Released == 0 && !paused {
 		return nil
 	}

@@ -76,7 +76,7 @@ func (s *classStore) room() int64 { return min(s.mu.capacity-s.mu.used, s.most()
 // be held.
 func (s *classStore) most() int64 { return s.mu.capacity + s.mu.size - s.mu.used - s.mu.lent }
 
-// Compact implements store.InPlace.
+// Compact implements store.Compactor.
 func (s *classStore) Compact(ctx context.Context, room int64) {
 	w := waiting{s: s, left: min(2*s.class.Delay()+leastPatience, mostPatience)}
 	tried := map[*segment]bool{}

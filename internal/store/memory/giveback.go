@@ -20,7 +20,7 @@ import (
 // tenancy is a tenant of a store.
 type tenancy struct{ store.Tenant }
 
-// Join implements store.InPlace.
+// Join implements store.Shrinker.
 func (s *classStore) Join(t store.Tenant) (leave func()) {
 	joined := &tenancy{t}
 	s.mu.Lock()
@@ -35,7 +35,7 @@ func (s *classStore) Join(t store.Tenant) (leave func()) {
 	}
 }
 
-// Segments implements store.InPlace.
+// Segments implements store.Shrinker.
 func (s *classStore) Segments() (out []store.Extent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (g *segment) holds(id int32) bool {
 	return at > 0 && at.segment() == g.number
 }
 
-// GiveBack implements store.InPlace.
+// GiveBack implements store.Shrinker.
 func (s *classStore) GiveBack(number uint32, why string) bool {
 	return s.giveBack(number, func(r *store.Returned, bytes int64) {
 		r.Segments++
@@ -158,7 +158,7 @@ func (g *segment) end() {
 	s.signal()
 }
 
-// Returned implements store.InPlace.
+// Returned implements store.Shrinker.
 func (s *classStore) Returned() store.Returned {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,11 @@ type classStore struct {
 	}
 }
 
-var _ store.InPlace = (*classStore)(nil)
+var _ interface {
+	store.InPlace
+	store.Shrinker
+	store.Compactor
+} = (*classStore)(nil)
 
 // newStore creates an empty store. Its first segment is made at once, so that a system that denies
 // such memory is noticed.
@@ -201,10 +205,10 @@ func (s *classStore) Fill(id int, read func(dst []byte) (store.Origin, error)) e
 	return nil
 }
 
-// Growing implements store.InPlace.
+// Growing implements store.Shrinker.
 func (s *classStore) Growing() bool { return s.class.allowance.Load() > 0 }
 
-// Horizon implements store.InPlace.
+// Horizon implements store.Shrinker.
 func (s *classStore) Horizon() time.Duration { return time.Duration(s.class.horizon.Load()) }
 
 // Locate implements store.InPlace.

@@ -15,14 +15,34 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
+// compacting is a store that moves samples to make room.
+type compacting interface {
+	shrinking
+	store.Compactor
+}
+
+// testCompactor tests stores that implement store.Compactor.
+func testCompactor(t *testing.T, factory Factory) {
+	if !implements[store.Compactor](t, factory) {
+		t.Skip("the class moves no samples to make room")
+	}
+	if !implements[compacting](t, factory) {
+		t.Fatal("the class moves samples, and notifies no tenants of it")
+	}
+	runAll(t, factory, map[string]func(*testing.T, Factory){
+		"Compacts": testCompact, "CompactsWithinTheCapacity": testCompactWithin,
+		"CompactEnds": testCompactEnds, "CompactsWhileUsed": testCompactWhileUsed,
+	})
+}
+
 // sparse returns an open store of 40 samples of 1000 bytes of which all but every fourth, from 0
 // on, were dropped, and what is left.
-func sparse(t *testing.T, factory Factory) (c store.Class, p store.InPlace,
+func sparse(t *testing.T, factory Factory) (c store.Class, p compacting,
 	ds store.Dataset, left []int,
 ) {
 	c = factory(t, 40_000)
 	ds = Uniform(1, 40, 1000)
-	p = Open(t, c, ds, 40_000).(store.InPlace)
+	p = Open(t, c, ds, 40_000).(compacting)
 	for id := range 40 {
 		Put(t, p, ds, id)
 	}
@@ -186,7 +206,7 @@ func testCompactWhileUsed(t *testing.T, factory Factory) {
 	const samples, rounds = 64, 200
 	c := factory(t, samples*1000)
 	ds := Uniform(1, samples, 1000)
-	p := Open(t, c, ds, samples*1000).(store.InPlace)
+	p := Open(t, c, ds, samples*1000).(compacting)
 	want := make([][]byte, samples)
 	for id := range want {
 		want[id] = Bytes(ds, id)

@@ -66,12 +66,33 @@ func (t *Tenant) Rank() func(id int32) float64 {
 	return func(id int32) float64 { return float64(id) / 1e6 }
 }
 
+// shrinking is a store that gives memory back. Its samples lie in shared memory.
+type shrinking interface {
+	store.Store
+	store.InPlace
+	store.Shrinker
+}
+
+// testShrinker tests stores that implement store.Shrinker.
+func testShrinker(t *testing.T, factory Factory) {
+	if !implements[store.Shrinker](t, factory) {
+		t.Skip("the class gives no memory back")
+	}
+	if !implements[shrinking](t, factory) {
+		t.Fatal("the class gives back memory that is not shared")
+	}
+	runAll(t, factory, map[string]func(*testing.T, Factory){
+		"GivesSegmentsBack": testGiveBack, "DropsSegments": testDropSegment,
+		"ViewsOutliveSegments": testViewsOutliveSegments,
+	})
+}
+
 // testGiveBack checks the life of a segment that is given back while a batch names it.
 func testGiveBack(t *testing.T, factory Factory) {
 	c := factory(t, 10_000)
 	ds := Uniform(1, 10, 100)
 	s := Open(t, c, ds, 10_000)
-	p := s.(store.InPlace)
+	p := s.(shrinking)
 	var tenant Tenant
 	leave := p.Join(&tenant)
 	Put(t, s, ds, 4, 2)
@@ -144,7 +165,7 @@ func testDropSegment(t *testing.T, factory Factory) {
 	c := factory(t, 10_000)
 	ds := Uniform(1, 10, 100)
 	s := Open(t, c, ds, 10_000)
-	p := s.(store.InPlace)
+	p := s.(shrinking)
 	Put(t, s, ds, 0, 1, 2)
 	for id := range 3 {
 		if p.Returned().Released > 0 && id == 0 {
@@ -170,7 +191,7 @@ func testViewsOutliveSegments(t *testing.T, factory Factory) {
 	c := factory(t, samples*1000)
 	ds := Uniform(1, samples, 1000)
 	s := Open(t, c, ds, samples*1000)
-	p := s.(store.InPlace)
+	p := s.(shrinking)
 	want := make([][]byte, samples)
 	for id := range want {
 		want[id] = Bytes(ds, id)

@@ -15,21 +15,26 @@ import (
 
 // testInPlace tests stores that implement store.InPlace.
 func testInPlace(t *testing.T, factory Factory) {
-	probe := factory(t, 1000)
-	s := Open(t, probe, Uniform(1, 1, 10), 1000)
-	_, ok := s.(store.InPlace)
-	Close(t, s, probe)
-	if !ok {
+	if !implements[store.InPlace](t, factory) {
 		t.Skip("the class's samples do not lie in shared memory")
 	}
-	for name, test := range map[string]func(*testing.T, Factory){
+	runAll(t, factory, map[string]func(*testing.T, Factory){
 		"Fill": testFill, "FailedFillReleasesItsBytes": testFailedFill,
 		"SegmentIsReadOnly": testSegment, "ConcurrentFills": testConcurrentFills,
-		"GivesSegmentsBack": testGiveBack, "DropsSegments": testDropSegment,
-		"ViewsOutliveSegments": testViewsOutliveSegments, "Compacts": testCompact,
-		"CompactsWithinTheCapacity": testCompactWithin, "CompactEnds": testCompactEnds,
-		"CompactsWhileUsed": testCompactWhileUsed,
-	} {
+	})
+}
+
+// implements reports whether the class's stores implement I.
+func implements[I any](t *testing.T, factory Factory) bool {
+	c := factory(t, 1000)
+	s := Open(t, c, Uniform(1, 1, 10), 1000)
+	defer Close(t, s, c)
+	_, ok := s.(I)
+	return ok
+}
+
+func runAll(t *testing.T, factory Factory, tests map[string]func(*testing.T, Factory)) {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, factory) })
 	}
 }
@@ -89,7 +94,7 @@ func testFailedFill(t *testing.T, factory Factory) {
 	failure := errors.New("the source fails")
 	// While a read that will fail holds some bytes, other samples take the rest.
 	err := p.Fill(0, func([]byte) (store.Origin, error) {
-		if p.Has(0) {
+		if s.Has(0) {
 			t.Error("has a sample that is being filled")
 		}
 		if err := put(s, 0, Bytes(ds, 0)); err != nil { // does nothing

@@ -137,7 +137,7 @@ func (m *modelStore) put(r *rapid.T, id int) {
 func (m *modelStore) drop(ids []int) {
 	m.store.Drop(ids...)
 	m.held = slices.DeleteFunc(m.held, func(id int) bool { return slices.Contains(ids, id) })
-	if p, ok := m.store.(store.InPlace); ok {
+	if p, ok := m.store.(store.Compactor); ok {
 		p.Compact(context.Background(), m.capacity-m.used())
 	}
 }

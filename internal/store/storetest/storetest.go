@@ -37,6 +37,8 @@ func Run(t *testing.T, factory Factory) {
 		{"NoAllocations", testNoAllocations},
 		{"Model", testModel},
 		{"InPlace", testInPlace},
+		{"Shrinker", testShrinker},
+		{"Compactor", testCompactor},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
 	}
