@@ -158,12 +158,13 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.live.Network.Know(a.live.Start().Network)
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
+	a.parts.Planning = a.planning()
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer
 	c.Entries = a.Config.Entries != ""
 	c.Prefetch = a.Config.PrefetchBatches
 	c.Produces = a.spec.Produces
 	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
-	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
+	if a.Job, err = job.New(ctx, c, a.parts); err != nil {
 		return err
 	}
 	a.live.SetTraining(a.Job)
@@ -276,14 +277,14 @@ func (a *Assembly) ranks() []int {
 	return ranks
 }
 
-// plan returns the planner's options, except those that package job adds.
-func (a *Assembly) plan() planner.Options {
-	o := planner.Options{Strategy: a.node.Strategy, Known: a.live.Known}
+// planning returns what the job's planner has on this node.
+func (a *Assembly) planning() planner.Local {
+	l := planner.Local{Strategy: a.node.Strategy, Known: a.live.Known}
 	for _, c := range a.spec.Dataset.Classes() {
-		o.Classes = append(o.Classes,
+		l.Classes = append(l.Classes,
 			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
-	o.Now = func() (classes []planner.Class) {
+	l.Now = func() (classes []planner.Class) {
 		for _, c := range a.spec.Dataset.Classes() {
 			class := planner.Class{Capacity: c.Room(), KeepsAll: c.KeepsAll}
 			if c.KeepsAll {
@@ -294,9 +295,9 @@ func (a *Assembly) plan() planner.Options {
 		return classes
 	}
 	if a.Coordinator != nil {
-		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
+		l.Me, l.Nodes = a.Coordinator.Me(), a.Coordinator
 	}
-	return o
+	return l
 }
 
 // adviseCapacity adds a warning if the caches hold only a part of the dataset, because every epoch

@@ -98,6 +98,7 @@ type Parts struct {
 	Preprocessor Preprocessor // nil: samples are delivered unchanged
 	Nodes        Nodes        // nil: the job has one node
 	Peers        cache.Peers  // nil: the job has one node
+	Planning     planner.Local
 	Memory       Memory
 	Admit        request.Admit
 	Log          *slog.Logger
@@ -133,7 +134,7 @@ type Job struct {
 const none = -1
 
 // New returns a job, and starts its planning. Close must be called only after all ranks have left.
-func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
+func New(ctx context.Context, c Config, p Parts) (*Job, error) {
 	j := &Job{
 		config: c, p: p, warnings: append([]string{}, c.Warnings...),
 		book:     audit.NewBook(c.Ranks),
@@ -144,31 +145,46 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	}
 	j.epochNow.Store(none)
 	j.first.Store(none)
-	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
-		p.Order.Turns()
-	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
-	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
-	plan.Fail, plan.Log, plan.Transformers = j.Fail, p.Log, j.transformers
-	plan.Took = j.took
-	for _, c := range plan.Classes {
+	for _, c := range p.Planning.Classes {
 		var held report.Amount
 		for _, id := range c.Held {
-			held.Add(report.Amount{Samples: 1, Bytes: plan.Size(int(id))})
+			held.Add(report.Amount{Samples: 1, Bytes: p.Order.Index().Size(int(id))})
 		}
 		j.held = append(j.held, held)
 	}
-	plan.Admit = func(bytes int64) error {
-		return p.Admit(bytes, "placement plan",
-			"reduce memory or epochs, or use policy minio")
-	}
 	var err error
-	if j.planner, err = planner.New(ctx, plan); err != nil {
+	if j.planner, err = planner.New(ctx, j.plannerOptions()); err != nil {
 		return nil, err
 	}
 	if j.planner.FillsAtOnce() {
 		j.since = time.Now()
 	}
 	return j, nil
+}
+
+// plannerOptions returns the options of the job's planner.
+func (j *Job) plannerOptions() planner.Options {
+	return planner.Options{
+		Local:  j.p.Planning,
+		Name:   j.config.Policy,
+		Stream: j.p.Order.Stream(),
+		First:  j.p.Order.First(),
+		Turns:  j.p.Order.Turns(),
+		Size:   j.p.Order.Index().Size,
+		Needed: j.p.Order.Needed,
+		Use:    j.p.Use,
+		Read:   j.ReadAhead,
+		Staged: j.staged,
+		Ahead:  j.config.Prefetch,
+		Took:   j.took,
+		Admit: func(bytes int64) error {
+			return j.p.Admit(bytes, "placement plan",
+				"reduce memory or epochs, or use policy minio")
+		},
+		Transformers: j.transformers,
+		Fail:         j.Fail,
+		Log:          j.p.Log,
+	}
 }
 
 // Opened records that ranks may join: from now on they may be told of epochs that others supply.

@@ -19,7 +19,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/staging"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/order"
-	"github.com/hdmlp/hdmlp/internal/node/planner"
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/plan/audit"
 	"github.com/hdmlp/hdmlp/internal/report"
@@ -139,7 +138,7 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 	if change != nil {
 		change(&c, &p)
 	}
-	if w.Job, err = New(t.Context(), c, p, planner.Options{}); err != nil {
+	if w.Job, err = New(t.Context(), c, p); err != nil {
 		t.Fatal(err)
 	}
 	w.Opened()

@@ -69,11 +69,14 @@ func TestEngineAndSimulatorPlanAlike(t *testing.T) {
 			for n := range nodes {
 				r := &reports{all: all}
 				p, err := New(t.Context(), Options{
-					Strategy: Strategy{AtOnce: 1e12}, Name: policy, Stream: stream,
-					Size:    func(int) int64 { return bytes },
-					Needed:  func(c [][]int32) [][]int32 { return c },
-					Classes: []Class{{Capacity: capacity[0]}, {Capacity: capacity[1]}}, Use: r,
-					Read: func(int64) {}, Me: n, Nodes: r, Admit: func(int64) error { return nil },
+					Local: Local{
+						Strategy: Strategy{AtOnce: 1e12}, Me: n, Nodes: r,
+						Classes: []Class{{Capacity: capacity[0]}, {Capacity: capacity[1]}},
+					},
+					Name: policy, Stream: stream,
+					Size:   func(int) int64 { return bytes },
+					Needed: func(c [][]int32) [][]int32 { return c },
+					Use:    r, Read: func(int64) {}, Admit: func(int64) error { return nil },
 					Log: slog.New(slog.DiscardHandler),
 				})
 				if err != nil {

@@ -148,15 +148,19 @@ func (m *member) options() Options {
 		m.fleet.t.Fatal(err)
 	}
 	return Options{
-		Strategy: Strategy{AtOnce: 1e12}, Name: "cooperative", Stream: stream,
-		Size: func(int) int64 { return fleetBytes }, Needed: func(c [][]int32) [][]int32 { return c },
-		Classes: []Class{{Capacity: 1e6}, {Capacity: 30e6}}, Use: m, Read: func(int64) {}, Me: m.me,
-		Nodes: m, Admit: func(int64) error { return nil }, Log: slog.New(slog.DiscardHandler),
-		Known: func() model.Node {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return m.known
+		Local: Local{
+			Strategy: Strategy{AtOnce: 1e12}, Me: m.me, Nodes: m,
+			Classes: []Class{{Capacity: 1e6}, {Capacity: 30e6}},
+			Known: func() model.Node {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.known
+			},
 		},
+		Name: "cooperative", Stream: stream,
+		Size: func(int) int64 { return fleetBytes }, Needed: func(c [][]int32) [][]int32 { return c },
+		Use: m, Read: func(int64) {},
+		Admit: func(int64) error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Took: func(epoch int) (float64, bool) {
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -38,8 +38,10 @@ func TestFree(t *testing.T) {
 		},
 	} {
 		p := &Planner{done: make(chan struct{}), o: Options{
-			Me: c.me, Size: func(int) int64 { return size },
-			Classes: []Class{{Capacity: 50}, {Capacity: 50, KeepsAll: c.keeps}},
+			Local: Local{
+				Me: c.me, Classes: []Class{{Capacity: 50}, {Capacity: 50, KeepsAll: c.keeps}},
+			},
+			Size: func(int) int64 { return size },
 		}}
 		if p.Free(c.needed) != nil {
 			t.Errorf("%s: there is no plan yet", name)

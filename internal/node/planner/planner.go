@@ -80,31 +80,36 @@ type Strategy struct {
 	AtOnce time.Duration
 }
 
-// Options are the options of a planner.
-type Options struct {
+// Local is what a planner has on its node, whatever the job.
+type Local struct {
 	Strategy
+	Classes []Class // when the job is opened
+	// Now returns the classes as they are now, without capacity that was given back; nil: as they
+	// were.
+	Now func() []Class
+	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
+	// environment.
+	Known func() model.Node
+	Me    int   // this node's number
+	Nodes Nodes // nil: the job has one node
+}
+
+// Options are the options of a planner. Package job makes them.
+type Options struct {
+	Local
 	Name   string         // of the policy
 	Stream *access.Stream // of the job
 	First  int            // the first epoch of the job
 	Size   func(id int) int64
 	// Needed reduces each class's samples to those that are worth reading ahead.
-	Needed  func(classes [][]int32) [][]int32
-	Classes []Class // when the job is opened
-	// Now returns the classes as they are now, without capacity that was given back; nil: as they
-	// were.
-	Now func() []Class
+	Needed func(classes [][]int32) [][]int32
 	// Transformers returns how many threads of the node transform samples; nil: none does.
 	Transformers func() int
 	// Took returns how long an epoch has taken on this node, in seconds; ok is false if that is not
 	// known. nil: it never is.
 	Took func(epoch int) (seconds float64, ok bool)
-	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
-	// environment.
-	Known func() model.Node
-	Use   Use
-	Read  func(bytes int64) // called with the bytes that are read ahead
-	Me    int               // this node's number
-	Nodes Nodes             // nil: the job has one node
+	Use  Use
+	Read func(bytes int64) // called with the bytes that are read ahead
 	// Turns is set if ranks supply their parts of epochs: a later epoch may have any samples then.
 	Turns bool
 	// Staged returns how many batches the rank that is furthest ahead has staged.

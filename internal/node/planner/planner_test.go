@@ -129,14 +129,17 @@ func options(t *testing.T, n *node, policy plan.Policy, change ...func(*Options)
 		t.Fatal(err)
 	}
 	o := Options{
-		Strategy: Strategy{
-			Policy: func(string) (plan.Policy, error) { return policy, nil },
-			AtOnce: -1,
+		Local: Local{
+			Strategy: Strategy{
+				Policy: func(string) (plan.Policy, error) { return policy, nil },
+				AtOnce: -1,
+			},
+			Classes: []Class{{Capacity: 14000}}, Nodes: n,
 		},
 		Stream: stream, Size: func(int) int64 {
 			return 1000
 		}, Needed: func(c [][]int32) [][]int32 { return c },
-		Classes: []Class{{Capacity: 14000}}, Use: n, Read: func(int64) {}, Nodes: n,
+		Use: n, Read: func(int64) {},
 		Staged: func() int { return 1 }, Ahead: 1,
 		Admit: func(int64) error {
 			return nil
