@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"iter"
 	"maps"
 	"strings"
 	"testing"
@@ -15,9 +16,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
+// unreported is a part of a Preprocessor that counts nothing.
+type unreported struct{}
+
+func (unreported) Report() *report.Preprocessing            { return nil }
+func (unreported) ThreadChanges() iter.Seq2[time.Time, int] { return nil }
+
 // summary turns every sample into a few bytes that identify the sample, the epoch, and the sample's
 // bytes.
-type summary struct{ bad map[int]bool }
+type summary struct {
+	unreported
+	bad map[int]bool
+}
 
 var errBad = errors.New("no summary of that")
 
@@ -49,7 +59,7 @@ func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id in
 }
 
 func summaryRig(t *testing.T, policy Policy, bad ...int) *rig {
-	d := summary{map[int]bool{}}
+	d := summary{bad: map[int]bool{}}
 	for _, id := range bad {
 		d.bad[id] = true
 	}

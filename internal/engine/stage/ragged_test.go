@@ -17,6 +17,7 @@ import (
 // ragged turns every sample into a result whose size depends on the sample and the epoch. For some
 // samples it calls alloc more than once.
 type ragged struct {
+	unreported
 	largest int
 	wrong   int64 // what it expects for every sample
 	bad     map[int]bool

@@ -26,11 +26,13 @@ package stage
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/engine/staging"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/report"
 )
 
 // Batch describes one batch to the training process: where in shared memory each sample is. The
@@ -73,6 +75,11 @@ type Preprocessor interface {
 	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
 	// idle, so that more could be transformed.
 	Takes(samples int) float64
+	// Report describes what was transformed so far.
+	Report() *report.Preprocessing
+	// ThreadChanges returns how many threads might transform samples since the first, with the times
+	// of changes; none if their number is fixed.
+	ThreadChanges() iter.Seq2[time.Time, int]
 }
 
 // Options are the options of a Stager.

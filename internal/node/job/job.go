@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -49,13 +48,6 @@ type Nodes interface {
 type Dataset interface {
 	// Reports returns how full the storage classes are.
 	Reports() []report.Class
-}
-
-// Preprocessor transforms samples into what is delivered.
-type Preprocessor interface {
-	stage.Preprocessor
-	Report() *report.Preprocessing
-	ThreadChanges() iter.Seq2[time.Time, int]
 }
 
 // Memory tracks the memory that ranks take.
@@ -95,9 +87,9 @@ type Parts struct {
 	Use          *cache.Use // of the cache
 	Stops        *lockstep.Stops
 	Unusable     *stage.Unusable
-	Preprocessor Preprocessor // nil: samples are delivered unchanged
-	Nodes        Nodes        // nil: the job has one node
-	Peers        cache.Peers  // nil: the job has one node
+	Preprocessor stage.Preprocessor // nil: samples are delivered unchanged
+	Nodes        Nodes              // nil: the job has one node
+	Peers        cache.Peers        // nil: the job has one node
 	Planning     planner.Local
 	Memory       Memory
 	Admit        request.Admit

@@ -90,6 +90,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
+		Preprocessor: j.p.Preprocessor,
 	}
 	if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
@@ -99,9 +100,6 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	if j.p.Order.Given() {
 		o.Await = r.await
-	}
-	if j.p.Preprocessor != nil {
-		o.Preprocessor = j.p.Preprocessor
 	}
 	r.stager = stage.New(o)
 	if more := buffer.Limit() - j.left[rank]; more != 0 {
