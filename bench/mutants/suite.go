@@ -291,7 +291,7 @@ func (s *suite) tryWith(ctx context.Context, m *Mutant, patience time.Duration, 
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// leaked begins what goleak says after tests that passed.
+// leaked is the beginning of goleak's output after tests that passed.
 const leaked = "goleak: Errors on successful test run"
 
 func finder(out string, exit *exec.ExitError) string {
