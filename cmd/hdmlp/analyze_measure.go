@@ -29,8 +29,8 @@ const (
 )
 
 // measure runs the script, and measures what the script cannot; on several nodes, together with the
-// others, until ctx ends. cut says why not everything was measured; then the rest is in what was
-// measured.
+// others, until ctx ends. If cut is not nil, it is why not everything was measured, and m has what
+// was measured.
 func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Measured,
 	cut, err error,
 ) {
@@ -92,7 +92,7 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 	return m, cut, nil
 }
 
-// whyCut says why not everything was measured.
+// whyCut returns the text of cut, which is why not everything was measured.
 func whyCut(cut error) string {
 	return strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
 }
@@ -106,8 +106,8 @@ func endOf(ctx context.Context) error {
 	return cause
 }
 
-// rest measures what the script cannot, and brings together what was measured of all nodes. cut
-// says why not all of it was.
+// rest measures what the script cannot, and combines what was measured of all nodes. cut is why not
+// all of it was measured; nil: all was.
 func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measured,
 	r *instrument.Record,
 ) (_ *analysis.Measured, cut, err error) {
@@ -142,8 +142,8 @@ func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measure
 	return m, nil, nil
 }
 
-// judge says whether there is anything to conclude from. err: there is not. cut: not everything was
-// measured.
+// judge checks whether any conclusion can be drawn from the record: err is why none can, and cut is
+// why not everything was measured.
 func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
 	ended := fmt.Sprintf("the script ended with exit status %d", exit.Status)
 	advice := "let it train for longer"
@@ -241,8 +241,8 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	return nil
 }
 
-// fill adds the results of a survey of files, of which a sample has so many. transforms says that
-// there are some to measure.
+// fill adds the results of a survey of files, where each sample has so many files. transforms is
+// set if there are transforms to measure.
 func fill(m *analysis.Measured, s *survey.Result, transforms bool, files float64) {
 	m.Source = perSample(instrument.Points(s.Source), files)
 	m.SourceWork = s.Work() * files
@@ -320,7 +320,7 @@ func whole(keys map[string]any) map[string]any {
 	return out
 }
 
-// once returns a function that tells which kind of measurement is made, once for each in a row.
+// once returns a function that passes the kind of a measurement to tell, once for each in a row.
 // After the first comma come sizes and numbers of streams.
 func once(tell func(text string)) func(what string) {
 	last := ""

@@ -93,7 +93,7 @@ func (n *others) found() *survey.Group {
 	return n.group
 }
 
-// leave ends it; the others are told.
+// leave leaves the group; the other nodes are notified.
 func (n *others) leave() {
 	if g := n.found(); g != nil {
 		_ = g.Close()
@@ -153,7 +153,7 @@ func (n *others) together(ctx context.Context, g *survey.Group,
 	return analysis.OfNodes(all), nil
 }
 
-// inShort says what a node other than node 0 measured.
+// inShort summarises what a node other than node 0 measured.
 func (n *others) inShort() string {
 	text := fmt.Sprintf("node %d of %d", n.job.Node, n.job.Nodes)
 	for _, rate := range []struct {

@@ -117,7 +117,7 @@ func again(record *instrument.Record, exit instrument.Exit) second {
 }
 
 // predictedEpoch returns how long a later epoch takes with hdmlp's loader and nothing else changed,
-// in seconds; 0: nothing says it.
+// in seconds; 0: there is no prediction.
 func predictedEpoch(m *analysis.Measured, r *analysis.Report) float64 {
 	if r.Missing != nil {
 		return 0

@@ -120,7 +120,7 @@ type finding struct {
 	Copy   string `json:"copy_digest,omitempty"`
 	// Other is the file's digest if What is differs, and the recorded one if it is corrupt.
 	Other string `json:"other_digest,omitempty"`
-	// Reason says why the file could not be compared, or the copy not be read.
+	// Reason is why the file could not be compared, or why the copy could not be read.
 	Reason string `json:"reason,omitempty"`
 }
 

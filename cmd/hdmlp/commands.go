@@ -38,7 +38,7 @@ func refuseJSON(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() && len(args) > 0 {
-		return nil // not a command of the group, as its RunE says
+		return nil // not a command of the group, which its RunE reports
 	}
 	return badInput("%s prints no JSON: leave out --json", cmd.CommandPath())
 }

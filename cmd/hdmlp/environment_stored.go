@@ -74,7 +74,7 @@ func (s *storedModel) startingNode(c *config.Config) model.Node {
 	return catalog.StartingNode(s.node, c, max(s.Nodes, 1), s.Sample)
 }
 
-// text says in a line what is stored.
+// text describes in a line what is stored.
 func (s *storedModel) text() string {
 	switch {
 	case s.Error != "":

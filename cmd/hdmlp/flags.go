@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flagTypes says for each type of flag which values it takes.
+// flagTypes describes, for each type of flag, the values that it takes.
 var flagTypes = map[string]string{
 	"bool":     "true or false",
 	"duration": `a duration such as "1s" or "500ms"`,

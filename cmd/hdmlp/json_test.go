@@ -31,8 +31,8 @@ func everyCommand(cmd *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// TestCommandsWithoutJSONRefuseIt runs each of them with --json: it exits with 2, says so in JSON,
-// and does nothing else.
+// TestCommandsWithoutJSONRefuseIt runs each of them with --json: it exits with 2, reports the
+// refusal in JSON, and does nothing else.
 func TestCommandsWithoutJSONRefuseIt(t *testing.T) {
 	var paths []string
 	everyCommand(newRootCommand(), func(cmd *cobra.Command) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLostOutputIsAnError prints to a full device: the exit status is 1, and stderr says why, also
-// for commands that print with fmt.Fprintf.
+// TestLostOutputIsAnError prints to a full device: the exit status is 1, and stderr has the reason,
+// also for commands that print with fmt.Fprintf.
 func TestLostOutputIsAnError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

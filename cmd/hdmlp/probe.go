@@ -288,7 +288,7 @@ const (
 	ownFiles = 64
 )
 
-// spec says what to measure.
+// spec returns what to measure.
 func (o *probeOptions) spec(source source.Indexed,
 	program *transform.Program,
 ) (survey.Options, error) {

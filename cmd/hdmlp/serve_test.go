@@ -26,7 +26,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 )
 
-// TestMain runs the real program instead of the tests if the environment says so.
+// TestMain runs the real program instead of the tests if HDMLP_DAEMON_TEST is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("HDMLP_DAEMON_TEST") != "" {
 		main()

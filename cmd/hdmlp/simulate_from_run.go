@@ -21,9 +21,9 @@ type comparison struct {
 	Dataset string     `json:"dataset"`
 	Policy  string     `json:"policy"`
 	Rows    []compared `json:"rows"`
-	// LeftOut says which epochs are not compared, because some ranks were still in them; "": none.
+	// LeftOut lists the epochs that are not compared because some ranks were still in them; "": none.
 	LeftOut string `json:"left_out,omitempty"`
-	// Unsure says what of the machine the run did not measure well, and these numbers depend on.
+	// Unsure lists what the run did not measure well of what these numbers depend on.
 	Unsure []string `json:"unsure,omitempty"`
 	// WhatIf predicts the run with the changes that were asked for; nil: none.
 	WhatIf *changedRun `json:"what_if,omitempty"`

@@ -27,7 +27,7 @@ func simulated(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestSimulateJobs: the table says which jobs train together, and on which cores.
+// TestSimulateJobs: the table shows which jobs train together, and on which cores.
 func TestSimulateJobs(t *testing.T) {
 	for want, args := range map[string][]string{
 		"24 cores, 48 hyperthreads":                 nil,

@@ -100,7 +100,7 @@ EXIT STATUS
 	return cmd
 }
 
-// printForm says how statistics are printed: as JSON, as metrics, or as text.
+// printForm is the form in which statistics are printed: JSON, metrics, or text.
 type printForm struct{ json, metrics bool }
 
 func (f printForm) print(out io.Writer, value any, reports []*report.ClusterReport,
@@ -341,7 +341,7 @@ func printNodes(j *report.ClusterReport, out io.Writer) error {
 	return nil
 }
 
-// returned says what a class gave back, after a comma; it is empty if it gave back nothing.
+// returned describes what a class gave back, after a comma; it is empty if it gave back nothing.
 func returned(c report.Class) string {
 	if said := c.Returned.String(); said != "" {
 		return ", " + human.Text(said)

@@ -100,7 +100,7 @@ func askCluster(ctx context.Context, name string) ([]*report.ClusterReport, erro
 	return answer.Jobs, nil
 }
 
-// goneError is top.ErrGone with the reason, which says it all.
+// goneError is top.ErrGone with the reason, which is the whole message.
 type goneError struct{ error }
 
 func (e goneError) Is(target error) bool { return target == top.ErrGone }

@@ -35,8 +35,8 @@ type sheetRow struct {
 	parts   []image.Rectangle // crops, one per cell; empty: unknown
 }
 
-// The sheet's dimensions, in pixels, and the limit on its rows. If there are more images, the sheet
-// says so.
+// The sheet's dimensions, in pixels, and the limit on its rows. If there are more images, a note on
+// the sheet reports it.
 const (
 	sheetCell   = 200
 	sheetGap    = 12

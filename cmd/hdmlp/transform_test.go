@@ -123,7 +123,7 @@ func TestTransformContinuesAfterABadImage(t *testing.T) {
 	}
 }
 
-// TestTransformOfBadImagesAloneWritesNoSheet, and says what is wrong once.
+// TestTransformOfBadImagesAloneWritesNoSheet checks also that the fault is reported once.
 func TestTransformOfBadImagesAloneWritesNoSheet(t *testing.T) {
 	dir, bad := t.TempDir(), filepath.Join(t.TempDir(), "bad.jpg")
 	if err := os.WriteFile(bad, []byte("nonsense"), 0o600); err != nil {
