@@ -38,7 +38,7 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 		_ = view.Close() // its users have duplicated the descriptors
 		if err != nil && ctx.Err() != nil {
 			<-x.callSlots
-			return // the connection ends, which says why
+			return // no reply: the process sees the connection end
 		}
 		if err != nil {
 			reply.Error = errorMessage(err)
@@ -214,7 +214,7 @@ type datasetParams struct {
 	To   int `json:"to"`
 }
 
-// Decided says which policy applies to samples that cannot be used.
+// Decided is the policy that applies to samples that cannot be used.
 type Decided struct {
 	OnError string `json:"on_error"`
 }

@@ -96,7 +96,7 @@ func dial(ctx context.Context, a *net.UnixAddr,
 // absentError reports that no daemon is running.
 type absentError struct {
 	address string
-	cause   error // ECONNREFUSED or ENOENT, which says no more
+	cause   error // ECONNREFUSED or ENOENT, which adds nothing
 }
 
 func (e *absentError) Error() string {
@@ -159,7 +159,7 @@ func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) er
 	return nil
 }
 
-// isVersion reports whether err says that the daemon has another version.
+// isVersion reports whether err means that the daemon has another version.
 func isVersion(err error) bool {
 	var m *protocol.ErrorMessage
 	return errors.As(err, &m) && m.Kind == protocol.KindVersion

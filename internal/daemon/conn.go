@@ -256,7 +256,7 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 		_ = m.Stream.List.Close() // it has been read
 		if err != nil {
 			x.holdsJob.Store(false)
-			if ctx.Err() == nil { // else the connection ends, which says why
+			if ctx.Err() == nil { // otherwise the process sees the connection end
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 				_ = x.sendJSON(protocol.Error, errorMessage(err))
 			}

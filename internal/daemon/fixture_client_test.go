@@ -70,7 +70,7 @@ func (x *client) close() {
 func (x *client) send(b []byte) {
 	x.t.Helper()
 	if _, err := x.c.Write(b); err != nil {
-		// The daemon may have closed the connection: the error that it sent says why.
+		// The daemon may have closed the connection: the error that it sent has the reason.
 		x.t.Logf("send: %v", err)
 	}
 }

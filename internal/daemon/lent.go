@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
 )
 
-// lent are the segments of storage classes that a process was told of. The process is told of one
-// when a batch first names it, so a process whose samples are transformed is told of none.
+// lent are the segments of storage classes that were announced to a process. A segment is announced
+// when a batch first names it, so none is announced to a process whose samples are transformed.
 type lent struct {
 	mu    sync.Mutex // guards the following
 	told  stage.Announced
@@ -28,8 +28,8 @@ func (l *lent) end() {
 	}
 }
 
-// sendSegments announces the segments of storage classes that a batch names and that the process
-// has not been told of.
+// sendSegments announces the segments of storage classes that a batch names and that have not been
+// announced to the process.
 func (x *conn) sendSegments(b *stage.Batch) error {
 	var fresh []uint32
 	x.lent.mu.Lock()

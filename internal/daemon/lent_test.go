@@ -101,7 +101,7 @@ func (x *client) segments(told map[uint32]bool, drop bool) uint32 {
 
 // TestSegmentIsAnnouncedDroppedAndGone follows segments of the memory class through a connection:
 // each comes before the first batch that names it, and DROP after the last one. Its memory counts
-// as free when the process says so, or is gone.
+// as free after the process has sent GONE, or has disconnected.
 func TestSegmentIsAnnouncedDroppedAndGone(t *testing.T) {
 	r := start(t)
 	x := r.hello()
@@ -145,8 +145,8 @@ func (r *running) leaves() {
 	}
 }
 
-// TestSegmentThatWasNotAnnouncedIsNotDropped checks that a process that was sent no batch is not
-// told of a segment, and does not keep it.
+// TestSegmentThatWasNotAnnouncedIsNotDropped checks that no segment is announced to a process that
+// was sent no batch, and that such a process does not keep a segment from being freed.
 func TestSegmentThatWasNotAnnouncedIsNotDropped(t *testing.T) {
 	r := start(t)
 	x, other := r.hello(), r.hello()

@@ -10,8 +10,8 @@ import (
 )
 
 // TestStoppedDaemonAnswersNothingMore checks that a process finds its connection ended when the
-// daemon is stopped, whatever it waited for. It was sometimes told first that this was cancelled,
-// as if something of its own had failed.
+// daemon is stopped, whatever it waited for. Sometimes the process first received an error that
+// its request was cancelled, as if something of its own had failed.
 func TestStoppedDaemonAnswersNothingMore(t *testing.T) {
 	for name, ask := range map[string]func(*client){
 		"OPEN": func(x *client) {

@@ -31,7 +31,7 @@ type DatasetMessage struct {
 	Kind       string   `json:"kind"` // "folder"
 	Path       string   `json:"path"`
 	Extensions []string `json:"extensions"` // nil: torchvision's
-	// View says that two file descriptors come with the frame's first byte: of the dataset's root
+	// View is set if two file descriptors come with the frame's first byte: of the dataset's root
 	// directory, and of the process's "/".
 	View bool `json:"view"`
 }
@@ -77,8 +77,8 @@ type GivenMessage struct {
 	Batch   int `json:"batch"`
 	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64 `json:"seed"`
-	// Apart says why the rank gives no order that the ranks can share, so that each reads by
-	// itself. It is empty if the rank gives one.
+	// Apart is why the rank gives no order that the ranks can share, so that each reads by itself. It
+	// is empty if the rank gives one.
 	Apart string `json:"apart"`
 }
 
@@ -120,7 +120,7 @@ type ShareMessage struct {
 	Again  bool   `json:"again"`  // the loader was open before: it does not wait for other jobs
 }
 
-// ClusterMessage says which of a job's nodes this is, and how they find each other.
+// ClusterMessage identifies this node among a job's nodes, and describes how they find each other.
 type ClusterMessage struct {
 	Nodes          int `json:"nodes"`
 	Node           int `json:"node"`             // from 0

@@ -16,11 +16,11 @@ import (
 //
 //   - 1: first version.
 //   - 2: OPEN and calls about a dataset carry file descriptors of the dataset's root and "/",
-//     RENEW requests them again; OPEN says whether to verify bytes.
-//   - 3: ACK says which part of the stall was spent in Python.
+//     RENEW requests them again; OPEN states whether to verify bytes.
+//   - 3: ACK has the part of the stall that was spent in Python.
 //   - 4: samples in memory lie in several segments, which come when a batch first names them, and
-//     are dropped one by one; GONE says that a process maps one no more.
-//   - 5: RAISED says that an error has come to the training loop.
+//     are dropped one by one; GONE reports that a process no longer maps one.
+//   - 5: RAISED reports that an error has reached the training loop.
 const Version = 5
 
 const (
@@ -143,7 +143,7 @@ func DecodeIterate(p []byte) (IterateMessage, error) {
 // NoBatch is the epoch of an ACK that only returns slots.
 const NoBatch = 1<<32 - 1
 
-// AckMessage says that a batch was yielded to the training loop, and returns slots.
+// AckMessage reports that a batch was yielded to the training loop, and returns slots.
 type AckMessage struct {
 	Generation  uint64
 	Epoch, Step uint32
