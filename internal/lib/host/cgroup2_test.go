@@ -20,7 +20,7 @@ type inGroup struct {
 	Memory  MemoryInfo
 	Groups  []string // of version 2
 	Stalled time.Duration
-	Counts  bool // whether the kernel says how long tasks stalled
+	Counts  bool // whether the kernel reports how long tasks stalled
 }
 
 // TestMeasureInGroup is the process of TestGaugeReadsARealGroup.

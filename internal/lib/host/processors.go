@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processors tells whether the processors that the process may use are busy. It is safe for
-// concurrent use, and measures by itself, while it is asked. The zero value is ready.
+// Processors reports whether the processors that the process may use are busy. It is safe for
+// concurrent use. Calls of Busy make the measurements. The zero value is ready.
 type Processors struct {
 	root string // "": "/"
 	busy atomic.Bool
@@ -26,7 +26,8 @@ type Processors struct {
 }
 
 const (
-	// processorsTime is how long a measurement counts, and longAgo when it tells nothing of now.
+	// processorsTime is how long a measurement is used. One older than longAgo is no evidence of the
+	// present.
 	processorsTime = 200 * time.Millisecond
 	longAgo        = 2 * time.Second
 	// idleShare is the share of their time up to which processors may be idle, or from which on they
@@ -85,8 +86,8 @@ func (p *Processors) measure(now time.Time) {
 	p.last = is
 }
 
-// busySince reports whether processors were busy since another measurement. One of long ago tells
-// nothing of now.
+// busySince reports whether processors were busy since another measurement. It is false if that is
+// too old to describe the present.
 func (t processorTime) busySince(last processorTime) bool {
 	took := t.at.Sub(last.at)
 	if took <= 0 || took > longAgo || t.count == 0 || t.count != last.count {
@@ -95,7 +96,7 @@ func (t processorTime) busySince(last processorTime) bool {
 	share := idleShare * took.Seconds()
 	all := share * float64(t.count)
 	idle := max(all, idleLeast*took.Seconds())
-	stolen := max(all, (2 * tick).Seconds()) // one tick says nothing
+	stolen := max(all, (2 * tick).Seconds()) // one tick is no evidence
 	return (t.idle-last.idle).Seconds() <= idle || (t.stolen-last.stolen).Seconds() >= stolen ||
 		(t.throttled-last.throttled).Seconds() >= share
 }

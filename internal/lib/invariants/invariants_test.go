@@ -14,7 +14,7 @@ type (
 	third struct{}
 )
 
-// says returns the message with which f panics.
+// The message that is returned is the one with which f panics.
 func says(t *testing.T, f func()) (message string) {
 	t.Helper()
 	defer func() {
