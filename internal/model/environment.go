@@ -4,7 +4,7 @@
 //
 // All functions are pure: no I/O, no state, no goroutines. An Environment that does not change is
 // safe for concurrent use. Sizes are in MB (1e6 bytes), rates in MB/s, times in seconds. The
-// package knows neither samples nor plans.
+// package is independent of samples and plans.
 package model
 
 import (

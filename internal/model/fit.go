@@ -17,7 +17,7 @@ import "math"
 // among many. But if reads differ from what was predicted for some time, by a factor, the tier has
 // become slower or faster by that factor, and the reads before then count little.
 //
-// The zero value knows nothing. A Fit is not safe for concurrent use.
+// The zero value has observed no read. A Fit is not safe for concurrent use.
 type Fit struct {
 	x    [3]float64    // Latency, PerMB, Queued: seconds, and seconds per MB
 	a    [3][3]float64 // exponentially weighted normal equations a*x = b, of relative errors

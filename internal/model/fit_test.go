@@ -59,8 +59,8 @@ func TestFitPredicts(t *testing.T) {
 	})
 }
 
-// TestFitSeparates checks that latency, rate per stream and the effect of more streams are told
-// apart when reads of different sizes were observed with different numbers of streams.
+// TestFitSeparates checks that a fit distinguishes latency, rate per stream and the effect of more
+// streams when reads of different sizes were observed with different numbers of streams.
 func TestFitSeparates(t *testing.T) {
 	d := tier{latency: 0.005, perMB: 0.01, mbps: 1e9, noise: 0.1, r: rand.New(rand.NewPCG(1, 2))}
 	size := func() float64 { return 2 * d.r.Float64() }
@@ -102,7 +102,7 @@ func TestFitFollows(t *testing.T) {
 
 // TestFitCorrectsWhatWasAssumed: what an earlier job has stored is wrong by a factor of thousands,
 // and the tier is read rarely, one sample at a time. The first read corrects the throughput of many
-// streams as well, of which it tells nothing.
+// streams as well, although it does not measure it.
 func TestFitCorrectsWhatWasAssumed(t *testing.T) {
 	const size, truth = 0.1, 2000.0
 	for _, every := range []int{1 << 30, 20, 5} { // reads after which two take place at a time

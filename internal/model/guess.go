@@ -8,7 +8,7 @@ type Coefficients struct {
 	Queued  float64 `json:"s_per_mb_queued"`
 }
 
-// Origin says where a value of the model comes from.
+// Origin is where a value of the model comes from.
 type Origin string
 
 const (
@@ -27,14 +27,14 @@ type Known struct {
 // IsKnown reports whether it is not a guess.
 func (k Known) IsKnown() bool { return !k.Origin.guessed() }
 
-// GivenRate is a tier that delivers this many MB/s to all streams together, after a latency in
-// seconds, as a user says.
+// GivenRate is a tier that, according to the user, delivers this many MB/s to all streams together,
+// after a latency in seconds.
 func GivenRate(mbps, latency float64) Known {
 	return Known{Coefficients{Latency: latency, PerMB: 1 / mbps, Queued: 1 / mbps}, Given}
 }
 
-// GivenCurve is a tier whose throughput by the number of streams that read samples of size MB is
-// this, after a latency in seconds, as a user says.
+// GivenCurve is a tier that, according to the user, has this throughput by the number of streams
+// that read samples of size MB, after a latency in seconds.
 func GivenCurve(curve Curve, latency, size float64) Known {
 	c := FromCurve(curve, size)
 	c.Latency = latency

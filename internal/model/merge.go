@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// Merge returns what all nodes of a job plan with, from what each of them knows: of each number the
-// median over the nodes whose origin is the most certain, so that one node that measured badly does
-// not decide among several that measured. It is a pure function, and does not depend on the order
-// of nodes, so nodes that have the same reports agree. size is the mean size of a sample, in MB.
+// Merge returns what all nodes of a job plan with, from what is known on each of them: of each
+// number the median over the nodes whose origin is the most certain, so that one node that measured
+// badly does not decide among several that measured. It is a pure function, and does not depend on
+// the order of nodes, so nodes that have the same reports agree. size is the mean size of a sample,
+// in MB.
 func Merge(nodes []Node, size float64) Node {
 	of := func(get func(*Node) Value) Value {
 		return median(nodes, func(n *Node) (Value, Origin, bool) {

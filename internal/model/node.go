@@ -102,9 +102,9 @@ func (c Coefficients) Curve(size float64, most int) Curve {
 	return append(curve, Point{max(most, 1), c.Rate(max(most, 1), size)})
 }
 
-// FromCurve returns the coefficients that describe a throughput best. A curve says nothing of
-// latency, nor of streams beyond its points, for which it is constant; so a curve of one point is a
-// constant rate.
+// FromCurve returns the coefficients that describe a throughput best. A curve has no information
+// about latency, nor about streams beyond its points, for which it is constant; so a curve of one
+// point is a constant rate.
 func FromCurve(curve Curve, size float64) Coefficients {
 	size = max(size, smallest)
 	if len(curve) == 1 {

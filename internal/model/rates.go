@@ -17,8 +17,8 @@ type Rate struct {
 // FromRates returns the coefficients that describe throughputs of different numbers of streams, and
 // maybe of different sizes, best for samples of size MB. There must be a rate.
 //
-//   - Latency and PerMB follow from those of one stream. If they are all of one size, which says
-//     nothing of latency, there is none.
+//   - Latency and PerMB follow from those of one stream. If they are all of one size, from which no
+//     latency can be derived, there is none.
 //   - Queued follows from the highest throughput of many streams: 1/Queued is the most that the
 //     tier delivers. If the throughput still grew with the most streams (grows), that is not known,
 //     and Queued is what explains those that were measured best.

@@ -53,8 +53,8 @@ func Stored(beside Beside) (f File, path string, err error) {
 	return f, path, err
 }
 
-// Decode returns what the text of a file says, with the origin Probed. Its error names each key
-// that is wrong, its value and what is allowed.
+// Decode returns the numbers in the text of a file, with the origin Probed. Its error names each
+// key that is wrong, its value and what is allowed.
 func Decode(data []byte) (File, error) {
 	table, err := Table(data)
 	if err != nil {
@@ -278,7 +278,7 @@ func (d *decoder) classes(path string, value any, f *File) {
 	}
 }
 
-// probed is what was given, as what a file says.
+// probed returns a tier that was given as one that was probed, as all of a file counts.
 func probed(k model.Known) model.Known {
 	k.Origin = model.Probed
 	return k

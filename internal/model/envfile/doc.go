@@ -1,8 +1,8 @@
 // Package envfile is the file in which the numbers of the performance model are stored: what an
-// earlier run or hdmlp probe measured of a machine (docs/FORMATS.md). It says only what was
-// measured: what is not known is not in it. A scenario of the simulator may take it in place of the
-// same keys of its [environment]. Among them are compute and preprocess, which are those of a
-// training script; jobs do not begin with them (catalog.StartingNode).
+// earlier run or hdmlp probe measured of a machine (docs/FORMATS.md). It has only what was
+// measured, and nothing in place of what is not known. A scenario of the simulator may take it in
+// place of the same keys of its [environment]. Among them are compute and preprocess, which are
+// those of a training script; jobs do not begin with them (catalog.StartingNode).
 //
 // It also reads such numbers as people write them in scenarios, configurations and environment
 // files (quantity.go): plain numbers of MB, MB/s or seconds, or strings with a unit, such as

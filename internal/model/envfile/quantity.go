@@ -113,7 +113,7 @@ const (
 	mostPoints  = 1024
 )
 
-// CurveAllowed says, in words, what ReadCurve takes.
+// CurveAllowed describes, in words, what ReadCurve takes.
 const CurveAllowed = "a table of MB/s, or rates with units, by the number of clients, " +
 	"such as { 1 = 66, 4 = 146 }, or one number for any number of clients"
 

@@ -268,10 +268,10 @@ func (m *Meter) age(now time.Time) float64 {
 // seconds. It is the sum over as many reads as are in progress now, at least one: while the tier
 // is busy, as many are delayed, and on a tier that is not busy hardly any.
 //
-// Reads that are always as many do not tell the fit whether it is their number that makes them
-// slow. So they delay each other at least by what they take longer than the fastest ones. But that
-// may be due to something else, such as busy processors: reads of a tier that is never idle delay
-// each other by no more than its throughput says.
+// If the number of reads in progress is always the same, the fit cannot determine whether it is
+// this number that makes them slow. So they delay each other at least by what they take longer than
+// the fastest ones. But that may be due to something else, such as busy processors: reads of a tier
+// that is never idle delay each other by no more than its throughput implies.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -342,9 +342,10 @@ func (m *Meter) Idle(now time.Time) time.Duration {
 }
 
 // Explore reports whether the tier should be read now to keep its estimates current, although
-// another one was chosen: if nothing was read for as long as Rest says of a read that is predicted
-// to take arrival seconds; and at once if no read has measured it yet, because what an earlier job
-// has stored may be wrong by any factor. It does not while a read is in progress, which tells soon.
+// another one was chosen: if nothing was read for as long as Rest returns for a read that is
+// predicted to take arrival seconds; and at once if no read has measured it yet, because what an
+// earlier job has stored may be wrong by any factor. It is false while a read is in progress, which
+// will soon be a measurement.
 func (m *Meter) Explore(now time.Time, arrival float64) bool {
 	m.mu.Lock()
 	unknown := m.underWay == 0 && m.origin != model.Given && m.origin != model.Measured

@@ -16,7 +16,7 @@ import (
 // one measurement: only together did they take the time since the report before. One that took much
 // longer than others may be due to something else, and so counts as limit times as long.
 //
-// The zero value knows nothing. A Pace is not safe for concurrent use.
+// The zero value has no measurement. A Pace is not safe for concurrent use.
 type Pace struct {
 	// Ranks is how many ranks wait for each other in each step; 0: the process is alone. A rank that
 	// waits for another one, whose data are late, seems to work. If that counted, all ranks would
@@ -57,7 +57,7 @@ const (
 	limit, leastLimit = 8, 0.01
 )
 
-// remembered is how many measurements of the time per batch Least knows.
+// remembered is how many measurements of the time per batch are kept for Least.
 const remembered = 128
 
 // assumed is for how many seconds a process works on a batch that has not taken any. Too much costs
@@ -84,7 +84,7 @@ func (p *Pace) waiting(now time.Time) float64 {
 	return now.Sub(p.blocked).Seconds()
 }
 
-// Took records that the process has taken n batches since the last call. paused says that it may
+// Took records that the process has taken n batches since the last call. paused is set if it may
 // have done other things than to work on batches in this time, as it does between epochs.
 func (p *Pace) Took(now time.Time, n int, paused bool) {
 	if !p.last.IsZero() {
@@ -97,7 +97,7 @@ func (p *Pace) Took(now time.Time, n int, paused bool) {
 	}
 }
 
-// measure adds a measurement; together says that it belongs to the last one.
+// measure adds a measurement; together is set if it belongs to the last one.
 func (p *Pace) measure(m work, together, paused bool) {
 	last := &p.works[max(p.count-1, 0)%remembered]
 	if together && p.count > 0 && last.batches < wholeMoment {

@@ -6,8 +6,9 @@ import (
 )
 
 // queue estimates how long reads wait for each other in a tier: by how much they take longer than
-// the fastest ones of about their size, which found no queue. TCP Vegas tells the queue of a link
-// so (Brakmo and Peterson, 1995, section 3.2). It is the queue of all nodes that share the tier.
+// the fastest ones of about their size, which found no queue. TCP Vegas estimates the queue of a
+// link in this way (Brakmo and Peterson, 1995, section 3.2). It is the queue of all nodes that
+// share the tier.
 type queue struct {
 	fastest [65]float64 // seconds, by the bits of the size; 0: not known
 	excess  float64     // seconds that a read takes longer than the fastest ones; moving average

@@ -13,11 +13,11 @@ import (
 // keys are all keys, in the order in which they are listed.
 var keys = []Key{Threads, Memory, Cache, Nodes, SourceRate, NetworkRate, ComputeSpeed}
 
-// rateAllowed says how a rate is written.
+// rateAllowed describes how a rate is written.
 const rateAllowed = `a rate above 0 such as 200 (MB/s), "200MB/s", "2GB/s" or "10Gbit/s", or how ` +
 	`many times the present one, such as "2x"`
 
-// allowed says for each key which values it takes.
+// allowed describes, for each key, the values that it takes.
 var allowed = map[Key]string{
 	Threads: "a whole number from 1 to " + strconv.Itoa(mostThreads) + ", per node",
 	Memory:  human.Allowed + ", per node",

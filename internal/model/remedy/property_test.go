@@ -69,7 +69,7 @@ func drawRun(t *rapid.T) *Run {
 }
 
 // TestRemediesHelp: of any job on any machine, a remedy makes epochs shorter by at least 1 %, as
-// much as the same question to Ask says, and a smaller amount of it saves less.
+// much as Ask predicts for the same change, and a smaller amount of it saves less.
 func TestRemediesHelp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRun(t)

@@ -1,6 +1,6 @@
-// Package remedy says what limits a running job, what the smallest change is that would lift the
-// limit, and what other changes would bring. All of it follows from one function of the performance
-// model, model.Environment.Epoch, applied to what the job's live environment says.
+// Package remedy determines what limits a running job, what the smallest change is that would lift
+// the limit, and what other changes would bring. All of it follows from one function of the
+// performance model, model.Environment.Epoch, applied to the job's live environment.
 //
 // It does not simulate the job. A report is made every second, and a search for the smallest change
 // takes some thousand predictions, while one simulated epoch takes about a microsecond per sample,

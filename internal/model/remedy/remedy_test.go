@@ -284,7 +284,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestSecondNodeNeedsANetwork that was not measured: the remedy says so.
+// TestSecondNodeNeedsANetwork: if the network was not measured, the remedy states it.
 func TestSecondNodeNeedsANetwork(t *testing.T) {
 	r := machine{nodes: 1, memory: 400, source: 10, compute: 25}.run()
 	r.Known.Network = model.GuessedPeer

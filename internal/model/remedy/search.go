@@ -23,7 +23,7 @@ func Diagnose(r *Run) (Now, []Remedy) {
 	m := newModel(r)
 	now := r.now(&m)
 	if r.Python > r.Measured/20 && r.Python > now.Stall/2 {
-		// The model knows nothing of code in Python; the run has measured it.
+		// The model does not cover code in Python; the run has measured it.
 		model := now.Busy
 		now.Busy = Busy{Python, r.Python, r.Python / r.Measured}
 		now.Next = &model

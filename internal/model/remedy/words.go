@@ -122,7 +122,7 @@ func Name(resource string) string {
 	return "storage class " + resource
 }
 
-// Sentence says what limits, and the cheapest remedy.
+// Sentence describes what limits, and the cheapest remedy.
 func (n *Now) Sentence(remedies []Remedy) string {
 	var b strings.Builder
 	limit := Name(n.Resource)
@@ -151,7 +151,7 @@ func (n *Now) Sentence(remedies []Remedy) string {
 	return b.String()
 }
 
-// besides says how much of a measured epoch the prediction leaves out; "" if that is little.
+// besides describes how much of a measured epoch the prediction leaves out; "" if that is little.
 func (n *Now) besides() string {
 	if n.Other == 0 {
 		return ""
@@ -164,7 +164,7 @@ func (n *Now) besides() string {
 		"than steps%s", seconds(n.Other), waits)
 }
 
-// Line says what limits, in few words.
+// Line describes what limits, in few words.
 func (n *Now) Line(remedies []Remedy) string {
 	line := "limit: " + n.Resource
 	if n.Resource != Python {
