@@ -75,8 +75,8 @@ func pieces(size, whole int64, draw func() uint64) []Extent {
 	return []Extent{{0, piece}, {between(), piece}, {between(), piece}, {size - piece, piece}}
 }
 
-// Unreadable is the digest of a file that cannot be read. It says nothing about the file's
-// contents: versions that differ only there may be the same.
+// Unreadable is the digest of a file that cannot be read. It is no evidence of the file's contents:
+// versions that differ only there may be the same.
 var Unreadable = [16]byte(xxh3.HashString128("hdmlp: unreadable").Bytes())
 
 // SameContents reports whether two lists of digests, in the order of Excerpts, agree wherever both

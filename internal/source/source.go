@@ -32,7 +32,7 @@ type Source interface {
 	Close() error
 }
 
-// Locator is a Source that knows where its samples are stored. Decorators of a Source need not
+// Locator is a Source that can return where its samples are stored. Decorators of a Source need not
 // implement it: As unwraps them.
 type Locator interface {
 	// Path returns where the source stores sample id, for messages.

@@ -18,7 +18,7 @@ import (
 const failing = "/proc/self/mem"
 
 // TestVersionRestsOnFilesThatWereRead has a file that fails with EIO, beside others or alone. If
-// alone, the source may be down. What an index knows of the file holds only while its stamp does.
+// alone, the source may be down. What an index has of the file is valid only while its stamp is.
 func TestVersionRestsOnFilesThatWereRead(t *testing.T) {
 	held, err := os.Open(failing) // so that its times stay
 	if err != nil {

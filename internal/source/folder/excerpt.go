@@ -55,7 +55,7 @@ type Calls interface {
 type Contents struct {
 	Digests [][16]byte     // source.Unreadable: of a file that cannot be read
 	Stamps  []source.Stamp // zero: not known
-	// Doubt, if not nil, says why files that could not be read may be intact: the source may fail.
+	// Doubt, if not nil, is why files that could not be read may be intact: the source may fail.
 	Doubt error
 }
 

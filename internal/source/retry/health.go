@@ -171,7 +171,7 @@ func (h *health) probeOthers(ctx context.Context, id, round int) bool {
 		}
 		slot.CompareAndSwap(known, 0)
 		left--
-		// otherwise the file has changed, which says nothing about the source
+		// otherwise the file has changed, which is no evidence about the source
 		if errors.Is(err, source.ErrUnavailable) {
 			h.count(0, 1)
 		}

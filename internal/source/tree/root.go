@@ -30,7 +30,7 @@ type Root struct {
 	fd      int
 	slash   int  // "/" of the process that opened the root
 	foreign bool // that "/" is not this process's
-	local   bool // its file system knows all times without asking a server
+	local   bool // its file system has all times without a request to a server
 	path    string
 	dev     uint64
 	ino     uint64
