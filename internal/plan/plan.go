@@ -62,7 +62,7 @@ type Node struct {
 	// whatever the plan. It does not count against their capacity here. Moving it to another class
 	// or node takes no read from the source.
 	Kept []int32
-	// Known is what the node knows of its tiers; nil: nothing. Nodes agree on Env by it
+	// Known is what is known on the node of its tiers; nil: nothing. Nodes agree on Env by it
 	// (Input.Agree). Policies do not read it.
 	Known *model.Node
 }

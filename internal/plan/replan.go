@@ -5,11 +5,11 @@ import (
 	"hash/fnv"
 )
 
-// Report is what a node says in a round in which the nodes of a job decide whether to follow
+// Report is a node's contribution to a round in which the nodes of a job decide whether to follow
 // another plan.
 type Report struct {
-	// Node is what the node knows of its tiers now, its capacities, and what it keeps besides the
-	// plan; without what it holds by the plan.
+	// Node has what is known on the node of its tiers now, its capacities, and what it keeps besides
+	// the plan; without what it holds by the plan.
 	Node  Node
 	Epoch int // the last epoch that a rank of the node has begun
 	// Plan is the Fingerprint of the plan in force; 0: it is still being made.
@@ -25,15 +25,15 @@ type Report struct {
 	Transformers int
 }
 
-// Vote is what a node says at the end of such a round.
+// Vote is a node's decision at the end of such a round.
 type Vote struct {
 	// Plan is the Fingerprint of the plan that the node would adopt; 0: it keeps the one in force.
 	Plan uint64 `json:"plan"`
 	Why  string `json:"why,omitempty"` // why it cannot adopt any; empty: it could
 }
 
-// Replanning is the outcome of such a round. Unless it says that they are measured, times
-// are predictions of the performance model, with what all nodes together knew.
+// Replanning is the outcome of such a round. Times are predictions of the performance model, with
+// what was known on all nodes together, unless they are documented as measured.
 type Replanning struct {
 	Epoch int `json:"epoch"` // the last that any node had begun
 	// Seconds is how long an epoch takes with the plan in force, and New how long with the new one;
@@ -65,7 +65,7 @@ func (r *Replanning) Takes() float64 {
 	return r.Seconds
 }
 
-// Fingerprint returns a hash of what the plan says, above 0: nodes with equal fingerprints follow
+// Fingerprint returns a hash of the plan's contents, above 0: nodes with equal fingerprints follow
 // the same plan.
 func (p *Plan) Fingerprint() uint64 {
 	h := fnv.New64a()

@@ -118,9 +118,9 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestNeighbours: what follows a sample says nothing about it. The difference of
-// adjacent images modulo F is uniform, pooled and at each multiple of the halves' range,
-// where a Feistel network with too few rounds shows its structure.
+// TestNeighbours: what follows a sample is independent of it. The difference of adjacent images
+// modulo F is uniform, pooled and at each multiple of the halves' range, where a Feistel network
+// with too few rounds shows its structure.
 func TestNeighbours(t *testing.T) {
 	const f, bins = 99_856, 64 // 316 squared: no cycle walking hides the structure
 	d := newDomain(f)

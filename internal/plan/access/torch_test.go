@@ -20,7 +20,7 @@ var rewrite = flag.Bool("rewrite", false,
 
 const goldenFile = "testdata/torch.golden.json"
 
-// samplerCase is one question to testdata/sampler.py, which says what the fields mean.
+// samplerCase is one question to testdata/sampler.py, which describes the fields.
 type samplerCase struct {
 	F        int    `json:"f"`
 	W        int    `json:"w"`

@@ -41,7 +41,7 @@ type Result struct {
 	Samples   int64  `json:"samples"` // delivered over all ranks
 	// ranks that left before they finished the epoch, or did not report
 	Missing []int `json:"missing"`
-	// Why says why the latter did not report, or why ranks that all did cannot be compared.
+	// Why is why the latter did not report, or why ranks that all did cannot be compared.
 	Why string `json:"why,omitempty"`
 }
 

@@ -98,7 +98,7 @@ func TestPartsAgain(t *testing.T) {
 	}
 }
 
-// TestOnce: a rank that asks while an epoch is audited, or later, is told the same, until a
+// TestOnce: a rank that asks while an epoch is audited, or later, gets the same result, until a
 // rank begins there again.
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestKept: the book does not grow for ever, and says of what it knows nothing any more.
+// TestKept: the book does not grow for ever, and reports which epochs it no longer has.
 func TestKept(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	for epoch := range 3 * Kept {

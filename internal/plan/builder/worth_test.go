@@ -60,7 +60,7 @@ func TestFetchTimeIsThatOfEachRead(t *testing.T) {
 	})
 }
 
-// TestWithheld checks that a plan says what it leaves free of a class that is slower than the
+// TestWithheld checks that a plan records what it leaves free of a class that is slower than the
 // source: of 1 MB/s beside 3, all but a fourth of what the node reads.
 func TestWithheld(t *testing.T) {
 	for class, want := range map[float64]int64{1: 30_000_000 - 10_000_000, 3: 0} {

@@ -19,7 +19,7 @@ package pagecache
 
 import "math"
 
-// Rule says what is evicted.
+// Rule determines what is evicted.
 type Rule int
 
 const (

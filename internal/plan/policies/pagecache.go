@@ -14,7 +14,7 @@ type PageCache struct {
 	// LRU means a plain LRU list instead of Linux's two.
 	LRU bool
 	// Sequential means that each node reads its part of an epoch in the order of the files, and
-	// shuffles what it has in memory, as DALI's reader does unless it is told otherwise.
+	// shuffles what it has in memory, as DALI's reader does by default.
 	Sequential bool
 }
 

@@ -73,7 +73,7 @@ func TestOwnable(t *testing.T) {
 	}
 }
 
-// TestOwnableOfManySamples checks that the share that a part of the samples tells of is about that
+// TestOwnableOfManySamples checks that the share estimated from a part of the samples is about that
 // of all.
 func TestOwnableOfManySamples(t *testing.T) {
 	const samples, nodes = 1 << 20, 8 // twice as many pairs as are counted

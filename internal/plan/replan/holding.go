@@ -231,8 +231,8 @@ func (s *served) known(class int) int {
 	return class
 }
 
-// move returns what must be moved until the nodes hold this, if they hold what from says: the bytes
-// that classes are to hold and do not, and how many seconds it takes at least to bring them, if all
+// move returns what must be moved until the nodes hold this, if they hold from now: the bytes that
+// classes are to hold and do not, and how many seconds it takes at least to bring them, if all
 // nodes and all tiers work at the same time. A node brings a sample from another class of its own,
 // or else from the owner, if that is another node and holds it, or else from the source.
 func (h *holding) move(from *holding) (bytes int64, seconds float64) {

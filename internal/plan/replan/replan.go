@@ -5,7 +5,7 @@
 // The decision is a pure function of what all nodes report, so nodes with the same reports decide
 // alike. It makes the new plan, predicts how long an epoch takes with it and with the plan in force
 // (model.Environment.Epoch), and compares what that saves with what must be moved. Nothing here
-// reads samples, or knows of nodes that fail: package planner runs the rounds.
+// reads samples, or handles nodes that fail: package planner runs the rounds.
 package replan
 
 import (

@@ -303,7 +303,7 @@ func same(q *Question) {
 	q.Plan = &planned
 }
 
-// TestHorizon: a stream without an end is planned for as many epochs as the input says.
+// TestHorizon: a stream without an end is planned for as many epochs as Input.Epochs.
 func TestHorizon(t *testing.T) {
 	for horizon, adopted := range map[int]bool{3: false, 100: true} {
 		q := question(t, 1, 1, &machine{100, 40, 400, 1e6}, machine{100, 40, 10, 1e6})
