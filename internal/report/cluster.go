@@ -70,7 +70,7 @@ type NodeReport struct {
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 }
 
-// ClusterReport describes a job over all its nodes, as the daemon of one of them knows it.
+// ClusterReport describes a job over all its nodes, as seen by the daemon of one of them.
 type ClusterReport struct {
 	Job         string `json:"job"`
 	Dataset     string `json:"dataset"`
@@ -216,7 +216,7 @@ func (c *ClusterReport) sum() {
 	c.Utilisation = c.Total.Utilisation()
 }
 
-// known returns what the first of the nodes knows whose bound is TimeBound; nil: it does not say.
+// known returns what is known on the first node whose bound is TimeBound; nil: it is not reported.
 func (c *ClusterReport) known() *model.Node {
 	for i := range c.Nodes {
 		if run := c.Nodes[i].Run; run != nil && c.Nodes[i].TimeBound == c.TimeBound {

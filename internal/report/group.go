@@ -28,8 +28,8 @@ func (r *Report) InGroup() bool {
 	return slices.ContainsFunc(r.Ranks, func(rank RankReport) bool { return rank.Group != nil })
 }
 
-// fromSource says how much was read from the source for the job, compared with the minimum. For a
-// member of a group, there is none: what its group's own job reads counts for that.
+// fromSource describes how much was read from the source for the job, compared with the minimum.
+// For a member of a group, there is none: what its group's own job reads counts for that.
 func (r *Report) fromSource() string {
 	if !r.InGroup() {
 		return fromSource(r.Source.Bytes, r.BoundShare, r.Bound, r.Classes, together(r.positions()))

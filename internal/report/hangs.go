@@ -25,8 +25,8 @@ func (h *Hangs) add(o *Hangs) {
 	h.Seconds += o.Seconds
 }
 
-// DoesNotRespond says that the class's directory does not respond to reads, or did not, in a
-// sentence without a full stop; it is empty if there is nothing to say.
+// DoesNotRespond reports that the class's directory does not respond to reads, or did not, in a
+// sentence without a full stop; it is empty if there is nothing to report.
 func (c *Class) DoesNotRespond() string {
 	switch path := human.Name(c.Path); {
 	case c.Silent >= 1:
@@ -41,8 +41,8 @@ func (c *Class) DoesNotRespond() string {
 	return ""
 }
 
-// DoesNotReturn says that a write to the class's directory has not returned, in a sentence without
-// a full stop; it is empty if there is nothing to say.
+// DoesNotReturn reports that a write to the class's directory has not returned, in a sentence
+// without a full stop; it is empty if there is nothing to report.
 func (c *Class) DoesNotReturn() string {
 	if c.Writing == 0 {
 		return ""

@@ -106,9 +106,9 @@ func (r *Report) measured(run *remedy.Run) {
 }
 
 // shortest returns how many seconds an epoch takes at least that was measured: a tenth of the
-// median of those after the first. After the daemon was stopped, as by SIGSTOP, it hears at once of
-// all batches that ranks took meanwhile, and whole epochs seem to have taken nothing, or far less
-// than ranks waited in them.
+// median of those after the first. After the daemon was stopped, as by SIGSTOP, it is notified at
+// once of all batches that ranks took meanwhile, and whole epochs seem to have taken nothing, or
+// far less than ranks waited in them.
 func (r *Report) shortest(ranks int64) float64 {
 	var all []float64
 	for i := range r.Epochs {
@@ -204,7 +204,7 @@ func (c *ClusterReport) WhatIf(changes []remedy.Change) (answer remedy.Answer, o
 	return answer, true
 }
 
-// limited says what limits the job, and the cheapest remedy; "" if that is not known.
+// limited describes what limits the job, and the cheapest remedy; "" if that is not known.
 func limited(now *remedy.Now, remedies []remedy.Remedy) string {
 	if now == nil {
 		return ""

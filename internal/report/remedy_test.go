@@ -74,7 +74,7 @@ func TestMemoryThatDoesNotRepay(t *testing.T) {
 	}
 }
 
-// TestEpochsOfAStoppedDaemonAreNotMeasured: it hears at once of the batches of several epochs.
+// TestEpochsOfAStoppedDaemonAreNotMeasured: it is notified at once of batches of several epochs.
 func TestEpochsOfAStoppedDaemonAreNotMeasured(t *testing.T) {
 	r := limitedRun(0, 1)
 	whole := r.Ranks[0].Epochs[1]
@@ -237,8 +237,8 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 }
 
 // TestClusterIsDiagnosedByAllNodes that have reported, from what they send as JSON: 2 nodes hold
-// 800 of 1000 MB, so that the source reads 200 MB in the 20 s of the computation. A node that says
-// what is impossible leaves the report without a limit.
+// 800 of 1000 MB, so that the source reads 200 MB in the 20 s of the computation. A node that
+// reports something impossible leaves the report without a limit.
 func TestClusterIsDiagnosedByAllNodes(t *testing.T) {
 	var nodes []NodeReport
 	var first *ClusterReport
@@ -302,8 +302,8 @@ func TestPredictionsDoNotJumpAtTheEndOfAnEpoch(t *testing.T) {
 	}
 }
 
-// TestGivenThreadsMayBeRaised checks that a job with one thread for transforms on a machine with
-// more processors is told to use these, although even more would help.
+// TestGivenThreadsMayBeRaised checks that the advice for a job with one thread for transforms on a
+// machine with more processors is to use these, although even more would help.
 func TestGivenThreadsMayBeRaised(t *testing.T) {
 	r := limitedRun(0, 1)
 	r.Known.Preprocess = model.Value{Number: 10, Origin: model.Measured}

@@ -11,8 +11,8 @@ import (
 // mentioned.
 const worthSaying = 0.05
 
-// replanned says which plan the nodes have adopted last, and what a new one would bring that they
-// have not, in sentences that begin with a space.
+// replanned describes which plan the nodes have adopted last, and what a new one would bring that
+// they have not, in sentences that begin with a space.
 func replanned(rounds []plan.Replanning) (text string) {
 	for i := len(rounds) - 1; i >= 0; i-- {
 		r := &rounds[i]

@@ -199,7 +199,7 @@ type Fault struct {
 	Policy string `json:"policy"` // what was done instead: on_error
 }
 
-// Peer is the state of another node, as this node knows it.
+// Peer is the state of another node, as seen by this node.
 type Peer struct {
 	Node  int  `json:"node"`
 	Alive bool `json:"alive"`
@@ -228,8 +228,8 @@ func (r *Report) Complete(beside []EpochTally, capacity int64) {
 }
 
 // bound returns this node's share of the fewest bytes that all nodes can read from the source. It
-// knows what its own classes lacked, and takes it that those of the other nodes lacked as much, so
-// that the sum of all nodes' shares is right.
+// has what this node's own classes lacked, and assumes that those of the other nodes lacked as
+// much, so that the sum of all nodes' shares is right.
 func (r *Report) bound(capacity int64) int64 {
 	nodes, demands := int64(max(r.Nodes, 1)), r.Demands
 	if len(demands) == 0 {

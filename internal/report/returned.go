@@ -24,7 +24,7 @@ type Returned struct {
 	// Now is the part that was given back since memory became short; 0 if it no longer is.
 	Now      int64 `json:"now_bytes"`
 	Segments int   `json:"segments"` // given back
-	// Released is memory of samples that no plan wants any more, in total.
+	// Released is memory of samples that are in no plan any more, in total.
 	Released int64 `json:"released_bytes"`
 	// Viewed is the part of both that is not free yet, because training processes keep samples in
 	// it.
@@ -81,8 +81,8 @@ func (c *Class) add(o Class) {
 	c.Returned = &sum
 }
 
-// String says what was given back, when and why, and what was released, in a sentence without a
-// name or full stop; it is empty if there is nothing to say.
+// String describes what was given back, when and why, and what was released, in a sentence without
+// a name or full stop; it is empty if there is nothing to report.
 func (r *Returned) String() string {
 	if r == nil {
 		return ""

@@ -26,7 +26,7 @@ const Python = "python"
 
 // Writeback is the tier of samples whose copies wait in the daemon's memory to be written to a
 // storage class that is slower than the source. Delivering these costs neither the class nor the
-// source anything, and says nothing about how fast they are.
+// source anything, and is no evidence of how fast they are.
 const Writeback = "writeback"
 
 // Tally counts what training loops received, where it came from, and what they waited for.

@@ -80,9 +80,9 @@ const contradicts = 0.8
 // here is where a node's own report says that a runtime is possible.
 const here = "this machine"
 
-// ofTime says how the runtime compares with its lower bound, of a job whose classes hold this and
-// whose node knows this (nil: not known); "" if there is none. A run that begins with empty caches
-// cannot be faster than that. If it is, what the user has given of the machine is not true.
+// ofTime describes how the runtime compares with its lower bound, for a job with these classes and
+// a node of which this is known (nil: nothing); "" if there is no bound. A run that begins with
+// empty caches cannot be faster than that; if it is, numbers that the user has given are wrong.
 func ofTime(bound, share float64, classes []Class, known *model.Node, where string) string {
 	if bound <= 0 {
 		return ""

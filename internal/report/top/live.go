@@ -80,7 +80,7 @@ type answerMsg struct {
 	err      error
 }
 
-// askMsg says that it is time to call Ask.
+// askMsg is sent when it is time to call Ask.
 type askMsg struct{}
 
 func (m *model) Init() tea.Cmd { return m.ask }
