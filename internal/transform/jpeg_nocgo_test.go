@@ -2,5 +2,5 @@
 
 package transform
 
-// exactJPEG: Go's decoder is near to libjpeg-turbo's; package codec says how near.
+// exactJPEG: Go's decoder is near to libjpeg-turbo's; package codec documents how near.
 const exactJPEG = false

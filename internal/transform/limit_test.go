@@ -14,8 +14,8 @@ var lists = []string{
 	"CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
 }
 
-// TestRequestedMemorySuffices: a sample that may take too little says each time that it needs
-// more, until it has what it needs, and then becomes what it does without a limit.
+// TestRequestedMemorySuffices: as long as a sample may take too little, each error requests more,
+// until it has what it needs, and then becomes what it does without a limit.
 func TestRequestedMemorySuffices(t *testing.T) {
 	samples := map[string][]byte{"JPEG": encodedJPEG(t, 320, 240), "PNG": encodedPNG(t, 320, 240)}
 	for _, list := range lists {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// python is PIL and torchvision: a process that runs testdata/conformance.py,
-// which says what requests and answers are.
+// python is PIL and torchvision: a process that runs testdata/conformance.py, which describes
+// requests and answers.
 type python struct {
 	t   *testing.T
 	in  io.Writer

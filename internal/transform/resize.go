@@ -52,7 +52,7 @@ var resize = kind{
 }
 
 type resized struct {
-	height, width    int // 0: shorter says
+	height, width    int // 0: shorter applies
 	shorter, longest int
 	filter           pixels.Filter
 	order            pixels.Order

@@ -2,7 +2,7 @@
 // decodes, augments and writes the tensor to the caller's memory. Transforms have torchvision's
 // names and results (docs/SEMANTICS.md says how closely they match).
 //
-// A list of transforms is compiled once into a Program, which is immutable and knows the shape and
+// A list of transforms is compiled once into a Program, which is immutable and has the shape and
 // type of the output. Each goroutine applies it with its own Worker, which reuses its buffers for
 // every sample.
 //
@@ -137,7 +137,7 @@ type Program struct {
 // begins with neither ImgDecode nor Reshape, ImgDecode() is added at its beginning.
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
-// says why the output would have no fixed size.
+// states why the output would have no fixed size.
 func Compile(description []byte) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {

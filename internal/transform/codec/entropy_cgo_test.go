@@ -27,7 +27,7 @@ func newTwoDecoders(t testing.TB) *twoDecoders {
 	return d
 }
 
-// difference says in what the two differ about an image; empty: in nothing.
+// difference describes in what the two differ about an image; empty: in nothing.
 func (d *twoDecoders) difference(src []byte, want Want) string {
 	_, err := d.ours.Decode(&d.a, src, want)
 	_, other := d.libjpegs.Decode(&d.b, src, want)

@@ -37,7 +37,7 @@ func seeds(f *testing.F) {
 	f.Add([]byte("GIF89a"))
 }
 
-// known says whether err is one that callers can tell apart.
+// known reports whether err is one that callers can distinguish.
 func known(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Kind != nil

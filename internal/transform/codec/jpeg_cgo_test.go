@@ -61,7 +61,7 @@ func TestFast(t *testing.T) {
 	}
 }
 
-// TestWithoutCgo: image/jpeg is as near to libjpeg-turbo as decodeJPEGGo says.
+// TestWithoutCgo: image/jpeg is as near to libjpeg-turbo as documented at decodeJPEGGo.
 func TestWithoutCgo(t *testing.T) {
 	dir, cases := references(t)
 	var d Decoder

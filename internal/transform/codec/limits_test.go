@@ -54,7 +54,7 @@ func pngOf(tb testing.TB, m image.Image) []byte {
 	return b.Bytes()
 }
 
-// claiming returns a JPEG or PNG that says it is of another size.
+// claiming returns a JPEG or PNG whose header has another size.
 func claiming(src []byte, w, h int) []byte {
 	src = bytes.Clone(src)
 	if at := bytes.Index(src, []byte{0xff, 0xc0}); hasPrefix(src, 0, "\xff\xd8") {
@@ -68,7 +68,7 @@ func claiming(src []byte, w, h int) []byte {
 	return src
 }
 
-// TestBadInput: whatever comes, an error of the right kind says what it is.
+// TestBadInput: whatever comes, an error of the right kind describes it.
 func TestBadInput(t *testing.T) {
 	whole, wholePNG := jpegOf(t, picture(40, 30), 90), pngOf(t, picture(40, 30))
 	var aGIF bytes.Buffer
@@ -347,7 +347,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestTrim: a decoder lets go of the room that a huge image took on its way to another orientation.
+// TestTrim: a decoder frees the buffer in which a huge image was brought to another orientation.
 func TestTrim(t *testing.T) {
 	var d Decoder
 	defer d.Close()
@@ -367,7 +367,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// turned is a JPEG with an EXIF segment that says it is to be turned, as a camera's held upright.
+// turned is a JPEG whose EXIF segment has it turned, as one of a camera that was held upright.
 func turned(jpeg []byte) []byte {
 	const exif = "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01" +
 		"\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"

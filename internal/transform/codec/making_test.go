@@ -27,7 +27,7 @@ func chunk(kind string, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b[4:]))
 }
 
-// rawPNG is a PNG of noise, each of whose rows has the filter that filter says, whether there is
+// rawPNG is a PNG of noise, each of whose rows has the filter that filter returns, whether there is
 // such a one or not.
 func rawPNG(t testing.TB, width, height int, depth, kind byte, filter func(y int) byte) []byte {
 	t.Helper()
@@ -92,7 +92,7 @@ func tableWebP(side, groups int) []byte {
 	w.put(0, 1+3) // no alpha, version
 	w.put(0, 1)   // no transforms
 	w.put(0, 1)   // no cache of colours
-	w.put(1, 1)   // an image that says which group a pixel has:
+	w.put(1, 1)   // an image of the groups that pixels have:
 	w.put(0, 3)   // one pixel for 4 x 4
 	w.put(0, 1)   // no cache of colours
 	one(uint32(groups-1) & 255)

@@ -216,12 +216,12 @@ func difference(a, b []byte) (n, most int, mean float64) {
 	return n, most, float64(sum) / float64(max(len(a), 1))
 }
 
-// overfull says whether a PNG may be damaged such that its stream does not end with the last row:
-// PIL does not look further, not at the checksum either, and we do.
+// overfull reports whether a PNG may be damaged such that its stream does not end with the last
+// row: PIL does not look further, not at the checksum either, and we do.
 func overfull(name string) bool { return strings.HasPrefix(name, "png: ") }
 
-// damaged says whether an image is one that every decoder makes something else of, or that Go's
-// decoders do not know.
+// damaged reports whether an image is one that every decoder makes something else of, or that Go's
+// decoders do not support.
 func damaged(name string) bool {
 	for _, part := range []string{
 		"luma", "cut", "changed", "arithmetic", "441",

@@ -30,7 +30,7 @@ const (
 	HWC
 )
 
-// Flip says how an image is mirrored when it is packed into a tensor.
+// Flip is how an image is mirrored when it is packed into a tensor.
 type Flip uint8
 
 // Flips, which can be combined.

@@ -44,8 +44,8 @@ type item struct {
 	came   time.Time
 	worker *worker // for the goroutine that is admitted with the item; nil: it has to make one
 	after  *item   // the next item that the same goroutine did for another
-	// turn tells the goroutine that waits with the item that it is admitted (true), or that another
-	// goroutine has done the item (false).
+	// turn receives true when the goroutine that waits with the item is admitted, or false when
+	// another goroutine has done the item.
 	turn chan bool
 }
 

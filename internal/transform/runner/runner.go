@@ -122,7 +122,7 @@ func (p *Runner) turn(own *item) (err error) {
 	if w == nil {
 		w = p.newWorker()
 	}
-	// items done for others, which are told at the end of the turn
+	// items done for others, whose goroutines are notified at the end of the turn
 	var first, last *item
 	for it := own; it != nil; it = p.gate.next(began, own, w) {
 		w.apply(p.budget, it)
