@@ -6,8 +6,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model/remedy"
 )
 
-// TestRatesInUseThatWereMeasuredRarely: whatever the loader in use prepares or reads with, at both
-// ends where a rate is between two; and advice that rests on such rates says so.
+// TestRatesInUseThatWereMeasuredRarely: the limit is not certain if a rate with which the
+// loader in use prepares or reads was measured rarely, at either end if it is between two rates;
+// and advice that rests on such rates is marked.
 func TestRatesInUseThatWereMeasuredRarely(t *testing.T) {
 	few := func(points []Point, at ...int) {
 		for _, i := range at {

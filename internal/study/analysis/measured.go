@@ -1,8 +1,8 @@
-// Package analysis says what a training job waits for, and what would help: the equations of
+// Package analysis determines what a training job waits for, and what would help: the equations of
 // DS-Analyzer (CoorDL 3.4, appendix C), applied to the rates that were measured of the job.
 //
 // Measured is what was measured; everything else follows from it. Everything here is pure: values
-// and arithmetic, without I/O. Rates are in samples/s unless a name says otherwise, sizes in MB
+// and arithmetic, without I/O. Rates are in samples/s unless a name has another unit, sizes in MB
 // (1e6 bytes), times in seconds.
 package analysis
 
@@ -109,7 +109,7 @@ type Point struct {
 	Rate
 }
 
-// Note says of what was measured what is to be known of it, or why it could not be measured.
+// Note is a remark on what was measured, or why it could not be measured.
 type Note struct {
 	About string `json:"about"` // the JSON name of a field of Measured; "": the whole
 	Text  string `json:"text"`

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model/remedy"
 )
 
-// Prices says what an hour of something costs. What has no price is not priced.
+// Prices are what an hour of something costs. What has no price is not priced.
 type Prices struct {
 	Currency string             // such as EUR; "": none is named
 	Of       map[string]float64 // by the keys of a price file

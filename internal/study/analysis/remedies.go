@@ -118,7 +118,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	return err
 }
 
-// threaded returns the job with as many threads or workers as the last of the changes to them says,
+// threaded returns the job with as many threads or workers as the last of the changes to them sets,
 // and the changes to other things. Beyond the most that were measured with a core each, and on more
 // cores than there are, each is taken to prepare as much as one of those. Each worker of torch's
 // loader reads a sample at a time.

@@ -139,7 +139,7 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 }
 
 // failed reports whether the loader in use prepares samples, and that could not be measured: a note
-// says why.
+// has the reason.
 func (m *Measured) failed() bool {
 	return len(m.Preparation) == 0 && slices.ContainsFunc(m.Notes, func(n Note) bool {
 		return n.About == "preparation" || n.About == "preparation_by_hdmlp" && m.Loader.Name == HDMLP

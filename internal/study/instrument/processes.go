@@ -21,8 +21,8 @@ func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 const look = 20 * time.Millisecond
 
 // stop ends all descendants of this process: those that are ending have some time for that, the
-// others are told to end, and then killed. done is closed when the first child has ended; stop
-// itself waits for the others.
+// others get SIGTERM, and then SIGKILL. done is closed when the first child has ended; stop itself
+// waits for the others.
 func stop(ctx context.Context, done <-chan struct{}) {
 	wait := func(within time.Duration) (gone bool) {
 		tick := time.NewTicker(look)

@@ -13,7 +13,7 @@ const (
 	quiet    = time.Minute
 )
 
-// progress returns what a rank's message says of the progress; "": nothing.
+// progress returns what a rank's message reports of the progress; "": nothing.
 func progress(m message, rank *Rank) string {
 	switch {
 	case m.Event == "loader":

@@ -80,7 +80,7 @@ type Delivery struct {
 	Samples int
 }
 
-// Files says where samples are.
+// Files describes where samples are.
 type Files struct {
 	Paths   []string `json:"paths"`   // of some samples, in random order
 	Sizes   []int64  `json:"sizes"`   // bytes
@@ -153,7 +153,7 @@ func (r *Record) take(line []byte, rank **Rank) (m message, err error) {
 		if r.Ranks == nil {
 			r.Ranks = map[int]*Rank{}
 		}
-		// A process says it again if another loader is measured from then on.
+		// A process sends it again if another loader is measured from then on.
 		if before := r.Ranks[l.Rank]; before != nil && before.Loader.PID != l.PID {
 			r.note("", fmt.Sprintf("process %d, which iterated %s, ended after %d counted iterations, "+
 				"too early to be measured; a later process of rank %d was measured", before.Loader.PID,

@@ -59,12 +59,12 @@ type Options struct {
 // Exit is how the script's command ended.
 type Exit struct {
 	Status int  // its exit status, or 128 and the number of the signal that ended it
-	Forced bool // it was ended here, and its status says nothing
+	Forced bool // it was ended here, and its status has no meaning
 }
 
 // graceful is how long the script has to end by itself after everything is measured: longer than
-// its processes have (GRACE in ending.py). abrupt is how long processes have to end when they are
-// told to, before they are killed.
+// its processes have (GRACE in ending.py). abrupt is how long processes have to end after SIGTERM,
+// before they are killed.
 const (
 	graceful = 10 * time.Second
 	abrupt   = 3 * time.Second
@@ -77,8 +77,8 @@ const prefix = "hdmlp-analyze-"
 const schedule = 64
 
 // Run runs the command and returns what its processes measured. Its error is ctx's cause, with
-// which comes what was measured until then, or says why the command could not be started; a script
-// that fails, or that has no loader, is no error here.
+// which comes what was measured until then, or why the command could not be started; a script that
+// fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	sweep()
 	dir, err := os.MkdirTemp("", prefix)
@@ -198,7 +198,7 @@ func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the state says how it ended
+			_ = cmd.Wait() // the process state has how it ended
 			close(done)
 		}
 	}()

@@ -50,8 +50,8 @@ type Curve struct {
 	Points []Point
 	// Grows means that the throughput still grew with the largest number of streams.
 	Grows bool
-	// Ended says why there are no more points, other than that the throughput has stopped growing;
-	// nil if that is why.
+	// Ended is why there are no more points, other than that the throughput has stopped growing; nil
+	// if that is why.
 	Ended error
 }
 

@@ -1,5 +1,5 @@
 // Package measure measures throughputs by the number of streams: of a source, a storage class,
-// transforms, a network. It owns the measuring loops and their statistics, and knows nothing of
+// transforms, a network. It owns the measuring loops and their statistics, and is independent of
 // what it measures (a Load; package survey has those of a node and between nodes).
 //
 // A throughput is the median of several rounds with its nonparametric confidence interval (thesis

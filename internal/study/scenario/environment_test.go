@@ -67,8 +67,8 @@ func TestUseEnvironment(t *testing.T) {
 	}
 }
 
-// TestUnknownRemainsTheScenarios: what an environment file does not know is not replaced, except of
-// a storage class, which is a guess then and is told.
+// TestUnknownRemainsTheScenarios: what an environment file lacks is not replaced, except of a
+// storage class, which is a guess then and is reported.
 func TestUnknownRemainsTheScenarios(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "environment.toml")
 	err := os.WriteFile(path, envfile.Encode(envfile.File{

@@ -48,7 +48,7 @@ func (f *File) UseEnvironment(path string) (notes []string, err error) {
 // measurable are the keys that an environment file has if they were measured.
 var measurable = []string{"compute", "preprocess", "network", "source_network", "source"}
 
-// guesses says what is assumed of classes that were not measured.
+// guesses lists what is assumed of classes that were not measured.
 func guesses(classes []model.NodeClass) (notes []string) {
 	for j, c := range classes {
 		for _, rate := range []struct {

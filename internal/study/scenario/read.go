@@ -126,7 +126,7 @@ func (r *reader) environment(path string, value any) {
 		{name: "source_work", read: r.quantity(&s.Env.SourceWork, envfile.Time)},
 		{name: "cores", read: r.whole(&s.Env.Processors.Cores, 1, maxThreads)},
 		{name: "hyperthreads", read: r.whole(&s.Env.Processors.Hyperthreads, 1, maxThreads)},
-		{name: "sample_size", read: ignored}, // what an environment file says besides
+		{name: "sample_size", read: ignored}, // what an environment file has besides
 		{
 			"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer",
 			func(key string, v any) {

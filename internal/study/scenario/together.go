@@ -36,7 +36,7 @@ func (r *reader) together() {
 	}
 }
 
-// sharing checks what jobs share: a group, cores, and that the profile knows of these.
+// sharing checks what jobs share: a group, cores, and that the profile supports these.
 func (r *reader) sharing() {
 	s, p := r.scenario, r.scenario.Env.Processors
 	if s.Share && s.Jobs == 1 {

@@ -185,7 +185,7 @@ func TestCoresOfJobs(t *testing.T) {
 }
 
 // TestJobsShareTheSource: jobs that are limited by the source of their node take as many times as
-// long; those of nodes that have a source each, which is what t(gamma) = gamma t(1) says, too.
+// long; those of nodes that have a source each, which is what t(gamma) = gamma t(1) means, too.
 func TestJobsShareTheSource(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		job := boundJob(24)

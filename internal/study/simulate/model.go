@@ -25,10 +25,10 @@ import (
 //     one of p_0 threads for write_i(k) (processor). In the thesis (equations 3.3, 3.4) a thread
 //     fetches and then writes, so that p_0 limits the reads as well. This holds for all policies,
 //     because the engine runs all of them in this way.
-//   - Each read goes to the tier that model.Choose takes, as in the engine: it is told when
-//     training needs the sample (equation 3.2), and when each tier that has it would deliver it,
-//     with what is queued there. Policies with CacheFirst never read from the source what a class
-//     has. Reads that depend on the source wait for one of a few streams, and choose again then.
+//   - Each read goes to the tier that model.Choose takes, as in the engine: by when training needs
+//     the sample (equation 3.2), and when each tier that has it would deliver it, with what is
+//     queued there. Policies with CacheFirst never read from the source what a class has. Reads
+//     that depend on the source wait for one of a few streams, and choose again then.
 //   - The p reads in progress from a class together get r_j(p) (equations 3.6, 3.7), which is
 //     divided in the order in which they began. b_c is what a node sends, and what it receives.
 //   - The source is a fluid, divided among the nodes that read; a node's reads follow one another
@@ -37,11 +37,12 @@ import (
 //   - A read of the source takes time of a processor (SourceWork), which the thread that
 //     preprocesses the sample lacks. Reads for classes, and for other nodes, take none: few happen
 //     after the first epoch.
-//   - p_j threads per class fill it from the source in the order of the plan, unless the plan says
-//     otherwise. They skip samples that are being read already. Staging waits for a read of the
-//     sample that is under way, and gets it from memory; a sample that it reads from the source is
-//     kept if the plan places it on the node. Under a plan that reads each sample once from the
-//     source (ReadOnce), it asks the sample's owner to read it, unless a copy is there already.
+//   - p_j threads per class fill it from the source in the order of the plan, unless the plan fills
+//     classes only by reads for training (OnRead). They skip samples that are being read already.
+//     Staging waits for a read of the sample that is under way, and gets it from memory; a sample
+//     that it reads from the source is kept if the plan places it on the node. Under a plan that
+//     reads each sample once from the source (ReadOnce), it asks the sample's owner to read it,
+//     unless a copy is there already.
 //   - Writing to a class at w_j(p_j)/p_j takes time of the thread that fills it; copies kept by
 //     staging are written in the background.
 //   - All nodes start a batch together. Computation takes s/c per sample and overlaps with all
@@ -96,7 +97,7 @@ type simulation struct {
 const parts = 64
 
 // RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
-// the job, Supported is false in the Result and Reason says why. It returns an error for an unknown
+// the job, Supported is false in the Result and Reason is why. It returns an error for an unknown
 // policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)

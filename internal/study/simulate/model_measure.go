@@ -10,8 +10,8 @@ import (
 // measure computes how much of the dataset an order reads per epoch, and its distance from a full
 // shuffle.
 //
-// In a full shuffle, where and when a sample is read says nothing about where and when it is read
-// in the next epoch. For each sample and pair of consecutive epochs, two conditions are counted:
+// In a full shuffle, where and when a sample is read is independent of where and when it is read in
+// the next epoch. For each sample and pair of consecutive epochs, two conditions are counted:
 // whether the same node reads the sample again, and whether it comes in the same sixteenth of the
 // epoch again. These are four outcomes, whose probabilities under a full shuffle are known. The
 // distance is the total variation distance between the counts and these probabilities; a sample

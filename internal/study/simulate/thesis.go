@@ -17,8 +17,8 @@ import (
 // reproduce tables 5.1 to 5.6.
 //
 // A policy that cannot run the job, or that the original does not implement, is not an error: the
-// Result says why. RunThesis returns an error for an invalid job, an unknown policy or a ctx that
-// is done, which it checks between batches.
+// Result has the Reason. RunThesis returns an error for an invalid job, an unknown policy or a ctx
+// that is done, which it checks between batches.
 //
 // The order of the samples is that of RunModel: package access draws it from Job.Seed, unless
 // Job.Order gives it. Policies that rewrite the traces draw from a PCG with the same seed, so the

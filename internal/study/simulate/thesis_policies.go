@@ -77,7 +77,7 @@ func (r *thesisRun) stageAll() {
 
 // load simulates one of the policy's loads into a class. Reads before training delay it by the time
 // of the last node's loader, as in the original (3.12). The ends of reads from the source are
-// logged in P_i, or their starts if the policy says so.
+// logged in P_i, or their starts if the policy requires it.
 func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 	n := &r.nodes[load.Node]
 	if load.Later > 0 {
@@ -108,7 +108,7 @@ func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 }
 
 // ownRanges returns, for every node, the range [from, to) of files that it has loaded from the
-// source before training. If a range is empty, reason says why the policy cannot draw from it.
+// source before training. If a range is empty, reason is why the policy cannot draw from it.
 func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 	for i := range r.nodes {
 		from, to := 0, 0

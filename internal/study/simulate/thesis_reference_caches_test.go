@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// preload has node i load files while bounded says so, and returns the loaded ones and when the
-// last thread ended.
+// preload has node i load files, up to the class's capacity if bounded, and returns the loaded ones
+// and when the last thread ended.
 func (x *reference) preload(i, class int, files []int, bounded bool) (loaded []int, end float64) {
 	c := x.job.Env.Classes[class]
 	clock := make([]float64, c.Threads)

@@ -67,7 +67,7 @@ func (x *reference) rate(j int) float64 {
 	return c.Read.At(float64(c.Threads))
 }
 
-// reads says what the policy's staging prefetcher reads besides local copies.
+// reads reports whether the policy's staging prefetcher reads from what besides local copies.
 func (x *reference) reads(what string) bool {
 	return slices.Contains(map[string][]string{
 		"staging": {"source"}, "frequency": {"source"}, "locality": {"source", "remote"},

@@ -75,10 +75,10 @@ func marked(m *analysis.Measured) bool {
 }
 
 const (
-	// mark is at the interval of a rate that has none, and few says what that means.
+	// mark is at the interval of a rate that has none, and few explains it.
 	mark = " *"
 	few  = "* least to largest: too few measurements for an interval."
-	// model says what the predictions are.
+	// model describes what the predictions are.
 	model = "Epochs are predictions for those after the first one: by the equations 3 and 4 of " +
 		"CoorDL (F = 1 / (x/C + (1-x)/S), and a job is as fast as the least of F, P and G), and " +
 		"by hdmlp's simulator, which also lets source and caches work in parallel."

@@ -30,7 +30,7 @@ func report(t *testing.T, change func(*analysis.Measured), o analysis.Options) *
 	return r
 }
 
-// TestText: the whole text of a job, and what it says of others.
+// TestText: the whole text of a job, and sentences of the texts of others.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
 	prices := &analysis.Prices{Currency: "EUR", Of: map[string]float64{

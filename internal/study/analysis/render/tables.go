@@ -50,7 +50,7 @@ func facts(r *analysis.Report) []drawing.Fact {
 	return all
 }
 
-// dataset says how large a dataset is, as far as that is known.
+// dataset describes how large a dataset is, as far as that is known.
 func dataset(d *analysis.Dataset) string {
 	count := plural(d.Samples, "sample")
 	if d.NoSamples {

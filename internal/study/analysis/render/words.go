@@ -1,5 +1,5 @@
-// Package render says for people what an analysis found: as text for a terminal, and as a page with
-// the paper's figures 2, 4 and 16 for the job. It computes nothing.
+// Package render presents what an analysis found: as text for a terminal, and as a page with the
+// paper's figures 2, 4 and 16 for the job. It computes nothing.
 package render
 
 import (
@@ -55,7 +55,7 @@ func short(resource string) string {
 	return resource
 }
 
-// title says what was analysed.
+// title describes what was analysed.
 func title(m *analysis.Measured) string {
 	if len(m.Command) == 0 {
 		return "What the job waits for"
@@ -80,7 +80,7 @@ func loader(m *analysis.Measured) string {
 	return text + ", " + plural(l.Workers, worker) + " on each node"
 }
 
-// summary says in sentences what limits the job, what to do, and how sure that is.
+// summary describes in sentences what limits the job, what to do, and how certain that is.
 func summary(r *analysis.Report) (sentences []string) {
 	if r.Missing != nil {
 		sentences = []string{"Not enough was measured to say what limits the job: " +
@@ -109,8 +109,8 @@ func summary(r *analysis.Report) (sentences []string) {
 	return sentences
 }
 
-// compared says how fast the job as it is takes samples, beside training alone: that needs no other
-// rate. Nothing, if one of both was not measured.
+// compared describes how fast the job as it is takes samples, beside training alone: that needs no
+// other rate. It returns nothing if one of both was not measured.
 func compared(m *analysis.Measured) []string {
 	if m.AsIs == nil || m.Training == nil {
 		return nil
@@ -131,8 +131,8 @@ func slow(n *analysis.Speed) bool { return n.Samples < 0.99*n.Train }
 // helps is how many times as fast a change makes the job at least that is advised.
 const helps = 1.01
 
-// advice says what to do first: of what would help, the first that does. (hdmlp in the place of
-// another loader is listed whatever it brings.)
+// advice describes what to do first: of what would help, the first that does. (hdmlp in the place
+// of another loader is listed whatever it brings.)
 func advice(r *analysis.Report) string {
 	at := slices.IndexFunc(r.Remedies, func(o analysis.Option) bool { return o.Times >= helps })
 	switch {
@@ -144,7 +144,7 @@ func advice(r *analysis.Report) string {
 	return "No change of one thing alone would lift that."
 }
 
-// outcome says what a change brings.
+// outcome describes what a change brings.
 func outcome(o *analysis.Option) string {
 	text := fmt.Sprintf("An epoch would take %s, %s times as fast, and %s would limit.",
 		human.Clock(cmp.Or(o.Simulated, o.Epoch)), human.Ratio(o.Times), remedy.Name(o.Limit))
@@ -159,7 +159,7 @@ func outcome(o *analysis.Option) string {
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// sure says how certain the limit is.
+// sure describes how certain the limit is.
 func sure(r *analysis.Report) string {
 	n, m := &r.Now, r.Measured
 	var b strings.Builder

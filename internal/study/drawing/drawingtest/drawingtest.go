@@ -11,9 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/drawing"
 )
 
-// TextsFit checks that each text of a figure says how wide it is drawn, so that the font a viewer
-// has does not matter, and lies within the figure with that width, in both widths of figures; and
-// that there are texts.
+// TextsFit checks that each text of a figure states how wide it is drawn, so that the viewer's font
+// does not matter, and lies within the figure with that width, in both widths of figures; and that
+// there are texts.
 func TextsFit(t *testing.T, f *drawing.Figure) {
 	t.Helper()
 	for _, width := range []vg.Length{drawing.Narrow, drawing.Wide} {

@@ -3,7 +3,7 @@
 // and, on several nodes, the source by the number of nodes and the network. Package measure has
 // the loops, the loads (source.go and others) and links.go what they measure; survey.go divides
 // the time, and makes of the results what the model has of a node (model.Node). What cannot be
-// measured is skipped, and the result says why.
+// measured is skipped, and the result has the reason.
 //
 // A load belongs to one measurement at a time. Nothing here starts a goroutine that outlives the
 // call, except for reads of a source that never return, and a Group's.

@@ -58,7 +58,7 @@ func mostOf(curves []measure.Curve) float64 {
 	return most
 }
 
-// node returns what the model knows of this node.
+// node returns what the model has of this node.
 func (s *survey) node() model.Node {
 	n := model.Node{Source: model.GuessedSource, Streams: 1}
 	curves := s.Source

@@ -349,7 +349,7 @@ func (s *survey) measureTransforms(ctx context.Context) error {
 	return err
 }
 
-// note says what else a reader of the results must know.
+// note adds what else a reader of the results must take into account.
 func (s *survey) note() {
 	if n, first := s.source.Unreadable(); n > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("source: %d %s cannot be read, and %s left out: %v", n,

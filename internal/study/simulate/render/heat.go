@@ -93,7 +93,7 @@ func (r *plotted) drawHeat(c *drawing.Canvas, name string, down, across []string
 	c.Text(from+(c.W-from)/2, bottom+27, axisName(1, across), soft, drawing.Centre)
 }
 
-// heatColour goes from a pale to a dark blue, and tells in which colour letters can be read on it.
+// heatColour returns a blue, from pale to dark, and a colour in which letters can be read on it.
 func heatColour(share float64) (fill, letters color.RGBA) {
 	stops := []color.RGBA{
 		drawing.RGB(0xeaf3fa), drawing.RGB(0xa9d0ea), drawing.RGB(0x4f97cb), drawing.RGB(0x1a5e97),
