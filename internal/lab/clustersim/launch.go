@@ -129,7 +129,7 @@ func (l *launch) add(e judge.Event) {
 
 // mismatched judges an error by which a rank differs from others.
 func (l *launch) mismatched(rank int, err error) {
-	if l.Nodes > 1 && l.Ranks > 1 { // all ranks of a node are told what its first one has
+	if l.Nodes > 1 && l.Ranks > 1 { // the error has the setting of the node's first rank
 		return
 	}
 	if wrong := process.Mismatched(err, l.request(rank)); wrong != "" {

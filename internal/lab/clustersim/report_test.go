@@ -16,8 +16,7 @@ func (r *runner) report(s script.Script, v verdict) {
 	r.t.Error(described(asked, s, v, small, w))
 }
 
-// simplest returns the simplest script that it finds until a time which fails as s does, and what
-// run says of it.
+// simplest returns the simplest script found until end that fails as s does, and its verdict.
 func simplest(s script.Script, v verdict, end time.Time, run func(*script.Script) verdict) (
 	script.Script, verdict,
 ) {

@@ -102,7 +102,7 @@ func (l *launch) part(rank int) func(epoch int) []int {
 // decodes reports whether processes can decode a sample.
 func (l *launch) decodes(id int) bool { return !slices.Contains(l.script.Undecodable, id) }
 
-// lies returns the epoch in which a rank says that it got other samples than it did; -1: none.
+// lies returns the epoch in which a rank reports other samples than it got; -1: none.
 func (l *launch) lies(rank int) int {
 	if l.script.Lies && rank == 0 {
 		return l.script.Epochs - 1

@@ -71,8 +71,8 @@ func (t *trainer) explain() {
 	}
 }
 
-// waited judges what the rank of a node was told until all had opened the job: which node was the
-// last to come, if that was long after the others.
+// waited judges what was reported to the rank of a node until all had opened the job: which node
+// was the last to come, if that was long after the others.
 func (l *launch) waited(rank int, told []string) {
 	if l.Nodes == 1 || l.Ranks > 1 || len(l.Late) == 0 || !l.script.Calm() || l.script.Differs != "" {
 		return
@@ -135,7 +135,7 @@ func (t *trainer) within(s process.Statement) {
 	}
 }
 
-// testify notes what the job says of itself when the rank has come to the end.
+// testify notes what the job reports of itself when the rank has come to the end.
 func (t *trainer) testify(ctx context.Context) {
 	if err := t.Return(); err != nil {
 		t.broken(t.rank, "a batch at the end: %v", err)
@@ -256,7 +256,7 @@ func (t *trainer) audit(ctx context.Context, epoch int) {
 // review asks after an error, on one rank, when all others have left, for the audit of the epoch in
 // which it was, which the rank does not come to the end of either: it begins the next one.
 func (t *trainer) review(ctx context.Context) {
-	if t.script.Differs == script.ThePause { // the one that comes late is to be told by the others
+	if t.script.Differs == script.ThePause { // the late rank is to get the others' error
 		sleep(ctx, script.Pauses)
 	}
 	next := t.position/t.Steps() + 1
@@ -320,7 +320,7 @@ func (t *trainer) lateAudit() bool {
 		!slices.ContainsFunc(t.script.Breaks, func(b script.Break) bool { return b.After == last })
 }
 
-// account notes what the rank's node says of the job when all ranks have come to the end.
+// account notes what the rank's node reports of the job when all ranks have come to the end.
 func (t *trainer) account(ctx context.Context) {
 	n := t.rank / t.Ranks
 	if t.rank%t.Ranks != 0 || t.script.Differs != "" ||

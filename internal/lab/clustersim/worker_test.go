@@ -29,8 +29,8 @@ import (
 const (
 	workerVariable = "HDMLP_SIMULATION_WORKER" // the worker's directory
 	logVariable    = "HDMLP_SIMULATION_LOG"
-	// hangs is the processor time after which a script counts as hanging. Real time says nothing: the
-	// machine may be busy with other things.
+	// hangs is the processor time after which a script counts as hanging. Real time is no measure:
+	// the machine may be busy with other things.
 	hangs   = 60 * time.Second
 	stands  = 120     // seconds without any processor time after which it does as well
 	scratch = 1 << 30 // bytes of memory at which a worker begins to collect garbage
@@ -38,7 +38,7 @@ const (
 	ended = "the process ended: "
 )
 
-// verdict is what a worker says of a script.
+// verdict is a worker's result for a script.
 type verdict struct {
 	Errors []string `json:"errors"`
 	Events []string `json:"events"`

@@ -1,7 +1,7 @@
 // Package clustersim simulates a whole cluster in one process and in virtual time: the real
 // coordinators, planners, jobs, caches, stagers and staging buffers of up to 16 nodes, over a
 // network in memory, disks and a source with faults, and processes that play training. A script
-// says what happens, and package judge decides whether the outcome is right.
+// describes what happens, and package judge decides whether the outcome is right.
 //
 // Run must be called in a bubble of testing/synctest.
 package clustersim
@@ -30,8 +30,8 @@ import (
 const (
 	// deadline is when a launch that has not ended hangs, in virtual time.
 	deadline = time.Hour
-	// settles is how long what a node left running may take to end once it is closed.
-	settles = time.Minute
+	// drainTime is how long what a node left running may take to end once it is closed.
+	drainTime = time.Minute
 )
 
 // world is what a script's job runs in.
@@ -140,11 +140,11 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 			return w, err
 		}
 	}
-	time.Sleep(settles) // reads that hung return
+	time.Sleep(drainTime) // reads that hung return
 	for n := range w.nodes {
 		w.end(n)
 	}
-	time.Sleep(settles) // what a failure detection has begun ends by itself
+	time.Sleep(drainTime) // what a failure detection has begun ends by itself
 	err = errors.Join(w.origin.Exit(), w.other.Exit())
 	w.warned(said.Lines())
 	_ = w.list.Close()

@@ -251,7 +251,7 @@ func (x *explorer) checks(c crash) error {
 	return x.check(path)
 }
 
-// describe says after which operations the crash occurred, and what it lost.
+// describe returns, as text, after which operations the crash occurred, and what it lost.
 func (x *explorer) describe(c crash) string {
 	var b strings.Builder
 	b.WriteString("a crash after\n")

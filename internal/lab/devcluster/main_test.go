@@ -16,8 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 )
 
-// TestMain runs a cluster that will be killed if the environment says so. Otherwise it checks that
-// tests leave no goroutines, interfaces, named namespaces or state files.
+// TestMain runs a cluster that will be killed if DEVCLUSTER_TEST_SCRIPT is set. Otherwise it checks
+// that tests leave no goroutines, interfaces, named namespaces or state files.
 func TestMain(m *testing.M) {
 	if script := os.Getenv("DEVCLUSTER_TEST_SCRIPT"); script != "" {
 		victim(script)

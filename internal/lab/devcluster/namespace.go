@@ -9,7 +9,7 @@ import (
 )
 
 // ErrUnsupported marks errors because privileges or parts of the kernel are missing. The message
-// says which.
+// states which.
 var ErrUnsupported = errors.New("not supported here")
 
 // unsupported is an error that matches ErrUnsupported, without its text.

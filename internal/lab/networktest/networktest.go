@@ -4,11 +4,11 @@
 // bubble, in virtual time.
 //
 // A connection has a buffer each way and delivers at once what the other end has written, unless
-// the link between the hosts says otherwise (Link): links delay, limit, cut one way and lose. While
-// either end is disconnected nothing arrives, not even that the other end has closed. Nothing is
-// lost but datagrams: those to a disconnected host, to a port without a listener, over a socket's
-// buffer, and those that a link loses. Connections break if they are reset (Reset), or with their
-// host (Kill).
+// the link between the hosts is set otherwise (Link): links delay, limit, cut one way and lose.
+// While either end is disconnected nothing arrives, not even that the other end has closed. Nothing
+// is lost but datagrams: those to a disconnected host, to a port without a listener, over a
+// socket's buffer, and those that a link loses. Connections break if they are reset (Reset), or
+// with their host (Kill).
 //
 // The package starts no goroutine but timers. All methods are safe for concurrent use.
 package networktest

@@ -20,8 +20,8 @@ import (
 const (
 	volume  = 1 << 30 // the size of a disk
 	lasting = 64      // writes of a file that a crash may lose; older ones are on the disk
-	// marker is the file by which HDMLP knows a directory as its own. It refuses one whose marker is
-	// damaged, so that rot spares it.
+	// marker is the file that makes a directory HDMLP's own. HDMLP refuses a directory whose marker
+	// is damaged, so that rot spares it.
 	marker = "HDMLP-CACHE"
 )
 

@@ -17,14 +17,14 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Account is what a node says of the job, after the last batch of all ranks.
+// Account is what a node reports of the job, after the last batch of all ranks.
 type Account struct {
 	Passes []Pass
 	Held   []Holding
 	Source Amount            // that the job read from the source
 	Tiers  map[string]Amount // that all jobs on the dataset read, by where from
 	Within map[string]Amount // the same, while ranks were in an epoch
-	Seen   Amount            // that the node read since the launch, as the source says
+	Seen   Amount            // that the node read since the launch, as counted by the source
 	Direct Amount            // read from the source although a cache has it, or is to have it
 	Failed int               // requests to other nodes
 	// Positions are the samples of an epoch before it is padded or cut, and Needed the bytes of the
@@ -41,24 +41,24 @@ type Account struct {
 	Sum      *Sum // nil: another rank asks
 }
 
-// Round is what a node says of another plan that nodes considered when one had begun Epoch, which
-// they follow from another epoch on if it is Adopted.
+// Round is what a node reports of another plan that nodes considered when one had begun Epoch, and
+// which they follow from epoch From on if it is Adopted.
 type Round struct {
 	Epoch, From int
 	Adopted     bool
 }
 
-// Sum is what a node says of the job over all nodes.
+// Sum is what a node reports of the job over all nodes.
 type Sum struct {
 	Nodes, Ranks, Batches int
 	Source                Amount
 	Reads                 map[string]Amount // by where samples were read from
 	Waited                time.Duration
 	Bound, Capacity       int    // bytes: the least from the source, and of all caches
-	Seen                  Amount // that all nodes read since the launch, as the source says
+	Seen                  Amount // that all nodes read since the launch, as counted by the source
 }
 
-// Pass is what a node says that one of its ranks got of an epoch.
+// Pass is what a node reports that one of its ranks got of an epoch.
 type Pass struct {
 	Rank, Epoch, Batches int
 	Samples              int
@@ -66,7 +66,7 @@ type Pass struct {
 	Waited               time.Duration
 }
 
-// Holding is what a node says of one of its caches, in bytes.
+// Holding is what a node reports of one of its caches, in bytes.
 type Holding struct {
 	Name                    string
 	Capacity, Used, AtStart int
@@ -85,7 +85,7 @@ func got(events []Event, rank, epoch int) (p Pass, ids []int) {
 	return p, ids
 }
 
-// accounted judges what a node says, which is exact where nothing goes wrong.
+// accounted judges what a node reports, which is exact where nothing goes wrong.
 func (c *court) accounted(e Event, events []Event) {
 	a := e.Account
 	for _, p := range a.Passes {
@@ -327,8 +327,8 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 
 // count judges what was read from the source, if the policy is to read once, samples are not so
 // small that latencies decide, and nothing has gone wrong: each sample once, if the nodes' caches
-// hold the dataset, and else what the bound says, S + (E-1) max(0, S-D), where each cache may lack
-// a sample for which its room is too short, unless several ranks read a sample that none holds.
+// hold the dataset, and otherwise the bound, S + (E-1) max(0, S-D), where each cache may lack a
+// sample for which its room is too short, unless several ranks read a sample that none holds.
 // Caches that are full of what a job with other ranks read hold nothing else in its first epochs.
 // Nodes that plan late read what they need until then. A thousandth of the bytes may be read to
 // explore the source.

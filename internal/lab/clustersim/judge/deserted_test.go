@@ -25,7 +25,7 @@ func deserting(s *script.Script) []Event {
 	return append(h, Event{Kind: Ended, Epoch: 3, At: 4 * time.Second})
 }
 
-// TestRanksGoOnWithoutOne plants what they must not be told where one rank has ended.
+// TestRanksGoOnWithoutOne plants audits and errors that no rank must get where one rank has ended.
 func TestRanksGoOnWithoutOne(t *testing.T) {
 	audit := Event{Kind: Audited, Epoch: 1, Batches: 1, Samples: 2, At: time.Minute}
 	for text, want := range map[string]string{

@@ -1,8 +1,8 @@
 // Package judge decides whether what the processes of a simulated job observed is what a loader
 // owes them: the right bytes in the right order, or one error on all ranks at the same batch.
 //
-// It knows nothing of HDMLP: it draws orders with code of its own, and bytes follow from a sample's
-// ID. What excuses an error is in the script.
+// It is independent of HDMLP: it draws orders with code of its own, and bytes follow from a
+// sample's ID. What excuses an error is in the script.
 package judge
 
 import (
@@ -20,25 +20,25 @@ const (
 	Refused Kind = "refused" // the job could not be opened
 	Began   Kind = "began"   // a stream begins at a batch
 	Got     Kind = "got"     // a batch was taken
-	Wrong   Kind = "wrong"   // a batch was not what its description says; Text says how
+	Wrong   Kind = "wrong"   // a batch differed from its description; Text states how
 	Failed  Kind = "failed"  // the stream ended with an error instead of a batch
 	Ended   Kind = "ended"   // the stream ended after its last batch
 	Stuck   Kind = "stuck"   // after another rank's error, neither an error nor a batch came
 	Left    Kind = "left"    // the process was ended
-	Broken  Kind = "broken"  // something is wrong with a node; Text says what
-	// Stated is what the job says of an epoch when the rank has come to the end: so many Batches and
-	// Samples.
+	Broken  Kind = "broken"  // something is wrong with a node; Text states what
+	// Stated is what the job reports of an epoch when the rank has come to the end: so many Batches
+	// and Samples.
 	Stated Kind = "stated"
-	// Explained is what the job says of the samples of a rank's batch before any are left out.
+	// Explained is what the job reports of the samples of a rank's batch before any are left out.
 	Explained Kind = "explained"
-	// Audited is what the job says of an epoch over all ranks: Samples, and in Text why it is
-	// not complete; "": it is.
+	// Audited is what the job reports of an epoch over all ranks: Samples, and in Text why it is not
+	// complete; "": it is.
 	Audited Kind = "audited"
-	// Reviewed is what the job says of an epoch in which all ranks got an error, when all but one
+	// Reviewed is what the job reports of an epoch in which all ranks got an error, when all but one
 	// have left: in IDs the ranks that have not come to its end, and in Why why nothing is known of
-	// some, or in Text why it says nothing.
+	// some, or in Text why there is no audit.
 	Reviewed Kind = "reviewed"
-	// Accounted is what the rank's node says of the job after an audit, in Account.
+	// Accounted is what the rank's node reports of the job after an audit, in Account.
 	Accounted Kind = "accounted"
 )
 

@@ -180,8 +180,8 @@ func (c *court) launch(number int, events []Event) (over bool) {
 	return true
 }
 
-// until returns the events before one, and batches that were taken at the same time: a process says
-// that it has taken a batch before it is noted. A rank that begins anew takes others.
+// until returns the events before one, and batches that were taken at the same time: a process
+// reports that it has taken a batch before it is noted. A rank that begins anew takes others.
 func until(events []Event, i int) []Event {
 	list, anew := slices.Clone(events[:i]), map[int]bool{}
 	for _, e := range events[i:] {

@@ -55,7 +55,7 @@ func missing(first, second string) func(s *script.Script, h []Event) []Event {
 	}
 }
 
-// accounts appends what node 0 says of twoRanks, after change has changed it.
+// accounts appends node 0's account of twoRanks, after change has changed it.
 func accounts(change func(a *Account)) func(s *script.Script, h []Event) []Event {
 	return func(_ *script.Script, h []Event) []Event {
 		two := Amount{Samples: 2, Bytes: 2}

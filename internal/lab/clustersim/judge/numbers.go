@@ -135,7 +135,7 @@ func lasting(events []Event) (list []Event) {
 	return list
 }
 
-// stated judges what the job says of the batches that a rank got in an epoch.
+// stated judges what the job reports of the batches that a rank got in an epoch.
 func (c *court) stated(e Event, events []Event) {
 	batches, samples := 0, 0
 	for _, got := range lasting(events) {
@@ -205,7 +205,7 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 
 // reviewed judges the audit of an epoch after an error, which needs no rank any more: which ranks
 // have not come to its end. Nothing may be known of ranks of another node, which may have left the
-// job before it was asked, if the audit says so of the node.
+// job before it was asked, if the audit gives the node as a reason.
 func (c *court) reviewed(e Event, steps int, events []Event) {
 	l := c.script.Launches[e.Launch]
 	ended := map[int]bool{}

@@ -14,8 +14,8 @@ var (
 	ofRank   = regexp.MustCompile(`^rank (\d+)(?: on node (\d+) \(.+?\))? stopped: `)
 )
 
-// quoted judges an error that another rank is said to have got: it has, and others may be told what
-// to do besides.
+// quoted judges an error that is quoted as another rank's: that rank must have got it. The text for
+// others may add what to do.
 func (c *court) quoted(e Event, l script.Launch, events []Event) {
 	m := ofRank.FindStringSubmatch(e.Text)
 	if m == nil {

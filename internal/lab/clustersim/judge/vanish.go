@@ -11,9 +11,9 @@ import (
 // substitutes because their files were missing for a while. A decision holds for all ranks:
 //
 //   - at once for batches whose preparation its own node begins then;
-//   - after news for those of other nodes, unless the network keeps these from hearing.
+//   - after news for those of other nodes, unless the network keeps it from these.
 //
-// When a batch is begun is known if the script says how many are prepared ahead of those that the
+// When a batch is begun is known if the script sets how many are prepared ahead of those that the
 // rank has taken.
 type decisions struct {
 	court  *court
@@ -80,7 +80,7 @@ func (d *decisions) bind(e Event, next int) {
 	}
 }
 
-// known reports whether the node of an event's rank knows that a sample is left out.
+// known reports whether it is known on the node of an event's rank that a sample is left out.
 func (d *decisions) known(id int, e Event) bool {
 	node := e.Rank / d.court.script.Launches[d.launch].Ranks
 	if _, own := d.found[id][node]; own {

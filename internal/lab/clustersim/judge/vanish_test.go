@@ -94,7 +94,7 @@ func TestDecisionsHold(t *testing.T) {
 				c.script(s)
 			}
 			h := played(s, order, c.every)
-			for batch := c.batch; batch > 0; batch -= 4 { // else the node knows
+			for batch := c.batch; batch > 0; batch -= 4 { // otherwise it is known on the node
 				at(h, c.rank, batch).IDs = []int{0}
 			}
 			got := strings.Join(Judge(s, order, h, nil), "\n")

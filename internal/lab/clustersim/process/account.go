@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
-// Account returns what the node says of the job.
+// Account returns what the node reports of the job.
 func (p *Process) Account() *judge.Account {
 	rep := p.rank.Report()
 	a := &judge.Account{
@@ -62,7 +62,7 @@ func (p *Process) Account() *judge.Account {
 	return a
 }
 
-// Sum returns what the node says of the job over all nodes.
+// Sum returns what the node reports of the job over all nodes.
 func (p *Process) Sum(ctx context.Context) (*judge.Sum, error) {
 	reports, err := p.o.Node.ClusterReports(ctx, p.o.Request.Job)
 	if err != nil {
@@ -93,7 +93,7 @@ func amount(a report.Amount) judge.Amount {
 	return judge.Amount{Samples: int(a.Samples), Bytes: int(a.Bytes)}
 }
 
-// odd returns what a report says of things that only faults do, or that is not as it was requested.
+// odd returns what in a report is due to faults only, or is not as it was requested.
 func (p *Process) odd(r *report.Report) (all []string) {
 	say := func(wrong bool, format string, args ...any) {
 		if wrong {

@@ -8,7 +8,7 @@ import (
 )
 
 // overflows returns an error if a batch should not have memory outside of the staging buffer, or if
-// the job says that other batches have such memory than those that the process keeps.
+// the job reports another amount of such memory than the process keeps.
 func (p *Process) overflows(b *batch) error {
 	var mine, size int64
 	for _, b := range p.held {

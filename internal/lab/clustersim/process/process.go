@@ -2,7 +2,7 @@
 // batches as the Python package does, reads the bytes of each twice, when it is taken and before it
 // is returned, and begins again after errors.
 //
-// A Process is used by one goroutine, except where a method says otherwise.
+// A Process is used by one goroutine, except where a method's comment states otherwise.
 package process
 
 import (
@@ -24,7 +24,7 @@ import (
 var (
 	// ErrEnd reports that the last batch was taken.
 	ErrEnd = errors.New("the stream has ended")
-	// ErrWrong reports a batch that is not what its description says.
+	// ErrWrong reports a batch that differs from its description.
 	ErrWrong = errors.New("wrong batch")
 )
 
@@ -40,14 +40,14 @@ type Options struct {
 	Decodes func(id int) bool
 	Hold    int // batches that are kept before they are returned
 	// Keeps has these kept also while the process waits for a batch. What it has of them outside of
-	// the staging buffer is then compared with what the job says of that.
+	// the staging buffer is then compared with what the job reports of that.
 	Keeps bool
 	// Part returns the process's part of an epoch, which it gives before it begins the epoch; nil:
 	// the job draws its orders. Stream.Given of the request has all but the number of samples.
 	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
-	// Told, if not nil, is called with what the process is told that opening the job waits for.
+	// Told, if not nil, is called with what opening the job waits for, as reported to the process.
 	Told func(what string)
 	// Calm is set if nothing goes wrong. The process then gets memory outside of the staging buffer
 	// only because of batches that it keeps.
@@ -315,7 +315,7 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 	return &b.Batch, p.overflows(b)
 }
 
-// ends reports whether another rank's stream ended before a batch, as the daemon says in shared
+// ends reports whether another rank's stream ended before a batch, as the daemon records in shared
 // memory.
 func (p *Process) ends(position int) bool {
 	word := binary.LittleEndian.Uint64(p.ring.data[len(p.ring.data)-8:])

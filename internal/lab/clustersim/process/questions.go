@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
-// Explain returns what the job says of a rank's batch: its samples and their labels.
+// Explain returns what the job reports of a rank's batch: its samples and their labels.
 func (p *Process) Explain(epoch, step, rank int) (ids, labels []int, err error) {
 	x, err := p.rank.Explain(epoch, step, rank)
 	if err != nil {

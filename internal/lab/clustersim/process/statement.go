@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Statement is what the job says of itself to a process.
+// Statement is what the job reports of itself to a process.
 type Statement struct {
 	Epochs  []Epoch // that the rank got batches of
 	Classes []Class // of the node
@@ -18,7 +18,7 @@ type Statement struct {
 	Epoch, Step    int   // the batch that the rank takes next
 }
 
-// Epoch is what the job says that the rank got of an epoch, and by their origins, how many samples.
+// Epoch is what the job reports that the rank got of an epoch. Read counts samples of all origins.
 type Epoch struct{ Epoch, Batches, Samples, Read int }
 
 // Class is a storage class, in bytes. AtStart is what it held when the job was opened.
@@ -37,7 +37,7 @@ func (p *Process) LastState() Statement {
 	return p.State()
 }
 
-// State returns what the job says of itself.
+// State returns what the job reports of itself.
 func (p *Process) State() Statement {
 	report := p.rank.Report()
 	var out Statement
@@ -62,8 +62,8 @@ func (p *Process) State() Statement {
 	return out
 }
 
-// Audit waits until all ranks have come to the end of an epoch. It returns how many samples the job
-// says they got, and in why what it lacks to be complete.
+// Audit waits until all ranks have come to the end of an epoch. It returns how many samples they
+// got according to the job, and in why what the audit lacks to be complete.
 func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string) {
 	result, err := p.rank.Audit(ctx, epoch)
 	if err != nil {
@@ -75,8 +75,8 @@ func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string
 	return int(result.Samples), why
 }
 
-// Missing waits for the audit of an epoch, and returns the ranks that it says have not come to the
-// epoch's end, and why it does not know of some.
+// Missing waits for the audit of an epoch, and returns the ranks that, according to it, have not
+// come to the epoch's end, and why nothing is known of some.
 func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, why string, err error) {
 	result, err := p.rank.Audit(ctx, epoch)
 	if err != nil {
@@ -85,8 +85,9 @@ func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, why stri
 	return result.Missing, result.Why, nil
 }
 
-// Forgotten returns what is wrong with what the node says of nodes that are gone; "": nothing. Of
-// those that it has asked it has the last figures. asked are these nodes, which it extends.
+// Forgotten returns what is wrong with what the node reports of nodes that are gone; "": nothing.
+// For a node that has responded before, it must have the last figures. asked has these nodes;
+// Forgotten adds those that respond.
 func (p *Process) Forgotten(ctx context.Context, asked map[int]bool) string {
 	for _, n := range p.rank.ClusterReport(ctx).Nodes {
 		switch {
@@ -99,7 +100,7 @@ func (p *Process) Forgotten(ctx context.Context, asked map[int]bool) string {
 	return ""
 }
 
-// Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
+// Cluster returns what is wrong with what the node reports of all nodes, each with so many ranks,
 // while they all have the job open; "": nothing. A rank that begins at the same moment may not have
 // opened it yet: if ranks are missing, it asks twice.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {

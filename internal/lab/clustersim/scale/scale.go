@@ -230,7 +230,7 @@ func (c *cluster) wait(what string, holds func(n *node) bool) error {
 	}
 }
 
-// unchanged returns an error if a node was told that another one is gone.
+// unchanged returns an error if a node was notified that another one is gone.
 func (c *cluster) unchanged() error {
 	for _, n := range c.nodes {
 		if losses := n.losses.Load(); losses > 0 {

@@ -2,7 +2,7 @@
 // ranks, and the faults that befall them. A Script is a value that Generate draws from a seed, and
 // that Simpler reduces. It is written as JSON.
 //
-// The package knows nothing of HDMLP, and does no I/O.
+// The package is independent of HDMLP, and does no I/O.
 package script
 
 import (
