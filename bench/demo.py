@@ -68,6 +68,11 @@ class Progress:
         self.at("")
 
 
+def paragraph(text: str) -> None:
+    """Prints a sentence or more, in lines of at most 100 columns."""
+    print(textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False), flush=True)
+
+
 def train(
     loader: str, name: str, folders: tuple[str, str], mount: Optional[Throttled], progress: Progress
 ) -> list[dict[str, Any]]:
@@ -201,9 +206,9 @@ def main() -> None:
     print()
     print("\n".join(demo_summary.table(results, size)))
     note = demo_summary.accuracies(results, same_order=not demo_rank.WITHOUT_TORCH)
-    print(textwrap.fill(note, 100))
+    paragraph(note)
     print()
-    print(textwrap.fill(f"HDMLP's report: {results['HDMLP'][-1]['report']}", 100))
+    paragraph(f"HDMLP's report: {results['HDMLP'][-1]['report']}")
     print()
     sentence = demo_summary.sentence(results)
     try:
@@ -214,7 +219,7 @@ def main() -> None:
         print(f"(A plot in text, because matplotlib is missing: {error}.)\n")
         plot = ""
     print(f"{plot} The demo took {time.monotonic() - began:.0f} s.".strip())
-    print(textwrap.fill(sentence, 100))
+    paragraph(sentence)
 
 
 def measure(progress: Progress) -> tuple[int, demo_summary.Results]:
@@ -222,12 +227,12 @@ def measure(progress: Progress) -> tuple[int, demo_summary.Results]:
     data = os.path.join(_ROOT, "build", "data")
     folder, held_out = os.path.join(data, "demo-train"), os.path.join(data, "demo-held-out")
     progress.event(f"making {SAMPLES + HELD_OUT} images in build/data, if they are not there")
+    progress.clear()  # make_dataset has progress of its own
     size = make_dataset.make("gratings", folder, SAMPLES)["bytes"]
     make_dataset.make("gratings", held_out, HELD_OUT, first=SAMPLES)
-    progress.clear()
     steps = SAMPLES / (RANKS * BATCH)
     bandwidth = int(size / (SHORTAGE * steps * STEP))
-    print(
+    paragraph(
         f"{SAMPLES} JPEGs, {size / 1e6:.0f} MB, {demo_rank.CLASSES} classes; {RANKS} ranks, "
         f"{EPOCHS} epochs, global batch "
         f"{RANKS * BATCH}; a step takes {STEP * 1e3:.0f} ms (emulated accelerator)"
@@ -235,7 +240,7 @@ def measure(progress: Progress) -> tuple[int, demo_summary.Results]:
     rival = "torch DataLoader"
     if demo_rank.WITHOUT_TORCH:
         rival = "reading when needed"
-        print(
+        paragraph(
             f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and "
             "HDMLP is compared with reading files when they are needed; the script decodes by "
             "itself, which counts as stall"
@@ -245,20 +250,17 @@ def measure(progress: Progress) -> tuple[int, demo_summary.Results]:
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
             with Throttled(folder, bandwidth, LATENCY) as mount:
                 if not results:
-                    print(
+                    paragraph(
                         f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} "
                         f"ms per open; one epoch of reading takes {size / bandwidth:.1f} s, one "
-                        f"of training {steps * STEP:.1f} s",
-                        flush=True,
+                        f"of training {steps * STEP:.1f} s"
                     )
                 results[name] = train(loader, name, (mount.path, held_out), mount, progress)
     except Unavailable as error:
         if results:
             raise
-        print(
-            "source: the plain folder, NOT throttled, because there is no FUSE mount here: "
-            f"{error}",
-            flush=True,
+        paragraph(
+            f"source: the plain folder, NOT throttled, because there is no FUSE mount here: {error}"
         )
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
             results[name] = train(loader, name, (folder, held_out), None, progress)
