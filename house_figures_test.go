@@ -22,10 +22,10 @@ var tree = flag.String("tree", ".", "the checkout whose figures TestFigures prin
 // personified matches words by which a comment has code talk, listen or want.
 var personified = regexp.MustCompile(`\b(told|tells|hears|knows|wants|says|lets go)\b`)
 
-// literal matches what a text really says: a header, a message, a document, an equation.
-var literal = regexp.MustCompile(`\b([Hh]eader|[Mm]essage|[Ee]rror|text|[Ll]ine|[Ff]ile|[Rr]eport|` +
-	`[Ww]arning|[Cc]omment|[Tt]hesis|[Pp]aper|\.md|[Hh]elp|[Dd]ocument|[Ss]entence|[Rr]equest|` +
-	`[Mm]anual|README)s?( \w+)? says\b`)
+// literal matches a text that does say something: an error, a message, a paper.
+var literal = regexp.MustCompile(`\b([Aa]n?|[Tt]he|[Ii]ts) (\w+ |node.s own )?` +
+	`(header|message|error|text|line|file|report|paper|thesis|sentence|warning|comment|document)s?` +
+	`( \(?\w+\)?)? says\b|\.md says`)
 
 // vague are names that say how a controller feels instead of what its constant is.
 var vague = regexp.MustCompile(`^(beat|often|calm|settles|bears)$`)
