@@ -15,23 +15,23 @@ import (
 func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*report.Report{
 		{
-			Job:        "a",
-			Dataset:    "/slow",
+			Settings:   report.Settings{Job: "a", Dataset: "/slow", WorldSize: 2},
 			Assembling: true,
-			WorldSize:  2,
 			Sentence:   "The job is being put together since 3.0 s.",
 		},
 		{
-			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
-			WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
-			Waiting: &report.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+			Settings: report.Settings{
+				Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
+				WorldSize: 1, GlobalBatch: 2,
+			},
+			Sentence: "In 1 epoch(s)...",
+			Waiting:  &report.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
 			Epochs: []report.Epoch{{
 				EpochTally: report.EpochTally{
 					Tally: report.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}},
 				},
 				StallSeconds: 2.1,
 			}},
-			Classes: []report.Class{{Name: "memory", Capacity: 1000, Used: 500}},
 			Faults: []report.Fault{{
 				Sample: 3,
 				Path:   "/data/a/3.jpg",
@@ -39,6 +39,9 @@ func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 				Count:  2,
 				Policy: "skip",
 			}},
+			Resources: report.Resources{
+				Classes: []report.Class{{Name: "memory", Capacity: 1000, Used: 500}},
+			},
 		},
 	}}
 	var out bytes.Buffer

@@ -38,19 +38,22 @@ func TestWhatIfRefusesWrongInput(t *testing.T) {
 func measuredJob() *report.ClusterReport {
 	c := &report.ClusterReport{Job: "train"}
 	for n := range 2 {
-		c.Nodes = append(c.Nodes, report.NodeReport{Node: n, Run: &remedy.Run{
-			Known: model.Node{
-				Compute: model.Value{Number: 25, Origin: model.Measured},
-				Source:  model.GivenRate(5, 0),
-				Network: model.GuessedPeer,
-				Classes: []model.NodeClass{
-					{Name: "memory", Read: model.GivenRate(5000, 0)},
+		c.Nodes = append(c.Nodes, report.NodeReport{
+			Node: n,
+			Prediction: report.Prediction{Run: &remedy.Run{
+				Known: model.Node{
+					Compute: model.Value{Number: 25, Origin: model.Measured},
+					Source:  model.GivenRate(5, 0),
+					Network: model.GuessedPeer,
+					Classes: []model.NodeClass{
+						{Name: "memory", Read: model.GivenRate(5000, 0)},
+					},
+					Streams: 8,
 				},
-				Streams: 8,
-			},
-			Nodes: 2, Capacity: []int64{200e6}, Data: 1000e6, Epoch: 500e6, Sample: 1e5,
-			Caches: true, Measured: 61.5,
-		}})
+				Nodes: 2, Capacity: []int64{200e6}, Data: 1000e6, Epoch: 500e6, Sample: 1e5,
+				Caches: true, Measured: 61.5,
+			}},
+		})
 	}
 	return c
 }

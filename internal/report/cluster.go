@@ -58,7 +58,11 @@ type NodeReport struct {
 	Waiting    *Waiting `json:"waiting,omitempty"`
 	// Bypassed are the nodes that are alive but bypassed.
 	Bypassed []Peer `json:"bypassed,omitempty"`
-	// Run is what predictions need of the node.
+	Prediction
+}
+
+// Prediction is what predictions need of a node.
+type Prediction struct {
 	Run *remedy.Run `json:"model,omitempty"`
 	// What predictions of the run need besides, as in Report; the first maxEpochs epochs.
 	Epochs        []Epoch        `json:"epochs"`
@@ -93,21 +97,17 @@ type ClusterReport struct {
 	// Total sums the nodes; one that does not answer counts with its last numbers.
 	Total       Tally   `json:"total"`
 	Utilisation float64 `json:"utilisation"`
-	Bound       int64   `json:"bound_bytes"` // of all nodes, as in Report
-	BoundShare  float64 `json:"bound_share"`
-	// TimeBound is the largest of the nodes' bounds, and TimeShare that node's.
-	TimeBound  float64 `json:"time_bound_seconds,omitempty"`
-	TimeShare  float64 `json:"share_of_time_bound,omitempty"`
+	// Bounds has the Bound of all nodes. TimeBound is the largest of the nodes' bounds, and
+	// TimeShare that node's.
+	Bounds
 	Classes    []Class `json:"classes"` // by name
 	Staging    Staging `json:"staging"`
 	Unreadable int     `json:"unreadable"` // summed over nodes
 	// Known is what is known of the nodes, merged (model.Merge); Agreed as in Report.
-	Known  *model.Node  `json:"environment,omitempty"`
-	Agreed *model.Node  `json:"planned_with,omitempty"`
-	Nodes  []NodeReport `json:"nodes"`
-	// Limit and Remedies are those of Report, by what all nodes know.
-	Limit    *remedy.Now     `json:"limit,omitempty"`
-	Remedies []remedy.Remedy `json:"remedies,omitempty"`
+	Known     *model.Node  `json:"environment,omitempty"`
+	Agreed    *model.Node  `json:"planned_with,omitempty"`
+	Nodes     []NodeReport `json:"nodes"`
+	Diagnosis              // by what all nodes know
 	// Replanning is as in Report. All nodes decide alike.
 	Replanning []plan.Replanning `json:"replanning,omitempty"`
 }
@@ -121,7 +121,7 @@ func (r *Report) Summary() *ClusterReport {
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
 		Subset: r.Subset, Node: r.Node,
-		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies, Replanning: r.Replanning,
+		Nodes: []NodeReport{r.node()}, Diagnosis: r.Diagnosis, Replanning: r.Replanning,
 		Known: r.Known, Agreed: r.Agreed,
 	}
 	c.sum()
@@ -136,10 +136,12 @@ func (r *Report) node() NodeReport {
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
-		Waiting: r.Waiting, Run: r.run,
-		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
-		Streams: r.Streams, Buffers: r.Buffers,
-		Tiers: r.Tiers, Preprocessing: r.Preprocessing,
+		Waiting: r.Waiting,
+		Prediction: Prediction{
+			Run: r.run, Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)],
+			Threads: r.Threads, Prefetch: r.Prefetch, Streams: r.Streams, Buffers: r.Buffers,
+			Tiers: r.Tiers, Preprocessing: r.Preprocessing,
+		},
 	}
 	if r.Assembling {
 		n.Sentence = r.Sentence
@@ -171,9 +173,12 @@ func (r *Report) node() NodeReport {
 // Over returns the report of the same job over nodes, which must be all of its nodes.
 func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
 	all := *c
-	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0,
-		Staging{}, 0, nil, nodes
-	all.TimeBound, all.TimeShare = 0, 0
+	all.Nodes = nodes
+	all.Total = Tally{}
+	all.Bounds = Bounds{}
+	all.Staging = Staging{}
+	all.Unreadable = 0
+	all.Classes = nil
 	all.sum()
 	all.diagnose()
 	all.Sentence = all.sentence()
@@ -258,8 +263,8 @@ func (c *ClusterReport) sentence() string {
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." + c.fromSource(at) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known(), where) +
-			limited(c.Limit, c.Remedies) +
+			c.Bounds.ofTime(c.Classes, c.known(), where) +
+			c.Diagnosis.sentence() +
 			replanned(c.Replanning))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +

@@ -49,7 +49,7 @@ func TestMembersAreNotComparedWithTheBound(t *testing.T) {
 	} {
 		e := EpochTally{Tally: Tally{Batches: 1, Seconds: 1, Source: Amount{Bytes: bytes}}}
 		r := Report{
-			Bytes: 100 << 20,
+			Settings: Settings{Bytes: 100 << 20},
 			Ranks: []RankReport{{
 				Epochs: []EpochTally{e}, Group: &Group{Name: "s", Members: 2, State: "attached"},
 			}},

@@ -13,8 +13,12 @@ import (
 // that scripts can iterate over.
 func TestEmptyListsAreNotNull(t *testing.T) {
 	r := &Report{
-		Nodes: 1, Samples: 1, Bytes: 1, Ranks: []RankReport{{}}, Preprocessing: &Preprocessing{},
-		Waiting: &Waiting{}, Known: &model.Node{}, run: &remedy.Run{Capacity: []int64{}},
+		Settings:      Settings{Nodes: 1, Samples: 1, Bytes: 1},
+		Ranks:         []RankReport{{}},
+		Preprocessing: &Preprocessing{},
+		Waiting:       &Waiting{},
+		run:           &remedy.Run{Capacity: []int64{}},
+		Plans:         Plans{Known: &model.Node{}},
 	}
 	assembling := &Report{Assembling: true}
 	for _, v := range []any{

@@ -204,10 +204,10 @@ func (c *ClusterReport) WhatIf(changes []remedy.Change) (answer remedy.Answer, o
 	return answer, true
 }
 
-// limited describes what limits the job, and the cheapest remedy; "" if that is not known.
-func limited(now *remedy.Now, remedies []remedy.Remedy) string {
-	if now == nil {
+// sentence describes what limits the job, and the cheapest remedy; "" if that is not known.
+func (d *Diagnosis) sentence() string {
+	if d.Limit == nil {
 		return ""
 	}
-	return " " + now.Sentence(remedies)
+	return " " + d.Limit.Sentence(d.Remedies)
 }

@@ -23,11 +23,16 @@ func limitedRun(node, nodes int) *Report {
 		}}
 	}
 	r := &Report{
-		Job: "j", Node: node, Nodes: nodes, WorldSize: nodes, Samples: 10_000, Bytes: 1000e6,
-		Needed: 1000e6, Positions: 10_000, Steps: 100, GlobalBatch: 100, Planned: 3,
-		Ranks:   []RankReport{{Rank: node, Epochs: []EpochTally{epoch(0, 101, 0), epoch(1, 61, 1)}}},
-		Classes: []Class{{Name: "memory", Capacity: 400e6}},
-		Known: &model.Node{
+		Settings: Settings{
+			Job: "j", Node: node, Nodes: nodes, WorldSize: nodes, Samples: 10_000, Bytes: 1000e6,
+			Needed: 1000e6, Positions: 10_000, Steps: 100, GlobalBatch: 100, Planned: 3,
+		},
+		Ranks: []RankReport{
+			{Rank: node, Epochs: []EpochTally{epoch(0, 101, 0), epoch(1, 61, 1)}},
+		},
+		Preprocessing: &Preprocessing{Threads: 4}, // no sample was transformed
+		Resources:     Resources{Classes: []Class{{Name: "memory", Capacity: 400e6}}},
+		Plans: Plans{Known: &model.Node{
 			Compute: model.Value{Number: 25, Origin: model.Measured},
 			Source:  model.GivenRate(10/float64(nodes), 0),
 			Network: model.GivenRate(1000, 0),
@@ -35,8 +40,7 @@ func limitedRun(node, nodes int) *Report {
 				{Name: "memory", Read: model.GivenRate(5000, 0)},
 			},
 			Streams: 8,
-		},
-		Preprocessing: &Preprocessing{Threads: 4}, // no sample was transformed
+		}},
 	}
 	r.Complete(nil, 400e6*int64(nodes))
 	return r

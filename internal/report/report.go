@@ -14,6 +14,38 @@ import (
 // Report describes a job on one node: what its ranks there waited for, where every byte came from,
 // and how close it came to the lower bound (DESIGN 6 and 7). Complete computes its sums.
 type Report struct {
+	Settings
+	Sentence string `json:"sentence"` // summary of the numbers
+	// Assembling is true while the job is being opened (its dataset is scanned or its caches are
+	// opened); there are no numbers yet.
+	Assembling bool `json:"assembling,omitempty"`
+	// Planning is true while the cache plan is being made; batches are already delivered.
+	Planning bool    `json:"planning,omitempty"`
+	Stall    float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
+	// Utilisation is the share of the time from the request for an epoch's first batch to the
+	// delivery of its last in which next() was not blocked, over all ranks.
+	Utilisation float64 `json:"utilisation"`
+	// Source is what was read from the source for this job, including fills of classes.
+	Source Amount `json:"source"`
+	Bounds
+	BoundInput
+	Epochs []Epoch      `json:"epochs"`
+	Ranks  []RankReport `json:"ranks"`
+	Resources
+	Faults []Fault `json:"faults"`
+	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
+	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
+	Waiting       *Waiting       `json:"waiting,omitempty"`
+	// Peers are the other nodes as this one sees them; empty in a job of one node.
+	Peers []Peer `json:"peers,omitempty"`
+	Plans
+	Diagnosis
+
+	run *remedy.Run // what Limit is computed from
+}
+
+// Settings say which job a Report is of, what it reads and how.
+type Settings struct {
 	Job       string `json:"job"`
 	Dataset   string `json:"dataset"`
 	Samples   int    `json:"samples"`
@@ -37,18 +69,10 @@ type Report struct {
 	Threads     int    `json:"source_threads"`
 	Prefetch    int    `json:"prefetch_batches"` // most batches of a rank staged and not yet taken
 	First       int    `json:"first_epoch"`      // the epoch that the job began with
-	Sentence    string `json:"sentence"`         // summary of the numbers
-	// Assembling is true while the job is being opened (its dataset is scanned or its caches are
-	// opened); there are no numbers yet.
-	Assembling bool `json:"assembling,omitempty"`
-	// Planning is true while the cache plan is being made; batches are already delivered.
-	Planning bool    `json:"planning,omitempty"`
-	Stall    float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
-	// Utilisation is the share of the time from the request for an epoch's first batch to the
-	// delivery of its last in which next() was not blocked, over all ranks.
-	Utilisation float64 `json:"utilisation"`
-	// Source is what was read from the source for this job, including fills of classes.
-	Source Amount `json:"source"`
+}
+
+// Bounds compare a job with the best that is possible.
+type Bounds struct {
 	// Bound is S + (E-1) max(0, S-D) for the epochs begun, where S is Needed, and BoundShare is
 	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm, an
 	// epoch is not over, or samples were held elsewhere from one epoch to the next (plan.Bound).
@@ -60,39 +84,45 @@ type Report struct {
 	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
+}
+
+// BoundInput is what Bounds are computed from besides.
+type BoundInput struct {
 	// Ran is how long the epochs begun took with their pauses, in seconds, from when reads for the
 	// job began; 0: the sum of both, which is longer if ranks were in several epochs at a time.
 	Ran float64 `json:"-"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then plan.BoundOf.
 	Demands []plan.Demand `json:"-"`
 	// Lacked is, by epoch, what Class.Lacks was over all classes when the epoch began.
-	Lacked  map[int]int64 `json:"-"`
-	Epochs  []Epoch       `json:"epochs"`
-	Ranks   []RankReport  `json:"ranks"`
-	Classes []Class       `json:"classes"`
+	Lacked map[int]int64 `json:"-"`
+}
+
+// Resources are what a node reads with: memory, disks and streams, and how fast they were.
+type Resources struct {
+	Classes []Class `json:"classes"`
 	// Streams are the changes of Threads, and Buffers those of the bytes of all staging buffers,
 	// oldest first; nil: Threads is fixed, or they are not known.
 	Streams []Change      `json:"source_streams,omitempty"`
 	Buffers []Change      `json:"staging_bytes,omitempty"`
 	Tiers   []model.Speed `json:"tiers"`
-	Faults  []Fault       `json:"faults"`
-	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
-	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
-	Waiting       *Waiting       `json:"waiting,omitempty"`
-	// Peers are the other nodes as this one sees them; empty in a job of one node.
-	Peers []Peer `json:"peers,omitempty"`
+}
+
+// Plans are what the nodes planned with, and which plans they considered.
+type Plans struct {
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *model.Node `json:"environment,omitempty"`
 	// Replanning has the rounds in which the nodes considered another plan, oldest first.
 	Replanning []plan.Replanning `json:"replanning,omitempty"`
 	// Agreed is what all nodes planned with at first; nil: without an environment.
 	Agreed *model.Node `json:"planned_with,omitempty"`
-	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
-	// would lift it, the cheapest first; nil if Diagnose was not called.
+}
+
+// Diagnosis is what limits epochs after the first one, and what would lift it.
+type Diagnosis struct {
+	// Limit is what limits epochs, and Remedies are the smallest changes that would lift it, the
+	// cheapest first; nil if Diagnose was not called.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
 	Remedies []remedy.Remedy `json:"remedies,omitempty"`
-
-	run *remedy.Run // what Limit is computed from
 }
 
 // Epoch describes one epoch over all ranks of the node.
@@ -324,8 +354,8 @@ func (r *Report) sentence() string {
 	}
 	b.WriteString(blame(all.Stall) + "." + r.fromSource() +
 		directly(all.Direct.Bytes, r.Source.Bytes) +
-		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known, here) +
-		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
+		r.Bounds.ofTime(r.Classes, r.Known, here) +
+		r.Diagnosis.sentence() + replanned(r.Replanning))
 	b.WriteString(shared(r.Ranks))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")

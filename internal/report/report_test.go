@@ -27,7 +27,7 @@ func report() *Report {
 		return map[string]float64{"source": source, "peer": peer}
 	}
 	return &Report{
-		Job: "j", Node: 1, Nodes: 2, WorldSize: 4, Bytes: 400, Steps: 4, Planned: 2,
+		Settings: Settings{Job: "j", Node: 1, Nodes: 2, WorldSize: 4, Bytes: 400, Steps: 4, Planned: 2},
 		Ranks: []RankReport{
 			{
 				Rank:    2,
@@ -42,8 +42,8 @@ func report() *Report {
 				Staging: Staging{Size: 10, Used: 2},
 			},
 		},
-		Classes: []Class{{Name: "memory", Capacity: 100, Used: 90}},
-		Peers:   []Peer{{Node: 0, Alive: true, Bypassed: true, Reason: "it lies"}},
+		Peers:     []Peer{{Node: 0, Alive: true, Bypassed: true, Reason: "it lies"}},
+		Resources: Resources{Classes: []Class{{Name: "memory", Capacity: 100, Used: 90}}},
 	}
 }
 
@@ -173,7 +173,7 @@ func TestReplanningIsSaid(t *testing.T) {
 
 // TestReportBeforeTheFirstBatchHasNoNumbers: there is nothing to report, and nothing to divide by.
 func TestReportBeforeTheFirstBatchHasNoNumbers(t *testing.T) {
-	r := &Report{Nodes: 1, Bytes: 400}
+	r := &Report{Settings: Settings{Nodes: 1, Bytes: 400}}
 	r.Complete(nil, 0)
 	if r.Sentence != "No batch has been read yet." || r.Utilisation != 0 || r.Bound != 400 ||
 		r.BoundShare != 0 {
@@ -202,8 +202,8 @@ func TestSentenceNamesTheMainCauseAndProblems(t *testing.T) {
 		"file":                  "; 100 % of the wait was for storage class file.",
 	} {
 		r := &Report{
-			Nodes: 1,
-			Ranks: []RankReport{{Epochs: []EpochTally{ran(0, map[string]float64{cause: 1})}}},
+			Settings: Settings{Nodes: 1},
+			Ranks:    []RankReport{{Epochs: []EpochTally{ran(0, map[string]float64{cause: 1})}}},
 		}
 		r.Planning, r.Faults = true, make([]Fault, 1)
 		r.Complete(nil, 0)

@@ -14,9 +14,9 @@ import (
 // holds 100 MB in its class.
 func timed() *Report {
 	r := &Report{
-		Nodes: 2, WorldSize: 2, Bytes: 400e6, Samples: 400, Planned: 3, Steps: 10,
-		Ranks:   []RankReport{{Staging: Staging{Size: 10e6}}},
-		Classes: []Class{{Name: "memory", Capacity: 100e6}},
+		Settings:  Settings{Nodes: 2, WorldSize: 2, Bytes: 400e6, Samples: 400, Planned: 3, Steps: 10},
+		Ranks:     []RankReport{{Staging: Staging{Size: 10e6}}},
+		Resources: Resources{Classes: []Class{{Name: "memory", Capacity: 100e6}}},
 	}
 	for e := range 3 {
 		r.Ranks[0].Epochs = append(r.Ranks[0].Epochs, EpochTally{Epoch: e, Tally: Tally{
@@ -151,7 +151,7 @@ func TestTimeBoundIsReported(t *testing.T) {
 		!strings.Contains(c.Sentence, want) || !strings.Contains(all.Sentence, want) {
 		t.Errorf("%s\n%s\n%s", r.Sentence, c.Sentence, all.Sentence)
 	}
-	empty := &Report{Nodes: 1}
+	empty := &Report{Settings: Settings{Nodes: 1}}
 	empty.Complete(nil, 0)
 	if empty.CompareTime(machine()); empty.TimeBound != 0 {
 		t.Errorf("nothing was read, and takes %v s", empty.TimeBound)

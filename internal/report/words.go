@@ -83,7 +83,8 @@ const here = "this machine"
 // ofTime describes how the runtime compares with its lower bound, for a job with these classes and
 // a node of which this is known (nil: nothing); "" if there is no bound. A run that begins with
 // empty caches cannot be faster than that; if it is, numbers that the user has given are wrong.
-func ofTime(bound, share float64, classes []Class, known *model.Node, where string) string {
+func (b *Bounds) ofTime(classes []Class, known *model.Node, where string) string {
+	bound, share := b.TimeBound, b.TimeShare
 	if bound <= 0 {
 		return ""
 	}

@@ -81,8 +81,10 @@ func (j *Job) ClusterReport(ctx context.Context) *report.ClusterReport {
 // Described returns a report of what is known of a job before it is open.
 func Described(m *request.Open, policy string) *report.Report {
 	r := &report.Report{
-		Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize,
-		GlobalBatch: m.Stream.GlobalBatch,
+		Settings: report.Settings{
+			Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize,
+			GlobalBatch: m.Stream.GlobalBatch,
+		},
 	}
 	if m.Cluster != nil {
 		r.Node, r.Nodes = m.Cluster.Node, m.Cluster.Nodes
@@ -99,9 +101,10 @@ func (j *Job) Report() *report.Report {
 	if o.Turns() { // as the parts define it
 		r.GlobalBatch = o.Stream().Spec().GlobalBatch
 	}
-	r.Seed, r.Planned, r.Steps = j.config.Seed, stream.Epochs, o.Stream().Steps()
-	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
-		stream.Tail
+	r.Seed, r.Planned = j.config.Seed, stream.Epochs
+	r.Steps = o.Stream().Steps()
+	r.DropLast, r.Shuffle = stream.DropLast, stream.Shuffle
+	r.Scheme, r.Tail = stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
 	r.Prefetch, r.First = j.config.Prefetch, o.First()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
@@ -133,7 +136,8 @@ func (j *Job) Report() *report.Report {
 	if j.p.Nodes != nil {
 		r.Peers = j.p.Nodes.States()
 	}
-	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
+	r.Needed, r.Positions = o.Bytes(), o.Positions()
+	r.Subset = stream.Subset != nil
 	r.Demands = o.Demands()
 	for i, bytes := range j.planner.Free(r.Needed) {
 		if i < len(r.Classes) {

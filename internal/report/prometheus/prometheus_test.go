@@ -55,8 +55,9 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 		}}
 	}
 	r := &report.Report{
-		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000,
-		Source: report.Amount{Samples: 3, Bytes: 1010},
+		Settings:    report.Settings{Job: `a "job"`, Node: 3, Nodes: 5},
+		Utilisation: 0.75,
+		Source:      report.Amount{Samples: 3, Bytes: 1010},
 		Ranks: []report.RankReport{
 			{
 				Rank:    0,
@@ -65,20 +66,24 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			},
 			{Rank: 1, Epochs: []report.EpochTally{epoch(4)}},
 		},
-		Classes: []report.Class{
+		Faults: make([]report.Fault, 2),
+		Bounds: report.Bounds{Bound: 1000},
+		Resources: report.Resources{Classes: []report.Class{
 			{
 				Name: "memory", Capacity: 500, Used: 300,
 				Passed:   &report.Amount{Samples: 2, Bytes: 40},
 				Returned: &report.Returned{Bytes: 70, Now: 30, Released: 20, Viewed: 10},
 			},
 			{Name: "file", Capacity: 5},
-		},
-		Faults: make([]report.Fault, 2),
+		}},
 	}
 	all := r.Summary()
 	all.Nodes = append(all.Nodes,
 		report.NodeReport{Node: 4, Age: -1, Ranks: []report.RankTally{{Rank: 8}}})
-	got := scrape(t, all, (&report.Report{Job: "being put together", Assembling: true}).Summary())
+	got := scrape(t, all, (&report.Report{
+		Settings:   report.Settings{Job: "being put together"},
+		Assembling: true,
+	}).Summary())
 	label := `job="a \"job\"",node="3"`
 	want := map[string]float64{}
 	for rank, v := range []struct{ batches, source, handover, staging, size float64 }{{

@@ -52,10 +52,16 @@ func sum(of ...report.Tally) (out report.Tally) {
 // with two ranks each.
 func running(seconds float64, nodes int) *report.ClusterReport {
 	j := &report.ClusterReport{
-		Job: "torchrun-none-0-gpu-a:29500/0", Dataset: "/scratch/datasets/imagenet/train",
-		Samples: 1_281_167, Bytes: 137 << 30,
-		Policy: "cooperative", WorldSize: 2 * nodes, GlobalBatch: 64 * nodes, Planned: 4,
-		Steps: 500, BoundShare: 1.004,
+		Job:         "torchrun-none-0-gpu-a:29500/0",
+		Dataset:     "/scratch/datasets/imagenet/train",
+		Samples:     1_281_167,
+		Bytes:       137 << 30,
+		Policy:      "cooperative",
+		WorldSize:   2 * nodes,
+		GlobalBatch: 64 * nodes,
+		Planned:     4,
+		Steps:       500,
+		Bounds:      report.Bounds{BoundShare: 1.004},
 	}
 	for n := range nodes {
 		node := report.NodeReport{

@@ -100,12 +100,14 @@ func (n *node) known() *model.Node {
 // report is a node's report, of the size of a real one.
 func (n *node) report() report.NodeReport {
 	r := report.NodeReport{
-		Node: n.number, Host: ip(n.number), Responding: true,
+		Node:       n.number,
+		Host:       ip(n.number),
+		Responding: true,
 		Classes: []report.Class{
 			{Name: "memory", Capacity: 64 << 30, Used: 1 << 30},
 			{Name: "disk", Path: "/scratch", Capacity: 1 << 40, Used: 1 << 30},
 		},
-		Epochs: make([]report.Epoch, 3), Tiers: make([]model.Speed, 4),
+		Prediction: report.Prediction{Epochs: make([]report.Epoch, 3), Tiers: make([]model.Speed, 4)},
 	}
 	for k := range ranksPerNode {
 		r.Ranks = append(r.Ranks, report.RankTally{Rank: n.number*ranksPerNode + k, Open: true})
