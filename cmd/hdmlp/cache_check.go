@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -345,32 +343,38 @@ func (f *finding) text() string {
 // compareProgress shows the progress of a comparison on a terminal. Calls must not overlap.
 type compareProgress struct {
 	out  io.Writer
-	bars *mpb.Progress // nil: nothing is shown
-	bar  *mpb.Bar
+	line *liveLine // nil: nothing is shown
+	done int
+	of   int
 }
 
 func (p *compareProgress) update(done, of int) {
-	if p.bars == nil {
-		p.bars = mpb.New(mpb.WithOutput(p.out), mpb.WithWidth(30))
-		p.bar = p.bars.AddBar(int64(of), mpb.PrependDecorators(decor.Name("comparing ")),
-			mpb.AppendDecorators(
-				decor.Any(func(s decor.Statistics) string {
-					return fmt.Sprintf(" %s of %s", thousands(int(s.Current)),
-						count(int(s.Total), "sample"))
-				}),
-			))
+	if p.line == nil {
+		p.done, p.of = done, of
+		p.line = showLine(p.out, p.text)
 	}
-	p.bar.SetCurrent(int64(done))
-	if done == of {
-		p.close() // the next store has a bar of its own
+	p.line.update(func() { p.done = done })
+	if done == of { // the next store has a line of its own
+		p.line.close(true)
+		p.line = nil
 	}
+}
+
+func (p *compareProgress) text(columns int) string {
+	after := fmt.Sprintf("]  %s of %s", thousands(p.done), count(p.of, "sample"))
+	const before = "comparing  ["
+	width := max(0, min(28, columns-len(before)-len(after)))
+	bar := strings.Repeat("=", portion(int64(p.done), int64(p.of), width))
+	if p.done < p.of && bar != "" {
+		bar = bar[1:] + ">"
+	}
+	return before + bar + strings.Repeat("-", width-len(bar)) + after
 }
 
 // close removes the bar.
 func (p *compareProgress) close() {
-	if p.bars != nil {
-		p.bar.Abort(true)
-		p.bars.Wait()
-		p.bars = nil
+	if p.line != nil {
+		p.line.close(false)
+		p.line = nil
 	}
 }

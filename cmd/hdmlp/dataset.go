@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -140,33 +138,35 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 type scanProgress struct {
 	out   io.Writer
 	start time.Time
-	bars  *mpb.Progress // nil: nothing is shown
-	bar   *mpb.Bar
+	line  *liveLine // nil: nothing is shown
+	files int64
 }
 
+// spinner is what turns before the text, a rune per drawing.
+var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
 func (p *scanProgress) update(files int64) {
-	if p.bars == nil {
-		if time.Since(p.start) < time.Second {
-			return
-		}
-		p.bars = mpb.New(mpb.WithOutput(p.out), mpb.WithWidth(1))
-		p.bar = p.bars.New(0, mpb.SpinnerStyle(), mpb.BarFillerTrim(), mpb.AppendDecorators(
-			decor.Any(func(s decor.Statistics) string {
-				rate := float64(s.Current) / time.Since(p.start).Seconds()
-				return fmt.Sprintf(" scanning: %s, %s per second", count(int(s.Current), "file"),
-					thousands(int(rate)))
-			}),
-		))
+	switch {
+	case p.line != nil:
+		p.line.update(func() { p.files = files })
+	case time.Since(p.start) >= time.Second:
+		p.files = files
+		drawings := 0
+		p.line = showLine(p.out, func(int) string {
+			turn := spinner[drawings%len(spinner)]
+			drawings++
+			rate := float64(p.files) / time.Since(p.start).Seconds()
+			return fmt.Sprintf("%c scanning: %s, %s per second", turn, count(int(p.files), "file"),
+				thousands(int(rate)))
+		})
 	}
-	p.bar.SetCurrent(files)
 }
 
 // close removes the bar.
 func (p *scanProgress) close() {
-	if p.bars != nil {
-		p.bar.Abort(true)
-		p.bars.Wait()
-		p.bars = nil
+	if p.line != nil {
+		p.line.close(false)
+		p.line = nil
 	}
 }
 

@@ -11,9 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
-
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
@@ -338,9 +335,9 @@ func number(n int, what string) string {
 
 // simulationBar shows the progress of simulations on a terminal. The zero value shows nothing.
 type simulationBar struct {
-	bars *mpb.Progress
-	bar  *mpb.Bar
-	last atomic.Pointer[string]
+	line     *liveLine
+	finished int
+	last     string // finished last
 }
 
 func newSimulationBar(out io.Writer, total int) *simulationBar {
@@ -348,37 +345,32 @@ func newSimulationBar(out io.Writer, total int) *simulationBar {
 	if out == nil {
 		return b
 	}
-	b.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
-	b.bar = b.bars.New(int64(total),
-		mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
-		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Name("simulating ")),
-		mpb.AppendDecorators(
-			decor.CountersNoUnit(" %d of %d"),
-			decor.Elapsed(decor.ET_STYLE_MMSS, decor.WCSyncSpace),
-			decor.Any(func(decor.Statistics) string {
-				if name := b.last.Load(); name != nil {
-					return "  " + *name + " is done"
-				}
-				return ""
-			}),
-		))
+	begun := time.Now()
+	b.line = showLine(out, func(columns int) string {
+		before := "simulating  "
+		after := fmt.Sprintf("  %d of %d %s", b.finished, total, clock(time.Since(begun)))
+		if b.last != "" {
+			after += "  " + b.last + " is done"
+		}
+		return before + rule(int64(b.finished), int64(total), 40, columns, before, after) + after
+	})
 	return b
 }
 
 // done counts one more finished simulation.
 func (b *simulationBar) done(name string) {
-	if b.bar != nil {
-		b.last.Store(&name)
-		b.bar.Increment()
+	if b.line != nil {
+		b.line.update(func() {
+			b.finished++
+			b.last = name
+		})
 	}
 }
 
 // close removes the bar.
 func (b *simulationBar) close() {
-	if b.bar != nil {
-		b.bar.Abort(true)
-		b.bars.Wait()
+	if b.line != nil {
+		b.line.close(false)
 	}
 }
 
