@@ -73,8 +73,8 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 # Packages whose tests wait for the network or for processes, or compute for long: quick omits them.
 comma := ,
 space := $(subst ,, )
-SLOW_INTERNAL := peers/cluster node/coordinator lab/devcluster source/folder peers/exchange node \
-	study/simulate transform transform/codec transform/pixels
+SLOW_INTERNAL := peers/cluster/agent node/coordinator lab/devcluster source/folder peers/exchange \
+	node study/simulate transform transform/codec transform/pixels
 SLOW := cmd/hdmlp|bench/.*|internal/($(subst $(space),|,$(strip $(SLOW_INTERNAL))))
 
 # What must hold on every architecture: sources, storage classes, transforms, layouts in memory.

@@ -31,11 +31,11 @@ stage: engine/stage < node
 catalog: node/catalog < node
 planner: node/planner < node
 lockstep: node/lockstep < node/job node
-auth: peers/auth < peers/exchange peers/cluster
+auth: peers/auth < peers/exchange peers/cluster/session peers/cluster/gossip
 wire: peers/exchange/wire < peers/exchange/link peers/exchange
 exchange: peers/exchange peers/exchange/link < peers/breaker node
 breaker: peers/breaker < node/coordinator node
-cluster: peers/cluster < node/coordinator node
+cluster: peers/cluster peers/cluster/session peers/cluster/hub peers/cluster/agent peers/cluster/gossip peers/cluster/outbox < node/coordinator node
 order: node/order < node/job node
 job: node/job < node
 coordinator: node/coordinator < node
@@ -54,8 +54,8 @@ type Room struct {
 var Secure = []string{
 	"internal/peers/auth/identity.go", "internal/peers/auth/session.go",
 	"internal/peers/auth/certificate.go", "internal/peers/exchange/handshake.go",
-	"internal/peers/auth/admission.go", "internal/peers/cluster/secret.go",
-	"internal/peers/cluster/tls.go",
+	"internal/peers/auth/admission.go", "internal/peers/cluster/session/seal.go",
+	"internal/peers/cluster/session/tls.go",
 }
 
 // All returns all rooms.

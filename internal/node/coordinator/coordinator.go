@@ -19,6 +19,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/peers/breaker"
 	"github.com/hdmlp/hdmlp/internal/peers/cluster"
+	"github.com/hdmlp/hdmlp/internal/peers/cluster/agent"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 	"github.com/hdmlp/hdmlp/internal/plan/audit"
 	"github.com/hdmlp/hdmlp/internal/report"
@@ -69,7 +70,7 @@ type Coordinator struct {
 	o        Options
 	me       int
 	tls      *tls.Config // nil: no TLS
-	cluster  *cluster.Cluster
+	cluster  *agent.Agent
 	peers    *breaker.Set
 	listener net.Listener
 	clients  []*exchange.Client // by node; nil for this node

@@ -21,6 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/lockstep"
 	"github.com/hdmlp/hdmlp/internal/peers/auth"
 	"github.com/hdmlp/hdmlp/internal/peers/cluster"
+	"github.com/hdmlp/hdmlp/internal/peers/cluster/agent"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
@@ -90,7 +91,7 @@ func (c *Coordinator) form(ctx context.Context) (a Agreement, err error) {
 		return a, err
 	}
 	stop := tellWaiting(&options, c.o.Progress)
-	formed, err := cluster.Form(ctx, options)
+	formed, err := agent.Form(ctx, options)
 	stop()
 	if err != nil {
 		return a, clusterError(c.me, err)

@@ -19,12 +19,12 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 	port int,
 ) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
-	err = listenRetrying(ctx, func() error {
-		l, err = orSystem(network).Listen(at)
+	err = ListenRetrying(ctx, func() error {
+		l, err = OrSystem(network).Listen(at)
 		return err
 	})
 	if err != nil {
-		return nil, refusal(node, what, at, err)
+		return nil, ListenError(node, what, at, err)
 	}
 	return l, nil
 }
@@ -33,31 +33,33 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 // a job ends its processes, but does not wait for their daemons to exit.
 const overlap = 4 * time.Second
 
-// listenRetrying calls listen, and retries for a while if the port is in use.
-func listenRetrying(ctx context.Context, listen func() error) error {
+const retryPause = 50 * time.Millisecond // between attempts to listen
+
+// ListenRetrying calls listen, and retries for a while if the port is in use.
+func ListenRetrying(ctx context.Context, listen func() error) error {
 	for until := time.Now().Add(overlap); ; {
 		err := listen()
-		if err == nil || !isErrno(err, syscall.EADDRINUSE) || time.Now().After(until) {
+		if err == nil || !IsErrno(err, syscall.EADDRINUSE) || time.Now().After(until) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(firstPause):
+		case <-time.After(retryPause):
 		}
 	}
 }
 
-// refusal returns the error for an address on which a node cannot listen.
-func refusal(node int, what, where string, err error) *AddressError {
+// ListenError returns the error for an address on which a node cannot listen.
+func ListenError(node int, what, where string, err error) *AddressError {
 	why := err.Error()
 	switch {
-	case isErrno(err, syscall.EADDRINUSE):
+	case IsErrno(err, syscall.EADDRINUSE):
 		why = "the port is in use by another job, or by a daemon that has not exited yet; set " +
 			"port (HDMLP_PORT) to use other ports"
-	case isErrno(err, syscall.EADDRNOTAVAIL):
+	case IsErrno(err, syscall.EADDRNOTAVAIL):
 		why = "this host has no such address"
-	case isErrno(err, syscall.EACCES):
+	case IsErrno(err, syscall.EACCES):
 		why = "ports below 1024 need root privileges"
 	}
 	return &AddressError{
@@ -70,8 +72,8 @@ func refusal(node int, what, where string, err error) *AddressError {
 	}
 }
 
-// isErrno reports whether err is e, even if memberlist has reduced it to its text.
-func isErrno(err error, e syscall.Errno) bool {
+// IsErrno reports whether err is e, even if memberlist has reduced it to its text.
+func IsErrno(err error, e syscall.Errno) bool {
 	return errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error())
 }
 
@@ -111,7 +113,7 @@ func Local(node int, what string) (string, error) {
 		if wanted != nil {
 			break
 		}
-		addresses, err := resolve(what)
+		addresses, err := Resolve(what)
 		if err != nil {
 			var why error = err
 			if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) {
@@ -193,12 +195,25 @@ func list(have []hostAddress) string {
 	return strings.Join(words, ", ")
 }
 
-// resolve returns the IP addresses of a host.
-func resolve(host string) ([]string, error) {
+// Resolve returns the IP addresses of a host.
+func Resolve(host string) ([]string, error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return net.DefaultResolver.LookupHost(ctx, host)
+}
+
+// SplitAddress splits host:port; the host may be empty.
+func SplitAddress(s string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, errors.New("must be host:port")
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return "", 0, errors.New("the port must be in [0, 65535]")
+	}
+	return host, int(n), nil
 }

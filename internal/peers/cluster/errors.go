@@ -2,20 +2,17 @@ package cluster
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"time"
-
-	pb "github.com/hdmlp/hdmlp/internal/peers/cluster/clusterpb"
 )
 
-// ErrClosed is returned by a Cluster's methods after Close.
+// ErrClosed is returned by an agent's methods after Close.
 var ErrClosed = errors.New("the cluster is closed")
 
-// OptionError reports an invalid option of Form.
+// OptionError reports an invalid option.
 type OptionError struct{ Option, Value, Why string }
 
 func (e *OptionError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Option, e.Value, e.Why) }
@@ -32,7 +29,7 @@ type AddressError struct {
 	cause error // only on the node itself
 }
 
-// Unwrap returns the cause, which only the node itself knows.
+// Unwrap returns the cause, which only the node itself has.
 func (e *AddressError) Unwrap() error { return e.cause }
 
 func (e *AddressError) Error() string {
@@ -54,7 +51,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	s := fmt.Sprintf("%s of %d did not join within %v; present: %s", numbers("node", e.Missing),
+	s := fmt.Sprintf("%s of %d did not join within %v; present: %s", Numbers("node", e.Missing),
 		e.Nodes, e.Waited.Round(time.Millisecond), strings.Join(e.Present, ", "))
 	if len(e.Refused) > 0 {
 		s += "; refused: " + strings.Join(e.Refused, "; ")
@@ -62,7 +59,18 @@ func (e *MissingError) Error() string {
 	return s + ". See the logs of the missing nodes; they must be able to reach node 0's port"
 }
 
-// SecretError reports that the other side does not know this job's secret.
+// Present describes a node that has joined. Node 0's port is the one that the others must reach;
+// its host is unknown until another node has dialed it.
+func Present(n int, address string) string {
+	if n != 0 {
+		address = hostOf(address)
+	} else if port, ok := strings.CutPrefix(address, ":"); ok {
+		address = "port " + port
+	}
+	return fmt.Sprintf("node %d (%s)", n, address)
+}
+
+// SecretError reports that the other side does not have this job's secret.
 type SecretError struct {
 	Node    int    // the node that reports it
 	Address string // of the other side
@@ -166,7 +174,7 @@ func (e *RankError) Error() string {
 			e.WorldSize)
 	}
 	return fmt.Sprintf("%s both claim rank %d: give every rank to one node",
-		numbers("node", e.Nodes),
+		Numbers("node", e.Nodes),
 		e.Rank)
 }
 
@@ -178,7 +186,7 @@ type CoverageError struct {
 
 func (e *CoverageError) Error() string {
 	return fmt.Sprintf("world_size is %d, but no node has %s", e.WorldSize,
-		numbers("rank", e.Missing))
+		Numbers("rank", e.Missing))
 }
 
 // LimitError reports more bytes than are allowed.
@@ -204,7 +212,7 @@ func (e *GatherError) Error() string { return fmt.Sprintf("gather %q: %s", e.Wha
 func (e *GatherError) Reason() string {
 	missing := "some nodes"
 	if len(e.Missing) > 0 {
-		missing = numbers("node", e.Missing)
+		missing = Numbers("node", e.Missing)
 	}
 	return fmt.Sprintf("no data from %s: %s", missing, e.Why)
 }
@@ -233,59 +241,6 @@ type RemoteError struct{ Text string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// failures maps the kinds of errors that are sent to other nodes to their types.
-var failures = map[string]func() error{
-	"option":     func() error { return new(OptionError) },
-	"address":    func() error { return new(AddressError) },
-	"missing":    func() error { return new(MissingError) },
-	"secret":     func() error { return new(SecretError) },
-	"job":        func() error { return new(JobError) },
-	"difference": func() error { return new(DifferenceError) },
-	"duplicate":  func() error { return new(DuplicateError) },
-	"rank":       func() error { return new(RankError) },
-	"coverage":   func() error { return new(CoverageError) },
-	"limit":      func() error { return new(LimitError) },
-	"gather":     func() error { return new(GatherError) },
-	"canceled":   func() error { return new(CanceledError) },
-	"late":       func() error { return new(LateError) },
-}
-
-func encodeFailure(err error) *pb.Failure {
-	kind := ""
-	switch err.(type) {
-	case *OptionError:
-		kind = "option"
-	case *AddressError:
-		kind = "address"
-	case *MissingError:
-		kind = "missing"
-	case *SecretError:
-		kind = "secret"
-	case *JobError:
-		kind = "job"
-	case *DifferenceError:
-		kind = "difference"
-	case *DuplicateError:
-		kind = "duplicate"
-	case *RankError:
-		kind = "rank"
-	case *CoverageError:
-		kind = "coverage"
-	case *LimitError:
-		kind = "limit"
-	case *GatherError:
-		kind = "gather"
-	case *CanceledError:
-		kind = "canceled"
-	case *LateError:
-		kind = "late"
-	default:
-		err = &RemoteError{err.Error()}
-	}
-	detail, _ := json.Marshal(err) // of strings and numbers: never fails
-	return &pb.Failure{Kind: kind, Detail: detail}
-}
-
 // hostOf returns the host of a node's address: the port from which it dialed means nothing to a
 // user.
 func hostOf(address string) string {
@@ -296,22 +251,9 @@ func hostOf(address string) string {
 	return host
 }
 
-func decodeFailure(f *pb.Failure) error {
-	make, ok := failures[f.GetKind()]
-	err := error(new(RemoteError))
-	if ok {
-		err = make()
-	}
-	if json.Unmarshal(f.GetDetail(), err) != nil {
-		return &RemoteError{fmt.Sprintf("another node failed with an error of kind %q that this "+
-			"node cannot decode", f.GetKind())}
-	}
-	return err
-}
-
-// numbers formats node or rank numbers, as in "node 3", "nodes 1 and 2", "ranks 0, 1, 2 and 13
+// Numbers formats node or rank numbers, as in "node 3", "nodes 1 and 2", "ranks 0, 1, 2 and 13
 // more".
-func numbers(noun string, n []int) string {
+func Numbers(noun string, n []int) string {
 	const most = 16
 	if len(n) == 1 {
 		return fmt.Sprintf("%s %d", noun, n[0])

@@ -33,8 +33,8 @@ func (system) ListenPacket(address string) (net.PacketConn, error) {
 	return net.ListenPacket("udp", address)
 }
 
-// orSystem returns n, or the system's network if n is nil.
-func orSystem(n Network) Network {
+// OrSystem returns n, or the system's network if n is nil.
+func OrSystem(n Network) Network {
 	if n == nil {
 		return system{}
 	}

@@ -69,8 +69,8 @@ func processor() float64 {
 
 // onZero are functions that only node 0 runs: the hub and the server of the control port.
 var onZero = []string{
-	"internal/peers/cluster.(*hub).", "internal/peers/cluster.(*server).",
-	"internal/peers/cluster.serve",
+	"internal/peers/cluster/hub.", "internal/peers/cluster/session.(*Server).",
+	"internal/peers/cluster/session.(*Accepted).", "internal/peers/cluster/session.NewServer",
 	"net/http.(*http2serverConn)", "net/http.(*conn).serve", "http2.(*serverConn)",
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/peers/cluster"
+	"github.com/hdmlp/hdmlp/internal/peers/cluster/agent"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 	"github.com/hdmlp/hdmlp/internal/study/measure"
 )
@@ -43,7 +44,7 @@ type NodesOptions struct {
 type Group struct {
 	Node, Nodes int
 
-	cluster *cluster.Cluster
+	cluster *agent.Agent
 	server  *exchange.Server
 	client  *exchange.Client // of the next node
 	samples holder
@@ -75,7 +76,7 @@ func Join(ctx context.Context, o NodesOptions) (_ *Group, err error) {
 	} else {
 		form.Join = o.Address
 	}
-	formed, err := cluster.Form(ctx, form)
+	formed, err := agent.Form(ctx, form)
 	if err != nil {
 		_ = listener.Close()
 		return nil, err
