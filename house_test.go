@@ -54,7 +54,7 @@ var impure = []string{"net", "os", "os/exec", "syscall", "log/slog", "golang.org
 var (
 	pure   = []string{"plan", "model", "lib/human", "report", "node/lockstep", "study/simulate"}
 	mixed  = []string{"report/top", "report/prometheus", "study/simulate/render"}
-	clocks = []string{"model/meter", "model/tune"}
+	clocks = []string{"model/meter", "model/routing", "model/tune"}
 )
 
 // forbidden packages may be imported only by the packages named.

@@ -84,7 +84,7 @@ type Cache struct {
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
 	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
-	exploring     meter.Exploration
+	explored      explored
 	reading       meter.Meter  // of reads from the source, without what they wait for the gate
 	later         atomic.Int64 // the last Request.Later
 	resuming      atomic.Bool  // resume will be called

@@ -9,6 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -264,24 +265,15 @@ func (c *Cache) origin(tier Tier, id int) store.Origin {
 	return origin
 }
 
-const (
-	// A class may take patience times as long as the source would, but at least hedge, as another
-	// node may (package breaker).
-	patience = 8
-	hedge    = 100 * time.Millisecond
-)
-
-// classLimit returns for how long a class is waited for, if the source has the sample as well: at
-// most a quarter of the time that a read may take in all, so that the source can be read after it.
+// classLimit returns for how long a class is waited for, if the source has the sample as well.
 func (c *Cache) classLimit(id int) func() time.Duration {
 	return func() time.Duration {
-		return max(min(patience*c.sourceTakes(c.index.Size(id)), c.timeout/4), hedge)
+		return routing.ClassLimit(c.sourceTakes(c.index.Size(id)), c.timeout)
 	}
 }
 
-// lastResort is for how long a class is waited for if the source has failed: no longer than its
-// watchdog leaves the flight.
-func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
+// lastResort is for how long a class is waited for if the source has failed.
+func (c *Cache) lastResort() time.Duration { return routing.LastResort(c.timeout) }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. Direct is then set if the node has not answered in time. A read for another node never
@@ -295,7 +287,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
 		due := func() time.Duration { return r.due(time.Now()) }
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, due, c.bears())
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, due, c.busyLeast())
 		back()
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
@@ -320,18 +312,11 @@ func (c *Cache) away(r *Request, id int) (back func()) {
 	return c.pool.Away()
 }
 
-// unsure is how long a read from the source may take as long as that is guessed.
-const unsure = 60 * time.Millisecond
-
 // sourceTakes estimates how long it takes to read this many bytes from the source.
 func (c *Cache) sourceTakes(bytes int64) time.Duration {
 	m := &c.meters[Source]
-	seconds := min(m.Arrival(time.Now(), bytes), time.Hour.Seconds())
-	takes := time.Duration(seconds * float64(time.Second))
-	if m.Known().Origin == model.Guessed {
-		takes = max(takes, unsure)
-	}
-	return takes
+	return routing.SourceTakes(m.Arrival(time.Now(), bytes),
+		m.Known().Origin == model.Guessed)
 }
 
 // readSource reads a sample from the source, once there may be another read from it. What a read

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
@@ -34,7 +34,7 @@ func (c *Cache) Passed(j int) report.Amount {
 
 // keeps reports whether a sample that is fetched for a request is to be brought into its class of
 // memory: not if it is late then, and memory for it takes longer than it saves in the epochs to
-// come (model.Keeps). Then it is only read. While all processors are busy, every sample is
+// come (routing.Keeps). Then it is only read. While all processors are busy, every sample is
 // late, as supplying memory is work of theirs.
 //
 // What is brought ahead of time is kept all the same, as its read would be in vain, and for that
@@ -61,7 +61,7 @@ func (c *Cache) keeps(r *Request, id int, to *class) bool {
 	}
 	supply := k.supply.Takes(size)
 	spares := 1 + float64(c.later.Load())/float64(nodes)
-	if model.Keeps(due, supply, c.meters[Source].Arrival(now, size),
+	if routing.Keeps(due, supply, c.meters[Source].Arrival(now, size),
 		c.reading.Takes(size), spares) {
 		c.passes.Store(0)
 		return true

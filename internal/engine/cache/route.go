@@ -2,10 +2,12 @@ package cache
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // route is how a sample is to be read.
@@ -48,113 +50,84 @@ func (c *Cache) Meters() (read, written map[string]*meter.Meter) {
 	return read, written
 }
 
-// most is the largest number of tiers that a sample is chosen from: the fastest classes, another
-// node and the source.
-const most = 8
-
-// crowded is how many times the delay of a read to others counts while all processors are busy.
-// Threads wait for these, so that requests to other nodes seem late, and more so the fuller the
-// source is: each read of it that another node would have spared has all wait longer.
-const crowded = 3
-
 // route chooses the tier from which a sample is read that is not in shared memory: a class that
-// holds it, the node that owns it, or the source (model.Choose).
-//
-// A read for another node is not a choice of this node, which owns the sample: its own copy is
-// taken, and the source if it has none. The node that asks has made the choice, by what requests to
-// this node take.
+// holds it, the node that owns it, or the source (routing.Read.Route).
 func (c *Cache) route(r *Request, id int) route {
-	size := c.index.Size(id)
-	var tiers [most]Tier
-	n, silent := 0, false // silent: a class that does not respond has the sample
+	var read routing.Read
+	classes := c.routing(r, id, &read)
+	to := read.Route()
+	if to.Chosen {
+		c.explored.all.Add(c.index.Size(id))
+	}
+	if to.Explores {
+		c.explored.source.Add(c.index.Size(id))
+	}
+	way := route{tier: Source, peer: to.Asks, direct: to.Direct}
+	switch {
+	case to.Tier == routing.Owner:
+		way.tier = Peer
+	case to.Tier != routing.Source:
+		way.tier = classes[to.Tier]
+	}
+	return way
+}
+
+// routing sets what the way of a read depends on, and returns the tiers of the classes that have
+// the sample. What the meters have seen is left out where it does not matter.
+func (c *Cache) routing(r *Request, id int, read *routing.Read) (
+	classes [routing.MostClasses]Tier,
+) {
+	read.Remote = r.remote
+	read.Due = math.Inf(1)
+	read.Nodes = 1
 	for j := range c.classes {
 		cl := &c.classes[j]
 		switch {
-		case cl.inPlace != nil || n == most-2 || !cl.Store.Has(id):
+		case cl.inPlace != nil || read.Held == len(classes) || !cl.Store.Has(id):
 		case !cl.reader.Responds():
-			silent = true
+			read.Silent = true
 		default:
-			tiers[n] = FirstClass + Tier(j)
-			n++
+			classes[read.Held] = FirstClass + Tier(j)
+			read.Held++
 		}
 	}
-	if n == 0 && r.Peers == nil {
-		return route{tier: Source, direct: silent}
+	if r.remote || read.Held == 0 && r.Peers == nil {
+		return classes
 	}
-	now := time.Now()
-	source, arrival, peer := c.meters[Source].Arrival(now, size), 0.0, false
+	now, size := time.Now(), c.index.Size(id)
+	read.Source = c.meters[Source].Tier(now, size)
 	if r.Peers != nil {
-		arrival, peer = r.Peers.Arrival(id, size, source)
+		read.Nodes = r.Peers.Nodes()
+		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size, read.Source.Arrival)
 		// An owner that would have to read it is not asked if it would not keep it (keeps).
-		if peer = peer && !(r.Due != nil && c.passing() && r.Peers.Relays(id)); peer {
-			tiers[n] = Peer
-			n++
-		}
+		read.Asks = read.Asks && !(r.Due != nil && c.passing() && r.Peers.Relays(id))
 	}
-	if n == 0 || r.remote {
-		if n > 0 && tiers[0] >= FirstClass {
-			return route{tier: tiers[0]}
-		}
-		return route{tier: Source, direct: silent}
+	if read.Held == 0 && !read.Asks {
+		return classes
 	}
-	tiers[n] = Source
-	n++
-	var candidates [most]model.Candidate
-	busy := c.Busy()
-	for i, tier := range tiers[:n] {
-		candidates[i].Shared = r.Peers != nil && tier < FirstClass
-		if candidates[i].Arrival = arrival; tier != Peer {
-			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
-		}
-		candidates[i].Rate, candidates[i].Contended = c.meters[tier].Sustained(), busy
+	if read.Asks {
+		read.Owner.Rate = c.meters[Peer].Sustained()
 	}
-	if r.Peers != nil {
-		// All nodes are alike: each has as many reads in progress there.
-		candidates[n-1].Charge = c.meters[Source].Delay(size) * float64(r.Peers.Nodes())
-		if busy {
-			candidates[n-1].Charge *= crowded
-		}
+	for i, tier := range classes[:read.Held] {
+		read.Classes[i] = c.meters[tier].Tier(now, size)
 	}
-	due := math.Inf(1)
+	if read.Nodes > 1 {
+		read.Delay = c.meters[Source].Delay(size)
+	}
 	if r.Due != nil {
-		due = r.Due(now)
+		read.Due = r.Due(now)
 	}
-	at := model.Choose(due, candidates[:n])
-	at = c.explore(now, size, at, tiers[:n], candidates[:n])
-	c.exploring.Count(size)
-	return route{tier: tiers[at], peer: peer && tiers[at] != Source, direct: tiers[at] == Source}
+	read.Busy = c.Busy()
+	read.Explores = routing.MayExplore(size, c.explored.source.Load(), c.explored.all.Load())
+	return classes
 }
 
-// explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
-// old, or from another job.
-func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
-	candidates []model.Candidate,
-) int {
-	for i, tier := range tiers {
-		if i == chosen || tier == Peer || // other nodes' estimates are kept current by Peers
-			!c.meters[tier].Explore(now, candidates[i].Arrival) {
-			continue
-		}
-		if tier == Source && !c.exploring.Spend(size) {
-			continue
-		}
-		return i
-	}
-	return chosen
-}
+// explored are the bytes of reads for which a tier was chosen, and those of them that were read
+// from the source only to renew its estimates.
+type explored struct{ all, source atomic.Int64 }
 
-// calm is how long another node may take for a sample while all processors are busy. Nodes have
-// theirs to wait for, and the source would have as well: with what is enough for a node that hangs
-// (package breaker), up to 4 % of the samples were read a second time. A source that gives several
-// times as much is not spared at such a price: a link of 12 MB/s had all ranks wait for up to a
-// second for samples that it takes 0.1 ms to read.
-const calm = time.Second
-
-// bears returns how long another node may take for a sample at least, however fast the source is.
-func (c *Cache) bears() time.Duration {
-	peer, source := c.meters[Peer].Sustained(), c.meters[Source].Sustained()
-	if c.Busy() && !model.Dwarfs(source, peer) {
-		return calm
-	}
-	return 0
+// busyLeast returns how long another node may take for a sample at least, however fast the source
+// is.
+func (c *Cache) busyLeast() time.Duration {
+	return routing.BusyLeast(c.Busy(), c.meters[Peer].Sustained(), c.meters[Source].Sustained())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // given returns what a user says that reads of a tier take, whatever their size.
@@ -300,7 +301,7 @@ func TestNodesHaveTimeWhileProcessorsAreBusy(t *testing.T) {
 	}{
 		{false, 0, 0},
 		{false, 0.25, 250 * time.Millisecond},
-		{true, 0.25, calm},
+		{true, 0.25, routing.BusyLimit},
 		{true, 4, 4 * time.Second},
 	} {
 		o := plain(4)
@@ -322,7 +323,7 @@ func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
 		peer time.Duration // of a read of 1 MB; the source takes 10 ms
 		want time.Duration
 	}{
-		{39 * time.Millisecond, calm},
+		{39 * time.Millisecond, routing.BusyLimit},
 		{41 * time.Millisecond, 0},
 	} {
 		o := plain(4)
@@ -335,7 +336,7 @@ func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
 				g.cache.meters[tier].End(now.Add(time.Duration(i+1)*takes), r, nil)
 			}
 		}
-		if got := g.cache.bears(); got != c.want {
+		if got := g.cache.busyLeast(); got != c.want {
 			t.Errorf("%+v: it may take %v", c, got)
 		}
 		g.close()

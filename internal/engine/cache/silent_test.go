@@ -12,6 +12,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -286,7 +287,7 @@ func TestHungDropDelaysOneSample(t *testing.T) {
 				}
 			}
 		}
-		if took := time.Since(begin); took > 2*hedge {
+		if took := time.Since(begin); took > 2*routing.MinTimeout {
 			t.Errorf("the samples came after %v", took)
 		}
 		<-time.After(11 * time.Minute)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // Meter measures the reads from one tier. The zero value has measured nothing. Its methods are safe
@@ -335,6 +336,11 @@ func (m *Meter) Settled() (k model.Known, ok bool) {
 func (m *Meter) Idle(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.idle(now)
+}
+
+// idle is Idle. m.mu must be held.
+func (m *Meter) idle(now time.Time) time.Duration {
 	if m.underWay > 0 || m.last.IsZero() {
 		return 0
 	}
@@ -342,27 +348,34 @@ func (m *Meter) Idle(now time.Time) time.Duration {
 }
 
 // Explore reports whether the tier should be read now to keep its estimates current, although
-// another one was chosen: if nothing was read for as long as Rest returns for a read that is
-// predicted to take arrival seconds; and at once if no read has measured it yet, because what an
-// earlier job has stored may be wrong by any factor. It is false while a read is in progress, which
-// will soon be a measurement.
+// another one was chosen: if nothing was read for as long as routing.CheckInterval returns for a
+// read that is predicted to take arrival seconds; and at once if no read has measured it yet,
+// because what an earlier job has stored may be wrong by any factor. It is false while a read is in
+// progress, which will soon be a measurement.
 func (m *Meter) Explore(now time.Time, arrival float64) bool {
 	m.mu.Lock()
-	unknown := m.underWay == 0 && m.origin != model.Given && m.origin != model.Measured
-	m.mu.Unlock()
-	return unknown || m.Idle(now) >= Rest(arrival)
+	defer m.mu.Unlock()
+	return m.stale(now, arrival)
 }
 
-const (
-	restEvery = time.Second
-	rest      = 100
-)
+// stale is Explore. m.mu must be held.
+func (m *Meter) stale(now time.Time, arrival float64) bool {
+	if m.underWay > 0 {
+		return false
+	}
+	if m.origin != model.Given && m.origin != model.Measured {
+		return true
+	}
+	return m.idle(now) >= routing.CheckInterval(arrival)
+}
 
-// Rest returns for how long a tier must have been Idle before it is read to keep its estimates
-// current, if a read of it is predicted to take this many seconds: at least a second, and so long
-// that exploring a slow tier takes at most a hundredth of the time.
-func Rest(arrival float64) time.Duration {
-	return max(restEvery, time.Duration(rest*arrival*float64(time.Second)))
+// Tier returns the tier as a choice between tiers for a read of this many bytes needs it: Arrival,
+// Sustained and Explore at once.
+func (m *Meter) Tier(now time.Time, bytes int64) routing.Tier {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	arrival := max(m.predict(bytes), m.age(now))
+	return routing.Tier{Arrival: arrival, Rate: m.sustained, Stale: m.stale(now, arrival)}
 }
 
 // Speed returns what was read so far.

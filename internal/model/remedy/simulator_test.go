@@ -16,7 +16,7 @@ import (
 // prediction is longer than what is simulated by more than that.
 //
 // Left out are jobs in which source and network are both saturated. What a real job does then is
-// the choice of each read (model.Choose); predictions assume that it uses both fully.
+// the choice of each read (routing.Choose); predictions assume that it uses both fully.
 func TestPredictionsAgreeWithTheSimulator(t *testing.T) {
 	const (
 		samples, mb = 4000, 0.1

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
@@ -69,10 +70,7 @@ func NewSet(o Options) *Set {
 		s.tell = func(int, string) {}
 	}
 	for _, f := range o.Peers {
-		c := &circuit{remote: f != nil, longest: longest}
-		if o.Timeout > 0 {
-			c.longest = min(longest, o.Timeout/share)
-		}
+		c := &circuit{remote: f != nil, timeout: o.Timeout}
 		c.meter.Know(model.GuessedPeer)
 		c.mu.fetcher = f
 		c.mu.alive = true
@@ -162,8 +160,8 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
 // context.DeadlineExceeded if that is faster than to wait for the answer. That may take as long as
-// least, and until the sample is due, in any case, up to calm; and until it is due while the node
-// answers other requests.
+// least, and until the sample is due, in any case, up to routing.BusyLimit; and until it is due
+// while the node answers other requests.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
 	least time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {
@@ -174,8 +172,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due func() 
 	begun := s.now()
 	takes := source()
 	fetcher, least := c.ask(begun, int64(len(dst)), takes, max(due(), least))
-	within, end := limited(ctx, c.limit(takes, least), func() time.Duration {
-		return c.limit(source(), max(least, c.goesOn(begun, s.now(), due())))
+	within, end := limited(ctx, routing.Limit(takes, least, c.timeout), func() time.Duration {
+		may := max(least, c.extension(begun, s.now(), due()))
+		return routing.Limit(source(), may, c.timeout)
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
@@ -159,7 +160,7 @@ func TestHangingNodeIsBypassed(t *testing.T) {
 			t.Errorf("waited %v, asked %d times", waited, r.nodes[0].asked)
 		}
 		r.nodes[0].takes = time.Millisecond
-		time.Sleep(lastPause)
+		time.Sleep(routing.MaxPause)
 		for range 2 {
 			if r.read(1) != "peer" {
 				t.Error("not asked though it answers again")
@@ -179,13 +180,13 @@ func TestHangingNodeIsBypassed(t *testing.T) {
 func TestTimeLimitFollowsTheSource(t *testing.T) {
 	type times struct{ source, due time.Duration }
 	for of, want := range map[times]time.Duration{
-		{}:                              hedge,
-		{source: 10 * time.Millisecond}: hedge,
-		{source: 10 * time.Millisecond, due: 70 * time.Millisecond}: hedge,
+		{}:                              routing.MinTimeout,
+		{source: 10 * time.Millisecond}: routing.MinTimeout,
+		{source: 10 * time.Millisecond, due: 70 * time.Millisecond}: routing.MinTimeout,
 		{due: 700 * time.Millisecond}:                               700 * time.Millisecond,
-		{due: time.Minute}:                                          calm,
+		{due: time.Minute}:                                          routing.BusyLimit,
 		{source: 500 * time.Millisecond, due: time.Second}:          4 * time.Second,
-		{source: 5 * time.Second}:                                   longest,
+		{source: 5 * time.Second}:                                   routing.MaxTimeout,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(2)
@@ -209,10 +210,10 @@ func TestSlowSourceIsKnownWhenALimitIsOver(t *testing.T) {
 		source, answers, want time.Duration
 		late                  bool
 	}{
-		{guessed, 1100 * time.Millisecond, calm, true},
+		{guessed, 1100 * time.Millisecond, routing.BusyLimit, true},
 		{time.Second, 1100 * time.Millisecond, 1100 * time.Millisecond, false},
 		{500 * time.Millisecond, time.Hour, 4 * time.Second, true},
-		{time.Minute, time.Hour, longest, true},
+		{time.Minute, time.Hour, routing.MaxTimeout, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(2)

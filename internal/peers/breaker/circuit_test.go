@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
@@ -43,7 +44,7 @@ func TestPausesGrowUntilAnAnswer(t *testing.T) {
 		if got := asked(100); !slices.Equal(got, growing) {
 			t.Errorf("asked at %v, want %v", got, growing)
 		}
-		time.Sleep(lastPause)
+		time.Sleep(routing.MaxPause)
 		r.nodes[0].err = nil
 		r.read(1)
 		r.nodes[0].err = errDown
@@ -84,7 +85,7 @@ func TestBypassIsSaidOnce(t *testing.T) {
 		r.nodes[0].err = errDown
 		for range 3 {
 			r.read(1)
-			time.Sleep(lastPause)
+			time.Sleep(routing.MaxPause)
 		}
 		if failed, reason, _ := state(); failed != 3 || !strings.Contains(reason, "down") {
 			t.Errorf("failed %d times, because of %q", failed, reason)
@@ -127,9 +128,9 @@ func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
 		}
 		for begun := time.Now(); ; {
 			err := fetch()
-			if silent := time.Since(begun); silent < shortest && !errors.Is(err, errLate) {
+			if silent := time.Since(begun); silent < routing.MinSilence && !errors.Is(err, errLate) {
 				t.Fatalf("after %v of silence: %v", silent, err)
-			} else if silent < shortest {
+			} else if silent < routing.MinSilence {
 				continue
 			}
 			if err == nil || !strings.Contains(err.Error(), "no answer for 2") {
@@ -140,12 +141,12 @@ func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
 		if c.worth(1, time.Now()) || !r.set.States()[0].Bypassed {
 			t.Error("asked although it is silent")
 		}
-		time.Sleep(firstPause)
+		time.Sleep(routing.MinPause)
 		if err := fetch(); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errLate) {
 			t.Errorf("when it is probed: %v, want that it does not answer", err)
 		}
 		r.nodes[0].takes = 0
-		time.Sleep(lastPause)
+		time.Sleep(routing.MaxPause)
 		if err := fetch(); err != nil {
 			t.Fatal(err)
 		}
@@ -338,15 +339,15 @@ func TestRequestInALongQueueIsNotGivenUp(t *testing.T) {
 		{time.Hour, 4 * time.Second, 3 * time.Second, false},
 		{time.Hour, 2500 * time.Millisecond, 2500 * time.Millisecond, true},
 		{time.Hour, 700 * time.Millisecond, 700 * time.Millisecond, true},
-		{0, 4 * time.Second, calm, true},
-		{500 * time.Millisecond, 4 * time.Second, 2 * calm, true},
+		{0, 4 * time.Second, routing.BusyLimit, true},
+		{500 * time.Millisecond, 4 * time.Second, 2 * routing.BusyLimit, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(2)
 			r.source = 10 * time.Millisecond
 			r.set.SetOwner(func(int) int { return 1 })
 			r.read(1)
-			time.Sleep(calm)
+			time.Sleep(routing.BusyLimit)
 			begun := time.Now()
 			var ended atomic.Bool
 			var others sync.WaitGroup // that the node answers

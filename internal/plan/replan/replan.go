@@ -22,11 +22,11 @@ const (
 	least = 0.05
 	// repays is how many times the time that moving takes must be saved in the remaining epochs.
 	// Moving competes with training for the same tiers, and the rates of both may be wrong by a
-	// fourth (model.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
+	// fourth (routing.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
 	// something for the epoch in which the move takes place.
 	repays = 2
 	// explains is by what factor the predicted time of an epoch may differ from the measured one for
-	// the model to be trusted again after it was wrong: that of rates (model.Choose).
+	// the model to be trusted again after it was wrong: that of rates (routing.Choose).
 	explains = 1.25
 )
 

@@ -5,7 +5,7 @@
 //
 // It does what the engine does, in the engine's steps: ranks lay out batches as far ahead as they
 // may, workers of a node bring their samples in the order of their steps and fill classes when they
-// have none, each read goes where model.Choose sends it by what meters have seen of the reads
+// have none, each read goes where routing.Choose sends it by what meters have seen of the reads
 // before it, and a gate admits reads to the source. Devices, links and the source are queues, each
 // with a rate. So it predicts where bytes come from in the first epoch, in which that depends on
 // what is on its way, and how far ranks run apart. Package simulate, which compares policies on

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // request says on whose behalf a sample is fetched (cache.Request).
@@ -17,12 +18,12 @@ type request struct {
 	due    func() float64 // when it is needed, in seconds from now; nil: not soon
 }
 
-// needed returns in how many seconds it is needed; 0: that is not known (cache.Request).
-func (r *request) needed() float64 {
+// needed returns how long it is until it is needed; 0: that is not known (cache.Request).
+func (r *request) needed() time.Duration {
 	if r.due == nil {
 		return 0
 	}
-	return r.due()
+	return seconds(r.due())
 }
 
 // sample is a fetched sample.
@@ -117,91 +118,81 @@ type route struct {
 // route chooses where a sample is read from that is not in memory (cache.route): its class if that
 // holds it, its owner, or the source.
 func (n *node) route(k int32, r request, holds bool) route {
-	size, now := n.c.job.Sizes[k], n.c.events.time()
-	var candidates [3]model.Candidate
-	count, silent := 0, false
-	if holds {
-		switch _, number, _ := n.class(k); {
-		case n.hung[number-1] > 0:
-			silent = true
-		case r.remote:
-			return route{class: true}
-		default:
-			candidates[0].Arrival = n.files[number-1].Arrival(now, size)
-			candidates[0].Rate = n.files[number-1].Sustained()
-			count++
-		}
+	read := n.routing(k, r, holds)
+	to := read.Route()
+	if to.Chosen {
+		n.routed += n.c.job.Sizes[k]
 	}
-	inClass := count > 0
-	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size), false
-	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
-		arrival := n.peers[owner].arrival(now, size, source)
-		candidates[count] = model.Candidate{
-			Arrival: arrival, Shared: true, Rate: n.remote.Sustained(),
-		}
-		count, peer = count+1, true
+	if to.Explores {
+		n.explored += n.c.job.Sizes[k]
 	}
-	if count == 0 {
-		return route{direct: silent}
-	}
-	c := &candidates[count]
-	c.Arrival, c.Rate = source, n.source.Sustained()
-	if len(n.peers) > 1 {
-		c.Charge, c.Shared = n.source.Delay(size)*float64(len(n.peers)), true
-	}
-	due := math.Inf(1)
-	if r.due != nil {
-		due = r.due()
-	}
-	at := n.explore(k, model.Choose(due, candidates[:count+1]), candidates[:count+1], peer)
-	n.routed += n.mb(k)
-	return route{class: inClass && at == 0, peer: peer && at < count, direct: at == count}
+	return route{class: to.Tier >= 0, peer: to.Asks, direct: to.Direct}
 }
 
-// exploredShare is the share of all MB that may be read from the source to explore it.
-const exploredShare = 1.0 / 1000
-
-// explore returns the candidate to read from instead of the chosen one: sometimes the class or the
-// source, which is the last one, if its estimate is old or from another job (cache.explore).
-func (n *node) explore(k int32, chosen int, candidates []model.Candidate, peer bool) int {
-	now := n.c.events.time()
-	for i, c := range candidates {
-		isPeer, m := peer && i == len(candidates)-2, &n.source
-		if i < len(candidates)-1 && !isPeer {
-			_, number, _ := n.class(k)
-			m = &n.files[number-1]
+// routing returns what the way of a read depends on, as cache.Cache.routing does. A class is given
+// memory for samples at once here, so that owners are asked also where they would not keep what
+// they read.
+func (n *node) routing(k int32, r request, holds bool) routing.Read {
+	read := routing.Read{Remote: r.remote, Due: math.Inf(1), Nodes: len(n.peers)}
+	var file *meter.Meter // of the class
+	if holds {
+		_, number, _ := n.class(k)
+		if read.Silent = n.hung[number-1] > 0; !read.Silent {
+			file = &n.files[number-1]
+			read.Held = 1
 		}
-		if i == chosen || isPeer || !m.Explore(now, c.Arrival) {
-			continue
-		}
-		if m == &n.source {
-			if n.explored+n.mb(k) > exploredShare*n.routed {
-				continue
-			}
-			n.explored += n.mb(k)
-		}
-		return i
 	}
-	return chosen
+	owner := n.owner(k)
+	if r.remote || file == nil && owner == nil {
+		return read
+	}
+	size, now := n.c.job.Sizes[k], n.c.events.time()
+	read.Source = n.source.Tier(now, size)
+	if r.peers && owner != nil && !owner.Open(now) {
+		read.Asks = true
+		read.Owner.Arrival = owner.arrival(now, size, read.Source.Arrival)
+		read.Owner.Rate = n.remote.Sustained()
+	}
+	if file != nil {
+		read.Classes[0] = file.Tier(now, size)
+	}
+	if read.Nodes > 1 {
+		read.Delay = n.source.Delay(size)
+	}
+	if r.due != nil {
+		read.Due = r.due()
+	}
+	read.Busy = n.limits.Busy
+	read.Explores = routing.MayExplore(size, n.explored, n.routed)
+	return read
+}
+
+// owner returns what this node has seen of the other one that owns a sample; nil: none does.
+func (n *node) owner(k int32) *peer {
+	plan := n.c.job.Plan
+	if !plan.Remote {
+		return nil
+	}
+	if owner := plan.OwnerOf(int(k)); owner >= 0 && owner != n.number {
+		return &n.peers[owner]
+	}
+	return nil
 }
 
 // arrival predicts how long a request would take that begins now, in seconds, if a read from the
 // source takes that long. A node that was not asked for some time attracts a request (package
 // breaker).
 func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
-	seconds := p.predict(now, size, source)
-	least := meter.Rest(seconds)
-	at := now.Sub(time.Unix(0, 0)).Seconds()
-	if p.meter.Idle(now) < least || at-p.explored < least.Seconds() {
-		return seconds
+	takes := p.predict(now, size, source)
+	if p.Explore(now, p.meter.Idle(now), takes) {
+		return 0
 	}
-	p.explored = at
-	return 0
+	return takes
 }
 
 // predict is arrival without attracting a request.
 func (p *peer) predict(now time.Time, size int64, source float64) float64 {
-	return p.meter.Answer(now, size, p.waited) + p.cold*source
+	return p.Predict(p.meter.Answer(now, size, p.Waited()), source)
 }
 
 // readClass reads a sample from the class that holds it, for as long as cache.classLimit allows:
@@ -212,7 +203,7 @@ func (n *node) readClass(k int32, done func(late bool)) {
 	_, number, _ := n.class(k)
 	j, begun, givenUp := number-1, c.events.now, false
 	read := n.files[j].Begin(c.events.time(), int(c.job.Sizes[k]))
-	end, limit := n.classes[j].take(begun, n.mb(k)), n.giveUp(k)
+	end, limit := n.classes[j].take(begun, n.mb(k)), n.giveUp(k).Seconds()
 	if end-begun > limit {
 		c.events.after(limit, func() {
 			givenUp = true
@@ -258,44 +249,36 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 	n.gate.enter(f)
 }
 
-const (
-	// A request or a read of a class is given up after patience times what the source is expected to
-	// take, but after hedge at the soonest; a request after longest at the latest (package breaker);
-	// and the source may take unsure as long as that is guessed (cache.Cache).
-	patience = 8
-	hedge    = 0.1
-	longest  = 10
-	unsure   = 0.06
-	// If that is less than calm, a request may take until the sample is needed, and exceed times as
-	// long as was predicted, up to calm; and calm while the node has to read samples from the source.
-	exceed    = 4
-	calm      = 1
-	leastCold = 1.0 / 32
-)
-
-// giveUp returns after how many seconds a read of a sample from a class is given up, which the
-// source could deliver.
-func (n *node) giveUp(k int32) float64 {
-	return max(patience*n.sourceTakes(k), hedge)
+// giveUp returns how long a read of a sample from a class may take, which the source could deliver
+// (cache.classLimit).
+func (n *node) giveUp(k int32) time.Duration {
+	return routing.ClassLimit(n.sourceTakes(k), seconds(n.c.job.Timeout))
 }
 
-// sourceTakes estimates how long it takes to read a sample from the source.
-func (n *node) sourceTakes(k int32) float64 {
-	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k])
-	if n.source.Known().Origin == model.Guessed {
-		takes = max(takes, unsure)
-	}
-	return takes
+// sourceTakes estimates how long it takes to read a sample from the source (cache.sourceTakes).
+func (n *node) sourceTakes(k int32) time.Duration {
+	return routing.SourceTakes(n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k]),
+		n.source.Known().Origin == model.Guessed)
 }
 
-// patience returns how many seconds a request to another node may take, however fast the source is
-// (breaker.circuit).
-func (n *node) patience(k int32, r request, p *peer) float64 {
-	least := max(r.needed(), exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
-	if p.cold > leastCold || !p.answered {
-		least = calm
+// ask returns how long a request to another node may take that begins now, however fast the source
+// is (cache.read, breaker.Set.Fetch).
+func (n *node) ask(k int32, r request, p *peer) (least time.Duration) {
+	now := n.c.events.time()
+	busy := routing.BusyLeast(n.limits.Busy, n.remote.Sustained(), n.source.Sustained())
+	wait := max(r.needed(), busy)
+	return p.Ask(now, wait, p.predict(now, n.c.job.Sizes[k], n.sourceTakes(k).Seconds()))
+}
+
+// limit returns how long a request may take by now that began at a time and may take least in any
+// case (breaker.Set.Fetch).
+func (n *node) limit(k int32, r request, p *peer, begun time.Time,
+	least time.Duration,
+) time.Duration {
+	if now := n.c.events.time(); now.After(begun) {
+		least = max(least, p.Extension(begun, now, r.needed()))
 	}
-	return min(least, calm)
+	return routing.Limit(n.sourceTakes(k), least, seconds(n.c.job.Timeout))
 }
 
 // serve brings a sample for another node, once this one has begun.
@@ -306,7 +289,7 @@ func (n *node) serve(k int32, done func(sample)) {
 // waits has another worker work in the place of one that waits for another node until it calls back
 // (cache.away).
 func (n *node) waits(p *peer) (back func()) {
-	if !p.answered || p.cold > 0.5 {
+	if p.Relays() {
 		return func() {}
 	}
 	n.away++
@@ -317,34 +300,30 @@ func (n *node) waits(p *peer) (back func()) {
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
 // or takes too long, otherwise is called.
 func (n *node) askOwner(k int32, r request, done func(tier string), otherwise func(late bool)) {
-	c := n.c
-	number := c.job.Plan.OwnerOf(int(k))
-	owner, p := c.nodes[number], &n.peers[number]
-	least, back := n.patience(k, r, p), n.waits(p)
-	limit := func(passed float64) float64 {
-		may := least
-		due := r.needed()
-		if passed > 0 && c.events.now-p.last < calm && due >= hedge { // breaker.circuit.goesOn
-			may = max(may, passed+min(due, calm))
-		}
-		return min(max(n.giveUp(k), may), longest)
-	}
-	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
-	remote := n.remote.Begin(c.events.time(), int(c.job.Sizes[k]))
-	begun, over := c.events.now, false
-	var expire func(passed float64) // as breaker.deadline
-	expire = func(passed float64) {
+	c, p := n.c, n.owner(k)
+	owner := c.nodes[c.job.Plan.OwnerOf(int(k))]
+	begun := c.events.time()
+	least, back := n.ask(k, r, p), n.waits(p)
+	read := p.meter.Begin(begun, int(c.job.Sizes[k]))
+	remote := n.remote.Begin(begun, int(c.job.Sizes[k]))
+	over := false
+	var expire func(passed time.Duration) // as breaker.deadline
+	expire = func(passed time.Duration) {
 		if over {
 			return
 		}
-		if now := limit(passed); now > passed {
-			c.events.after(now-passed, func() { expire(now) })
+		if limit := n.limit(k, r, p, begun, least); limit > passed {
+			c.events.after((limit - passed).Seconds(), func() { expire(limit) })
 			return
 		}
 		over = true
 		back()
-		p.meter.GiveUp(c.events.time(), read)
-		n.remote.End(c.events.time(), remote, errLate)
+		now := c.events.time()
+		p.meter.GiveUp(now, read)
+		n.remote.End(now, remote, errLate)
+		if _, silent := p.Silent(now, n.sourceTakes(k)); silent {
+			p.Failed(now, routing.Unavailable)
+		}
 		otherwise(true)
 	}
 	expire(0)
@@ -355,30 +334,28 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 		if got.failed {
 			over = true
 			back()
-			p.meter.End(c.events.time(), read, errElsewhere)
-			n.remote.End(c.events.time(), remote, errElsewhere)
+			now := c.events.time()
+			p.meter.End(now, read, errElsewhere)
+			n.remote.End(now, remote, errElsewhere)
+			p.Failed(now, routing.Unserved)
 			otherwise(false)
 			return
 		}
-		waited := 0.0 // for the source
 		if got.tier == sourceTier {
-			waited = c.events.now - begun
+			read.Waited = c.events.time().Sub(begun)
+			remote.Waited = read.Waited
 		}
 		end := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
 		c.events.at(end, func() {
 			if over {
 				return
 			}
-			over, p.answered, p.last = true, true, c.events.now
+			over = true
 			back()
-			read.Waited = time.Duration(waited * float64(time.Second))
-			remote.Waited = read.Waited
-			p.meter.End(c.events.time(), read, nil)
-			n.remote.End(c.events.time(), remote, nil)
-			p.waited += (waited - p.waited) / 16
-			if p.cold -= p.cold / 16; waited > 0 {
-				p.cold += 1.0 / 16
-			}
+			now := c.events.time()
+			p.meter.End(now, read, nil)
+			n.remote.End(now, remote, nil)
+			p.Answered(now, now.Sub(begun), read.Waited)
 			done(peerTier)
 		})
 	})

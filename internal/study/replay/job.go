@@ -29,6 +29,9 @@ const memoryClass = "memory"
 // openEnd is the horizon of a plan for a job without an end, in epochs, as in the engine.
 const openEnd = 100
 
+// timeout is the default of source_timeout, in seconds: reports do not have the job's.
+const timeout = 60
+
 // Simulate runs the job once more in virtual time, with what was measured. sizes returns a sample's
 // bytes by ID; if it is nil, all samples have the mean size. The error is a *plan.Unsupported
 // if the run's policy cannot plan for the variation.
@@ -54,7 +57,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	job := &Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
 		Source: source.mbps, Link: r.link().mbps, Free: r.Free,
-		Known: r.knownAtFirst(),
+		Known: r.knownAtFirst(), Timeout: timeout,
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // node is a node: the tasks of its ranks, the workers that bring samples (pool.Pool), and its cache
@@ -47,9 +48,9 @@ type node struct {
 	source meter.Meter
 	remote meter.Meter // of all peers
 	peers  []peer      // by number
-	// routed are the MB of reads for which a tier was chosen, and explored those that were read from
-	// the source to know how fast it is (cache.exploration).
-	routed, explored float64
+	// routed are the bytes of reads for which a tier was chosen, and explored those of them that were
+	// read from the source only to renew its estimates (cache.explored).
+	routed, explored int64
 }
 
 // fill brings samples of a class ahead of time (pool.Fill).
@@ -62,14 +63,10 @@ type fill struct {
 // slowly is how many workers bring what another node owns (pool.Slow).
 const slowly = 4
 
-// peer is what a node knows of another one.
+// peer is what a node has seen of another one (breaker.circuit).
 type peer struct {
-	meter    meter.Meter
-	answered bool    // a request
-	last     float64 // when it last sent a sample
-	explored float64 // when it was last asked only to know how fast it is
-	cold     float64 // share of the latest answers that it had to read from the source
-	waited   float64 // seconds that it waited for that, averaged over all of these answers
+	routing.Circuit
+	meter meter.Meter
 }
 
 const (
@@ -143,10 +140,8 @@ func (n *node) split(ids []int32) (all []*fill) {
 	own, others := &fill{}, &fill{slow: true}
 	for _, k := range ids {
 		to := own
-		if plan := n.c.job.Plan; plan.Remote {
-			if owner := plan.OwnerOf(int(k)); owner >= 0 && owner != n.number {
-				to = others
-			}
+		if n.owner(k) != nil {
+			to = others
 		}
 		to.ids = append(to.ids, k)
 	}

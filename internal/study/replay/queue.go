@@ -34,7 +34,12 @@ const latest = 9e9
 
 // time returns the time as meters want it.
 func (e *events) time() time.Time {
-	return time.Unix(0, 0).Add(time.Duration(min(e.now, latest) * float64(time.Second)))
+	return time.Unix(0, 0).Add(seconds(e.now))
+}
+
+// seconds returns so many seconds as meters want them.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, latest) * float64(time.Second))
 }
 
 // next lets the next thing happen; it reports whether there was one.

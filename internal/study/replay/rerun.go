@@ -27,7 +27,8 @@ type Job struct {
 	// Free is set if ranks do not wait for each other after each step.
 	Free bool
 	// Known is what nodes knew of their tiers when the job began.
-	Known model.Node
+	Known   model.Node
+	Timeout float64 // seconds that one read may take in all (source_timeout); 0: no limit
 }
 
 // Node is a node of a job.
@@ -71,6 +72,8 @@ type InForce struct {
 	Pause float64 // seconds before the ranks request the first batch
 	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
 	Transform float64
+	// Busy is set if all processors are busy.
+	Busy bool
 	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
 	Read []float64
 }

@@ -25,9 +25,9 @@ import (
 //     one of p_0 threads for write_i(k) (processor). In the thesis (equations 3.3, 3.4) a thread
 //     fetches and then writes, so that p_0 limits the reads as well. This holds for all policies,
 //     because the engine runs all of them in this way.
-//   - Each read goes to the tier that model.Choose takes, as in the engine: by when training needs
-//     the sample (equation 3.2), and when each tier that has it would deliver it, with what is
-//     queued there. Policies with CacheFirst never read from the source what a class has. Reads
+//   - Each read goes to the tier that routing.Choose takes, as in the engine: by when training
+//     needs the sample (equation 3.2), and when each tier that has it would deliver it, with what
+//     is queued there. Policies with CacheFirst never read from the source what a class has. Reads
 //     that depend on the source wait for one of a few streams, and choose again then.
 //   - The p reads in progress from a class together get r_j(p) (equations 3.6, 3.7), which is
 //     divided in the order in which they began. b_c is what a node sends, and what it receives.

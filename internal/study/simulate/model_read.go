@@ -1,9 +1,9 @@
 package simulate
 
-import "github.com/hdmlp/hdmlp/internal/model"
+import "github.com/hdmlp/hdmlp/internal/model/routing"
 
 // read begins to read the sample at a position: from a class of the node, a class of another node,
-// or the source, whichever model.Choose takes. Arrivals include what is queued there, the
+// or the source, whichever routing.Choose takes. Arrivals include what is queued there, the
 // node's own `queued` MB that wait for a stream to the source among it. Training needs the sample
 // when it has computed what precedes it (thesis equation 3.2).
 //
@@ -42,7 +42,7 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
 		return
 	}
-	var candidates [3]model.Candidate
+	var candidates [3]routing.Candidate
 	var from [3]int32 // copies
 	count := 0
 	if ends < inf {
@@ -50,7 +50,7 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 		count = 1
 	}
 	if peer >= 0 {
-		candidates[count] = model.Candidate{Arrival: peerEnds - m.now, Shared: true}
+		candidates[count] = routing.Candidate{Arrival: peerEnds - m.now, Shared: true}
 		from[count] = peer
 		count++
 	}
@@ -62,7 +62,7 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 			c.Arrival += m.latency
 			c.Shared = m.job.Nodes > 1
 			from[count] = -1
-			chosen = model.Choose(due, candidates[:count+1])
+			chosen = routing.Choose(due, candidates[:count+1])
 		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
 			chosen = 1
 		}

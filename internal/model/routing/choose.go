@@ -1,4 +1,4 @@
-package model
+package routing
 
 // Candidate is a tier that has a sample, as Choose sees it.
 type Candidate struct {
@@ -21,13 +21,13 @@ const (
 	// more to be read from there. It covers the error of predictions, so that noise alone sends no
 	// reads to the source.
 	advantage = 1.25
-	// leastGain is by how many seconds it must arrive sooner from a shared tier. Less than that is
+	// minGain is by how many seconds it must arrive sooner from a shared tier. Less than that is
 	// hidden by reading more samples at the same time: the throughput of a tier whose queue is never
 	// empty does not depend on how long the queue is. With 1 ms, nodes with fast links read a sixth
 	// of each epoch from the source as well, and epochs took 2.6 times as long. But a node alone has
 	// nothing to gain by waiting: where a disk of 80 MB/s spared a few percent of reads from a source
 	// in memory, each of them up to 20 ms late, epochs took 1.15 times as long.
-	leastGain = 20e-3
+	minGain = 20e-3
 )
 
 // Choose returns the tier to read a sample from: an index of candidates, of which there is at least
@@ -61,15 +61,15 @@ func Choose(due float64, candidates []Candidate) int {
 	return best
 }
 
-// several is how many times the rate of another tier one must have that shares with it what limits
-// both. The rate of a tier that few reads are sent to is that of what others leave: with a factor
-// of 1, nodes on busy processors that had read much from the source went on with that, as other
-// nodes seemed slow for it, and epochs took up to four times as long.
-const several = 4
+// rateFactor is how many times the rate of another tier one must have that shares with it what
+// limits both. The rate of a tier that few reads are sent to is that of what others leave: with a
+// factor of 1, nodes on busy processors that had read much from the source went on with that, as
+// other nodes seemed slow for it, and epochs took up to four times as long.
+const rateFactor = 4
 
 // adds reports whether the tier makes reads faster beside the other one.
 func (c *Candidate) adds(to *Candidate) bool {
-	return !c.Contended || c.Rate == 0 || to.Rate == 0 || Dwarfs(c.Rate, to.Rate)
+	return !c.Contended || c.Rate == 0 || to.Rate == 0 || dwarfs(c.Rate, to.Rate)
 }
 
 // gain returns by how many seconds a sample must arrive sooner than from another tier. A queue that
@@ -80,15 +80,15 @@ func (c *Candidate) gain(than *Candidate) float64 {
 	switch {
 	case !c.Shared:
 		return 0
-	case Dwarfs(c.Rate, than.Rate):
-		return leastGain * several * than.Rate / c.Rate
+	case dwarfs(c.Rate, than.Rate):
+		return minGain * rateFactor * than.Rate / c.Rate
 	}
-	return leastGain
+	return minGain
 }
 
-// Dwarfs reports whether a tier that gives so many MB/s for longer gives several times as much as
+// dwarfs reports whether a tier that gives so many MB/s for longer gives several times as much as
 // another one; false if the other's rate is not known, which is 0 then.
-func Dwarfs(rate, other float64) bool { return other > 0 && rate >= several*other }
+func dwarfs(rate, other float64) bool { return other > 0 && rate >= rateFactor*other }
 
 // Keeps reports whether a sample that is read is to be kept in memory, which takes supply seconds
 // besides the read: if it comes in time all the same, arrival being when it would without that, or

@@ -1,0 +1,135 @@
+// Package routing decides which way a sample is read: from which of the tiers that have it, how
+// long that may take before another tier is read, whether another node is asked at all, and when a
+// tier is read only to renew its estimates. The decisions and what was measured of them are in
+// docs/decisions/06-choice-of-tier.md.
+//
+// It is pure: values in, values out. It has no clock, no lock, and no state but a Circuit's, which
+// its caller keeps. The engine (engine/cache, peers/breaker) and the replay of a job in virtual
+// time (study/replay) call it, each with what its meters have seen, so that both decide alike.
+//
+// Every constant of these decisions is here, once: choose.go has those of the choice, limits.go
+// those of how long a read may take, circuit.go those of other nodes, explore.go those of
+// estimates.
+package routing
+
+// Tier is a tier that has a sample, by what its meter has seen when the read is to begin.
+type Tier struct {
+	// Arrival is when the sample would be here if it were read from the tier now, including what is
+	// queued there: seconds from now.
+	Arrival float64
+	Rate    float64 // what the tier gives for longer, in MB/s; 0: not known
+	Stale   bool    // the estimates are to be renewed by a read
+}
+
+// MostClasses is the largest number of this node's classes that a sample is chosen from.
+const MostClasses = 6
+
+// Read is a read that is about to begin, and the tiers that have the sample. Where there is no
+// choice, what is measured of tiers does not matter.
+type Read struct {
+	Remote bool    // another node needs the sample
+	Due    float64 // when it is needed, in seconds from now; +Inf: not soon
+	Nodes  int     // how many nodes, this one included, read from the source
+	Busy   bool    // all processors are busy
+	// Classes are this node's classes that have the sample and respond, fastest first; Held is their
+	// number. Silent is set if another one has it that does not respond.
+	Classes [MostClasses]Tier
+	Held    int
+	Silent  bool
+	// Asks is set if another node owns the sample and may be asked, which is Owner.
+	Asks   bool
+	Owner  Tier
+	Source Tier
+	// Delay is by how much the read delays this node's other reads from the source, in seconds,
+	// summed over these.
+	Delay    float64
+	Explores bool // the source may be read to renew its estimates (MayExplore)
+}
+
+// What a Route may read besides classes.
+const (
+	Owner  = -1 - iota // the node that owns the sample
+	Source             // the source
+)
+
+// Route is the way of a read.
+type Route struct {
+	Tier int // what is read: an index of Read.Classes, Owner, or Source
+	// Asks is set if the owner is to be asked: it is Tier, or is asked if the class turns out not to
+	// have the sample.
+	Asks bool
+	// Direct is set if the source is read although a class or another node has the sample.
+	Direct   bool
+	Chosen   bool // there was a choice
+	Explores bool // the source is read only to renew its estimates
+}
+
+// Route returns the tier from which a sample is read that is not in memory (Choose).
+//
+// A read for another node is not a choice of this node, which owns the sample: its own copy is
+// read, and the source if it has none. The node that asks has made the choice, by what requests to
+// this node take.
+func (r *Read) Route() Route {
+	switch {
+	case r.Remote && r.Held > 0:
+		return Route{}
+	case r.Remote, r.Held == 0 && !r.Asks:
+		return Route{Tier: Source, Direct: r.Silent}
+	}
+	return r.choose()
+}
+
+// choose is Route where there is a choice.
+func (r *Read) choose() Route {
+	n := r.Held
+	var candidates [MostClasses + 2]Candidate
+	for i := range n {
+		candidates[i] = r.candidate(&r.Classes[i])
+	}
+	if r.Asks {
+		candidates[n] = r.candidate(&r.Owner)
+		candidates[n].Shared = true
+		n++
+	}
+	source := &candidates[n]
+	*source = r.candidate(&r.Source)
+	if r.Nodes > 1 {
+		source.Shared = true
+		source.Charge = r.charge()
+	}
+	at := Choose(r.Due, candidates[:n+1])
+	route := Route{Tier: at, Chosen: true}
+	switch {
+	case at == n:
+		route.Tier = Source
+	case at == r.Held:
+		route.Tier = Owner
+	}
+	r.explore(&route)
+	route.Asks = r.Asks && route.Tier != Source
+	route.Direct = route.Tier == Source
+	return route
+}
+
+// candidate returns a tier as Choose has it.
+func (r *Read) candidate(t *Tier) Candidate {
+	return Candidate{Arrival: t.Arrival, Rate: t.Rate, Contended: r.Busy}
+}
+
+// busyCharge is how many times the delay of a read to others counts while all processors are busy.
+// Threads wait for these, so that requests to other nodes seem late, and more so the fuller the
+// source is: each read of it that another node would have spared has all wait longer.
+//
+// Measured: 4 nodes on 2 processors, links without limit, a source of 200 MB/s; with 1, 8 % of the
+// samples were read from the source besides, and epochs took twice as long.
+const busyCharge = 3
+
+// charge returns the delay that a read from the source causes to all nodes. They are alike: each
+// has as many reads in progress there.
+func (r *Read) charge() float64 {
+	charge := r.Delay * float64(r.Nodes)
+	if r.Busy {
+		charge *= busyCharge
+	}
+	return charge
+}
