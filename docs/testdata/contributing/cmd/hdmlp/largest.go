@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 func newLargestCommand() *cobra.Command {
@@ -49,7 +49,7 @@ func runLargest(ctx context.Context, name, dir string, asJSON bool, out io.Write
 		return err
 	}
 	silent := func(string) {}
-	source, err := kind.Open(ctx, dir, dataset.OpenOptions{Warn: silent, Tell: silent})
+	source, err := kind.Open(ctx, dir, source.OpenOptions{Warn: silent, Tell: silent})
 	if err != nil {
 		return inputError{err}
 	}

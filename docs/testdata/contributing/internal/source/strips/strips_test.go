@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/sourcetest"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/sourcetest"
 )
 
 func TestKeepsTheContractOfSources(t *testing.T) {
@@ -21,7 +21,7 @@ func TestKeepsTheContractOfSources(t *testing.T) {
 			data := binary.LittleEndian.AppendUint32(before, uint32(len(s.Data)))
 			write(t, name, append(data, s.Data...))
 		}
-		source, err := Kind().Open(t.Context(), dir, dataset.OpenOptions{})
+		source, err := Kind().Open(t.Context(), dir, source.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,16 +66,16 @@ func damage(t *testing.T, path string, fault sourcetest.Fault) bool {
 
 func TestFilesOfAnotherFormatAreRefused(t *testing.T) {
 	for text, want := range map[string]error{
-		"":                  dataset.ErrEmptyClass,
-		"\x01\x00":          dataset.ErrFormat,
-		"\x02\x00\x00\x00a": dataset.ErrFormat,
+		"":                  source.ErrEmptyClass,
+		"\x01\x00":          source.ErrFormat,
+		"\x02\x00\x00\x00a": source.ErrFormat,
 	} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "cat"+suffix), []byte(text))
-		var refused *dataset.Error
-		_, err := Kind().Open(t.Context(), dir, dataset.OpenOptions{})
+		var refused *source.Error
+		_, err := Kind().Open(t.Context(), dir, source.OpenOptions{})
 		if !errors.As(err, &refused) || !errors.Is(err, want) {
-			t.Errorf("%q: %v, want a dataset.Error: %v", text, err, want)
+			t.Errorf("%q: %v, want a source.Error: %v", text, err, want)
 		}
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/store"
 )
 
 const name = "heap"
 
 // Kind describes the class.
-func Kind() storageclass.Kind {
-	return storageclass.Kind{
+func Kind() store.Kind {
+	return store.Kind{
 		Name: name,
 		Help: "the daemon's own memory, from which samples are copied into batches",
-		New: func(o storageclass.Options) (storageclass.Class, error) {
+		New: func(o store.Options) (store.Class, error) {
 			return New(o.Capacity), nil
 		},
 	}
@@ -41,7 +41,7 @@ func New(capacity int64) *Class { return &Class{capacity: capacity} }
 func (c *Class) Kind() string { return name }
 
 // Open returns the dataset's store.
-func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
+func (c *Class) Open(ds store.Dataset, capacity int64) (store.Store, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.find(ds)
@@ -58,9 +58,9 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 		return c.stores[i], nil
 	}
 	if limit := c.available(ds); capacity > limit {
-		return nil, &storageclass.LimitError{What: "a store on the heap", Need: capacity, Limit: limit}
+		return nil, &store.LimitError{What: "a store on the heap", Need: capacity, Limit: limit}
 	}
-	s := &store{class: c, samples: make(map[int][]byte), origins: make(map[int]storageclass.Origin)}
+	s := &store{class: c, samples: make(map[int][]byte), origins: make(map[int]store.Origin)}
 	if i >= 0 {
 		s = c.stores[i] // warm
 		c.stores = slices.Delete(c.stores, i, i+1)
@@ -78,13 +78,13 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 }
 
 // Available returns how many bytes a store that is opened now could have.
-func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
+func (c *Class) Available(ds store.Dataset) (int64, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.available(ds), nil
 }
 
-func (c *Class) available(ds storageclass.Dataset) int64 {
+func (c *Class) available(ds store.Dataset) int64 {
 	if i := c.find(ds); i >= 0 && c.stores[i].opens > 0 {
 		return c.stores[i].capacity
 	}
@@ -109,7 +109,7 @@ func (c *Class) promised() (sum int64) {
 	return sum
 }
 
-func (c *Class) find(ds storageclass.Dataset) int {
+func (c *Class) find(ds store.Dataset) int {
 	return slices.IndexFunc(c.stores, func(s *store) bool {
 		return s.ds.Fingerprint == ds.Fingerprint
 	})
@@ -129,11 +129,11 @@ func (c *Class) Close() error {
 // store holds samples of one dataset; its class's lock guards it.
 type store struct {
 	class          *Class
-	ds             storageclass.Dataset
+	ds             store.Dataset
 	capacity, used int64
 	opens          int
 	samples        map[int][]byte
-	origins        map[int]storageclass.Origin
+	origins        map[int]store.Origin
 	held           []int32
 }
 
@@ -155,7 +155,7 @@ func (s *store) Capacity() (total, used int64) {
 	return s.capacity, s.used
 }
 
-func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
+func (s *store) Put(id int, data []byte, origin store.Origin) error {
 	if id < 0 || id >= s.ds.Samples || int64(len(data)) != s.ds.Size(id) {
 		return fmt.Errorf("heap: %d bytes for sample %d", len(data), id)
 	}
@@ -165,14 +165,14 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	case s.samples[id] != nil:
 		return nil
 	case int64(len(data)) > s.capacity-s.used:
-		return storageclass.ErrFull
+		return store.ErrFull
 	}
 	s.samples[id] = append(make([]byte, 0, max(len(data), 1)), data...) // never nil
 	s.origins[id], s.held, s.used = origin, append(s.held, int32(id)), s.used+int64(len(data))
 	return nil
 }
 
-func (s *store) Origin(id int) (storageclass.Origin, bool) {
+func (s *store) Origin(id int) (store.Origin, bool) {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	origin, ok := s.origins[id]
@@ -203,7 +203,7 @@ func (s *store) Read(id int, dst []byte) error {
 	data := s.samples[id]
 	switch {
 	case data == nil:
-		return storageclass.ErrNotHeld
+		return store.ErrNotHeld
 	case len(dst) != len(data):
 		return fmt.Errorf("heap: %d bytes for sample %d, which has %d", len(dst), id, len(data))
 	}
