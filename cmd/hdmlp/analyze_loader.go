@@ -27,7 +27,7 @@ func configured(m *analysis.Measured, c *config.Config) error {
 	}
 	for _, class := range c.StorageClasses {
 		mb := float64(capacityOf(class)) / 1e6
-		if class.Path == "" {
+		if class.Memory {
 			m.Loader.CacheMB += mb
 		} else {
 			m.Loader.DirectoryMB += mb
@@ -39,10 +39,10 @@ func configured(m *analysis.Measured, c *config.Config) error {
 // capacityOf returns how many bytes a job would have of a class: without a size, what is free on
 // its disk.
 func capacityOf(c config.StorageClass) int64 {
-	if c.Capacity > 0 || c.InMemory() {
-		return c.Capacity
+	if c.Capacity() > 0 || c.Path() == "" {
+		return c.Capacity()
 	}
-	free, err := freeDisk(c.Path)
+	free, err := freeDisk(c.Path())
 	if err != nil {
 		return 0
 	}

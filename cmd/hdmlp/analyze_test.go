@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/study/analysis"
 	"github.com/hdmlp/hdmlp/internal/study/instrument"
 	"github.com/hdmlp/hdmlp/internal/study/measure"
@@ -108,7 +110,8 @@ func TestCachesAreThoseOfTheConfiguration(t *testing.T) {
 	for policy, caches := range map[string]bool{"cooperative": true, "naive": false} {
 		m := &analysis.Measured{Cores: 3, Loader: analysis.Loader{Name: analysis.HDMLP}}
 		err := configured(m, &config.Config{Policy: policy, StorageClasses: []config.StorageClass{
-			{Capacity: 5e6}, {Path: t.TempDir()},
+			{Memory: true, Options: option.Values{store.CapacityKey: int64(5e6)}},
+			{Options: option.Values{store.PathKey: t.TempDir()}},
 		}})
 		if l := m.Loader; err != nil || l.Workers != 3 || (l.CacheMB == 5) != caches ||
 			(l.DirectoryMB > 0) != caches || (len(m.Notes) == 0) != caches {
@@ -149,7 +152,8 @@ func TestTheDirectoryOfFilesIsTheDeepest(t *testing.T) {
 // TestAValidationHasTheCachesOfTheConfiguration, and not all that there is room for.
 func TestAValidationHasTheCachesOfTheConfiguration(t *testing.T) {
 	c := &config.Config{StorageClasses: []config.StorageClass{
-		{Capacity: 5e6}, {Path: t.TempDir(), Capacity: 7e6},
+		{Memory: true, Options: option.Values{store.CapacityKey: int64(5e6)}},
+		{Options: option.Values{store.PathKey: t.TempDir(), store.CapacityKey: int64(7e6)}},
 	}}
 	m := &analysis.Measured{Room: 1e9, Loader: analysis.Loader{Name: analysis.Torch}}
 	if with := tried(m, c); with.Room != 5e6 || with.Loader.DirectoryMB != 7 {

@@ -92,8 +92,8 @@ func tried(m *analysis.Measured, c *config.Config) *analysis.Measured {
 	with := *m
 	with.Room, with.Loader.DirectoryMB = 0, 0
 	for _, class := range c.StorageClasses {
-		if class.InMemory() {
-			with.Room += class.Capacity
+		if class.Memory {
+			with.Room += class.Capacity()
 		} else {
 			with.Loader.DirectoryMB += float64(capacityOf(class)) / 1e6
 		}

@@ -54,7 +54,7 @@ EXIT STATUS
 				opts.configured = true
 				for _, class := range cfg.StorageClasses {
 					if class.Kind == file.Name {
-						opts.dirs = append(opts.dirs, class.Path)
+						opts.dirs = append(opts.dirs, class.Path())
 					}
 				}
 				if len(opts.dirs) == 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -99,7 +100,7 @@ EXIT STATUS
 func makeAbsolute(arguments map[string]any) error {
 	for _, p := range config.Parameters() {
 		text, ok := arguments[p.Key].(string)
-		if !ok || p.Kind != config.Path || text == "" || strings.HasPrefix(text, "~/") {
+		if !ok || p.Kind != option.Path || text == "" || strings.HasPrefix(text, "~/") {
 			continue
 		}
 		path, err := filepath.Abs(text)
@@ -217,7 +218,7 @@ func printConfigJSON(out io.Writer, c *config.Config, file string, stored *store
 			parameter{p.Key, o.Value, o.Source, string(p.Scope), p.Allowed(), p.Help})
 	}
 	for _, s := range c.StorageClasses {
-		result.Classes = append(result.Classes, class{s.Kind, s.Capacity, s.Path, s.Threads})
+		result.Classes = append(result.Classes, class{s.Kind, s.Capacity(), s.Path(), s.Threads})
 	}
 	for key, o := range c.Origins {
 		if name, ok := strings.CutPrefix(key, "environment."); ok {
@@ -272,7 +273,7 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 				o := c.Origins[q.Key]
 				rows = append(rows, [3]string{q.Key, o.Value, o.Source})
 				text := q.Help
-				if q.Kind == config.Enum && !strings.Contains(text, q.Values[0]) {
+				if q.Kind == option.Enum && !strings.Contains(text, q.Values[0]) {
 					text += ": " + strings.Join(q.Values, ", ")
 				}
 				help = append(help, text)
@@ -283,12 +284,12 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 	var classes [][3]string
 	for i, s := range c.StorageClasses {
 		capacity := freeSpace
-		if s.Capacity > 0 {
-			capacity = human.Format(s.Capacity)
+		if s.Capacity() > 0 {
+			capacity = human.Format(s.Capacity())
 		}
 		where := count(s.Threads, "thread")
-		if s.Path != "" {
-			where = s.Path + ", " + where
+		if s.Path() != "" {
+			where = s.Path() + ", " + where
 		}
 		classes = append(classes, [3]string{fmt.Sprintf("%d %s", i+1, s.Kind), capacity, where})
 	}

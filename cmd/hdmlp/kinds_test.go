@@ -16,7 +16,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -238,19 +240,7 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 			t.Errorf("the storage class %q is not described: add a row %q to the table of storage "+
 				"classes in docs/OPERATIONS.md", k.Name, row+" ...")
 		}
-		for key, kind := range map[string]config.Kind{
-			k.SizeKey: config.Size,
-			k.PathKey: config.Path,
-		} {
-			if p, known := config.Lookup(key); key != "" && (!known || p.Kind != kind) {
-				t.Errorf("the storage class %q names the key %q, which is not of type %s", k.Name,
-					key, kind)
-			}
-		}
-		if k.PathKey != "" && !k.Directory {
-			t.Errorf("the storage class %q has no directory, and a key for one: %s", k.Name,
-				k.PathKey)
-		}
+		checkOptions(t, k)
 	}
 	ours := []string{"Reshape", "ScaleShift16", "Ragged"} // which torchvision does not have
 	for _, name := range transform.Names() {
@@ -261,6 +251,36 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 		if !strings.Contains(string(semantics), name) && !slices.Contains(ours, name) {
 			t.Errorf("docs/SEMANTICS.md does not name the transform %s: add a row for what it draws, "+
 				"or add it to what equals torchvision", name)
+		}
+	}
+}
+
+// checkOptions checks the options of a storage class: those with keys of the same meaning in all
+// kinds are of the same type, and a key of a job is one of the configuration, of the option's type.
+func checkOptions(t *testing.T, k store.Kind) {
+	t.Helper()
+	if !k.Has(store.CapacityKey) {
+		t.Errorf("the storage class %q lacks the option %q", k.Name, store.CapacityKey)
+	}
+	if !slices.ContainsFunc(k.Options, func(o store.Option) bool { return o.Required }) {
+		t.Errorf("the storage class %q requires no option: nothing says whether a job has one", k.Name)
+	}
+	types := map[string]option.Kind{
+		store.CapacityKey: option.Size, store.PathKey: option.Path, store.ReserveKey: option.Size,
+	}
+	for _, o := range k.Options {
+		p, known := config.Lookup(o.Job)
+		switch kind := types[o.Key]; {
+		case o.Help == "" || o.Kind == "":
+			t.Errorf("the option %q of the storage class %q lacks Help or Kind", o.Key, k.Name)
+		case kind != "" && o.Kind != kind:
+			t.Errorf("the option %q of the storage class %q is of type %s, not %s", o.Key, k.Name,
+				o.Kind, kind)
+		case o.Job != "" && (!known || p.Kind != o.Kind):
+			t.Errorf("the storage class %q names the key %q, which is not of type %s", k.Name,
+				o.Job, o.Kind)
+		case o.Shared && o.Job == "" || !o.Shared && o.Example == "":
+			t.Errorf("the option %q of the storage class %q lacks Job or Example", o.Key, k.Name)
 		}
 	}
 }

@@ -310,12 +310,12 @@ func (o *probeOptions) spec(source source.Indexed,
 		if err != nil {
 			return s, err
 		}
-		class := survey.Class{Kind: kind, Path: c.Path, Capacity: capacityOf(c), Threads: c.Threads}
+		class := survey.Class{Kind: kind, Path: c.Path(), Capacity: capacityOf(c), Threads: c.Threads}
 		class.Room = func() (int64, error) { return min(available/8, mostProbed), nil }
-		if kind.Directory {
-			free, err := freeDisk(c.Path)
+		if kind.Has(store.PathKey) {
+			free, err := freeDisk(c.Path())
 			class.Room = func() (int64, error) {
-				if _, err := os.Stat(c.Path); err != nil {
+				if _, err := os.Stat(c.Path()); err != nil {
 					return 0, err
 				}
 				return min(free/4, mostProbed), err

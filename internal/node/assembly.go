@@ -337,12 +337,12 @@ func moreCapacity(cfg *config.Config, opened []catalog.Class) string {
 	}
 	for i, c := range cfg.StorageClasses {
 		switch {
-		case c.InMemory() || i >= len(opened):
-		case c.Capacity > 0:
-			return fmt.Sprintf("raise memory, or the capacity of %s (cache_size)", c.Path)
+		case c.Path() == "" || i >= len(opened):
+		case c.Capacity() > 0:
+			return fmt.Sprintf("raise memory, or the capacity of %s (cache_size)", c.Path())
 		default:
 			return fmt.Sprintf("raise memory, or free space on the disk of %s, which has %s for "+
-				"the dataset after disk_reserve", c.Path, human.Format(opened[i].Capacity))
+				"the dataset after disk_reserve", c.Path(), human.Format(opened[i].Capacity))
 		}
 	}
 	return "raise memory, or set cache_dir to a directory on a fast local disk"

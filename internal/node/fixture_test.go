@@ -119,7 +119,9 @@ func (w *world) node() *Node {
 	}
 	disk := file.Kind("")
 	disk.New = func(o store.Options) (store.Class, error) {
-		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
+		own := file.OptionsOf(o)
+		own.Reserve = 1
+		return file.New(own)
 	}
 	return New(Options{
 		Shared: Shared{Budget: new(budget.Budget)},

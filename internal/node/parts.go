@@ -74,8 +74,8 @@ func (a *Assembly) classMemory() (sum int64) {
 		return 0
 	}
 	for _, c := range a.Config.StorageClasses {
-		if c.InMemory() {
-			sum = budget.Add(sum, min(c.Capacity, a.spec.Dataset.Index().Bytes()))
+		if c.Memory {
+			sum = budget.Add(sum, min(c.Capacity(), a.spec.Dataset.Index().Bytes()))
 		}
 	}
 	return sum

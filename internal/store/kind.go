@@ -1,19 +1,19 @@
 package store
 
-// Kind describes a kind of storage class: to the configuration, which validates its options, and to
-// the daemon, which creates classes. Each kind is one sub-package, which returns its Kind, and one
-// line in the table of cmd/hdmlp/kinds.go.
+import "github.com/hdmlp/hdmlp/internal/lib/option"
+
+// Kind describes a kind of storage class: to the configuration, which reads and checks its options,
+// and to the daemon, which creates classes. Each kind is one sub-package, which returns its Kind,
+// and one line in the table of cmd/hdmlp/kinds.go.
 type Kind struct {
 	Name string // as used in [[storage_class]]
 	Help string // where samples are kept, in one sentence without its full stop
-	// Directory means that a class keeps its samples in a directory of its own; if no capacity is
-	// given, it uses what the disk has free. Otherwise samples lie in memory, which all such
-	// classes share, and a capacity must be given.
-	Directory bool
-	// SizeKey and PathKey are the configuration keys with which a job requests one such class
-	// without [[storage_class]]: its capacity and, if Directory is set, its path. "" if there is no
-	// such key.
-	SizeKey, PathKey string
+	// Options are what a class of this kind is configured by, besides what all classes have: their
+	// kind, and how many samples are read and written at the same time and how fast. One of them is
+	// CapacityKey.
+	Options []Option
+	// Memory means that samples take this host's memory, which all such classes share.
+	Memory bool
 	// Held returns the bytes that a class finds in its directory and can reuse; nil if the kind
 	// keeps nothing there.
 	Held func(dir string) (int64, error)
@@ -24,11 +24,43 @@ type Kind struct {
 	New func(o Options) (Class, error)
 }
 
-// Options are the configuration of one class. A kind without a directory may use one class for all.
+// Keys of options that mean the same in all kinds which have them.
+const (
+	// CapacityKey is a size: how many bytes samples may take. If the kind does not require it, 0 is
+	// what the disk has free, minus the reserve.
+	CapacityKey = "capacity"
+	// PathKey is the path of a directory that no other class has. No two classes of a kind without
+	// it are made: one serves all jobs.
+	PathKey = "path"
+	// ReserveKey is a size: how many bytes to leave free on the directory's disk; 0: the kind's
+	// default.
+	ReserveKey = "reserve"
+)
+
+// Option is an option of a kind. It is a key of the kind's [[storage_class]] entries, unless it is
+// Shared.
+type Option struct {
+	option.Option
+	// Job is the key of a job's configuration that is the option of its one class of the kind, if
+	// it has no entries; "": there is none. A job has that class if a required option has a value.
+	Job string
+	// Shared means that Job is the option of classes in entries, too.
+	Shared  bool
+	Example string // as an entry may have it
+}
+
+// Options are the options of one class. A kind without a directory may use one class for all.
 type Options struct {
-	Dir string
-	// bytes that samples may take; 0: what the disk has free, minus Reserve
-	Capacity int64
-	Reserve  int64             // bytes of the disk to leave free; 0: the kind's default
-	Warn     func(text string) // reports what a user should know; safe for concurrent use
+	Values option.Values
+	Warn   func(text string) // reports what a user should know; safe for concurrent use
+}
+
+// Has reports whether the kind has an option of this key.
+func (k Kind) Has(key string) bool {
+	for i := range k.Options {
+		if k.Options[i].Key == key {
+			return true
+		}
+	}
+	return false
 }

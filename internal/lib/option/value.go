@@ -1,4 +1,4 @@
-package config
+package option
 
 import (
 	"errors"
@@ -14,26 +14,25 @@ import (
 	"unicode"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
-	"github.com/hdmlp/hdmlp/internal/model/envfile"
 )
 
-// Allowed returns, in words, which values the parameter takes.
-func (p Parameter) Allowed() string {
+// Allowed returns, in words, which values the option takes.
+func (o Option) Allowed() string {
 	var text string
-	switch p.Kind {
+	switch o.Kind {
 	case Size:
 		text = human.Allowed
-		if p.Min > 1 {
-			text += ", at least " + human.Format(p.Min)
+		if o.Min > 1 {
+			text += ", at least " + human.Format(o.Min)
 		}
 	case Int:
-		text = fmt.Sprintf("a whole number from %d to %d", p.Min, p.Max)
+		text = fmt.Sprintf("a whole number from %d to %d", o.Min, o.Max)
 	case Duration:
 		text = fmt.Sprintf(`a duration such as "30s", "500ms" or "2m" `+
 			"(a plain number is seconds), from %s to %s",
-			shortDuration(time.Duration(p.Min)), shortDuration(time.Duration(p.Max)))
+			shortDuration(time.Duration(o.Min)), shortDuration(time.Duration(o.Max)))
 	case Enum:
-		text = human.List(p.Values)
+		text = human.List(o.Values)
 	case Switch:
 		text = "on or off"
 	case Path:
@@ -41,15 +40,17 @@ func (p Parameter) Allowed() string {
 	case Address:
 		text = `an address such as "127.0.0.1:9400" or ":9400"`
 	case Text:
-		text = fmt.Sprintf("text of at most %d bytes; empty: none", p.Max)
+		text = fmt.Sprintf("text of at most %d bytes; empty: none", o.Max)
 	case Network:
 		text = `an interface ("eth0"), address, network ("10.1.0.0/16") or name of this host`
+	case List:
+		text = "texts with commas between them"
 	}
-	if (p.Kind == Path || p.Kind == Address || p.Kind == Network) && p.Default == "" {
+	if (o.Kind == Path || o.Kind == Address || o.Kind == Network) && o.Default == "" && !o.Required {
 		text += "; empty: none"
 	}
-	if p.Default == Auto {
-		text += fmt.Sprintf("; %q: %s", Auto, p.Derived)
+	if o.Default == Auto {
+		text += fmt.Sprintf("; %q: %s", Auto, o.Derived)
 	}
 	return text
 }
@@ -66,89 +67,131 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// parse parses text into field, whose type must be the one that the kind requires. Its error says
-// only what is wrong; the caller adds key, value and what is allowed.
-func (p Parameter) parse(text string, field any) error {
-	text = strings.TrimSpace(text)
-	switch field := field.(type) {
-	case *int64:
-		n, err := human.Parse(text)
-		if err != nil {
-			if errors.Is(err, human.ErrRange) {
-				return fmt.Errorf("larger than %d bytes", int64(math.MaxInt64))
-			}
-			if errors.Is(err, human.ErrFraction) {
-				return fmt.Errorf("%w: add a unit, as in %q", human.ErrFraction,
-					strings.TrimSpace(text)+"GB")
-			}
-			return errors.New("not a size")
+// Read parses a value as JSON or TOML has it, or a text. It returns the value, nil for Auto, and
+// the text that a user would write for it. Its error is an *Error. A value that is out of range is
+// returned together with its error.
+func (o Option) Read(given any) (value any, text string, err error) {
+	text, scalar := TextOf(given)
+	fault := errors.New("not a single value")
+	if scalar {
+		if o.IsAuto(text) {
+			return nil, text, nil
 		}
-		*field = n
-		return p.inRange(n)
-	case *int:
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			if errors.Is(err, strconv.ErrRange) {
-				if n < 0 {
-					return errors.New("too small")
-				}
-				return errors.New("too large")
-			}
-			return errors.New("not a whole number")
-		}
-		*field = int(n)
-		return p.inRange(n)
-	case *bool:
-		switch text {
-		case "on", "true":
-			*field = true
-		case "off", "false":
-			*field = false
-		default:
-			return errors.New("neither on nor off")
-		}
-		return nil
-	case *time.Duration:
-		d, err := parseDuration(text)
-		if err != nil {
-			return err
-		}
-		*field = d
-		return p.inRange(int64(d))
-	case *string:
-		value, err := p.parseString(text)
-		*field = value
-		return err
+		value, fault = o.parse(text)
 	}
-	panic(fmt.Sprintf("config: parameter %s has a field of type %T", p.Key, field))
+	if fault != nil {
+		err = &Error{
+			Key: o.Key, Value: text, Wrong: fault.Error(), Allowed: o.Allowed(), Err: fault,
+		}
+	}
+	return value, text, err
 }
 
-func (p Parameter) inRange(n int64) error {
+// IsAuto reports whether text asks for the derived or measured value, if the option has one.
+func (o Option) IsAuto(text string) bool {
+	return o.Default == Auto && strings.EqualFold(strings.TrimSpace(text), Auto)
+}
+
+// parse parses text. Its error says only what is wrong.
+func (o Option) parse(text string) (any, error) {
+	text = strings.TrimSpace(text)
+	switch o.Kind {
+	case Size:
+		n, err := parseSize(text)
+		if err != nil {
+			return nil, err
+		}
+		return n, o.inRange(n)
+	case Int:
+		n, err := parseInt(text)
+		if err != nil {
+			return nil, err
+		}
+		return int(n), o.inRange(n)
+	case Duration:
+		d, err := parseDuration(text)
+		if err != nil {
+			return nil, err
+		}
+		return d, o.inRange(int64(d))
+	case Switch:
+		return parseSwitch(text)
+	case List:
+		return splitList(text), nil
+	}
+	return o.parseString(text)
+}
+
+func parseSize(text string) (int64, error) {
+	n, err := human.Parse(text)
 	switch {
-	case n < p.Min && p.Kind == Size && p.Min == 1:
+	case errors.Is(err, human.ErrRange):
+		return 0, fmt.Errorf("larger than %d bytes", int64(math.MaxInt64))
+	case errors.Is(err, human.ErrFraction):
+		return 0, fmt.Errorf("%w: add a unit, as in %q", human.ErrFraction, text+"GB")
+	case err != nil:
+		return 0, errors.New("not a size")
+	}
+	return n, nil
+}
+
+func parseInt(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) && n < 0:
+		return 0, errors.New("too small")
+	case errors.Is(err, strconv.ErrRange):
+		return 0, errors.New("too large")
+	case err != nil:
+		return 0, errors.New("not a whole number")
+	}
+	return n, nil
+}
+
+func parseSwitch(text string) (any, error) {
+	switch text {
+	case "on", "true":
+		return true, nil
+	case "off", "false":
+		return false, nil
+	}
+	return nil, errors.New("neither on nor off")
+}
+
+func splitList(text string) []string {
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
+}
+
+func (o Option) inRange(n int64) error {
+	switch {
+	case n < o.Min && o.Kind == Size && o.Min == 1:
 		return errors.New("not more than 0")
-	case n < p.Min && p.Kind == Size:
-		return fmt.Errorf("less than %s", human.Format(p.Min))
-	case n < p.Min:
+	case n < o.Min && o.Kind == Size:
+		return fmt.Errorf("less than %s", human.Format(o.Min))
+	case n < o.Min:
 		return errors.New("too small")
-	case p.Max > 0 && n > p.Max:
+	case o.Max > 0 && n > o.Max:
 		return errors.New("too large")
 	}
 	return nil
 }
 
-func (p Parameter) parseString(text string) (string, error) {
+func (o Option) parseString(text string) (string, error) {
 	switch {
-	case p.Kind == Enum:
-		if !slices.Contains(p.Values, text) {
-			return "", errors.New("unknown value" + human.Nearest(text, p.Values))
+	case o.Kind == Enum:
+		if !slices.Contains(o.Values, text) {
+			return "", errors.New("unknown value" + human.Nearest(text, o.Values))
 		}
 	case text == "":
-	case p.Kind == Text && int64(len(text)) > p.Max:
+	case o.Kind == Text && int64(len(text)) > o.Max:
 		return "", fmt.Errorf("%d bytes long", len(text))
-	case p.Kind == Path:
+	case o.Kind == Path:
 		return parsePath(text)
-	case p.Kind == Address:
+	case o.Kind == Address:
 		_, port, err := net.SplitHostPort(text)
 		if err != nil {
 			return "", errors.New("not host:port")
@@ -156,7 +199,7 @@ func (p Parameter) parseString(text string) (string, error) {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 			return "", errors.New("not a port from 0 to 65535")
 		}
-	case p.Kind == Network && strings.ContainsFunc(text, unicode.IsSpace):
+	case o.Kind == Network && strings.ContainsFunc(text, unicode.IsSpace):
 		return "", errors.New("contains white space")
 	}
 	return text, nil
@@ -193,9 +236,9 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// toText formats a JSON or TOML value as a user would write it in an environment variable. scalar
+// TextOf formats a JSON or TOML value as a user would write it in an environment variable. scalar
 // is false for lists, tables and the like; text then describes the value.
-func toText(value any) (text string, scalar bool) {
+func TextOf(value any) (text string, scalar bool) {
 	switch v := value.(type) {
 	case string:
 		return v, true
@@ -212,7 +255,10 @@ func toText(value any) (text string, scalar bool) {
 	}
 	text = fmt.Sprint(value)
 	if strings.Contains(text, "map[") { // a table, or one in a list
-		text = envfile.Text(value)
+		text = "a table"
+		if list, ok := value.([]any); ok {
+			text = fmt.Sprintf("a list of %d", len(list))
+		}
 	}
 	return text, false
 }

@@ -264,8 +264,8 @@ func shrink(cfg *config.Config, capacity int64) *config.Config {
 	smaller.Memory = capacity
 	smaller.StorageClasses = slices.Clone(smaller.StorageClasses)
 	for i := range smaller.StorageClasses {
-		if c := &smaller.StorageClasses[i]; c.InMemory() {
-			c.Capacity = capacity
+		if c := &smaller.StorageClasses[i]; c.Memory {
+			*c = c.WithCapacity(capacity)
 		}
 	}
 	return &smaller

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/store"
 )
 
 // TestJobThatNeedsTooManyFilesIsRefused checks that a job whose reads would exceed the limit of
@@ -99,15 +101,17 @@ func TestDerivedClassShrinksBeforeJobIsRefused(t *testing.T) {
 	b := &Budget{Available: func() (int64, error) { return available, nil }}
 	d := Demand{Class: 100, Buffer: 10, Ranks: 1}
 	cfg := &config.Config{
-		Memory:         100,
-		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}},
+		Memory: 100,
+		StorageClasses: []config.StorageClass{{
+			Kind: "memory", Memory: true, Options: option.Values{store.CapacityKey: int64(100)},
+		}},
 	}
 	c, smaller, err := b.Admit(d, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity != 1 || cfg.Memory != 100 ||
-		cfg.StorageClasses[0].Capacity != 100 {
+	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity() != 1 || cfg.Memory != 100 ||
+		cfg.StorageClasses[0].Capacity() != 100 {
 		t.Errorf("%+v became %+v", cfg, smaller)
 	}
 	c.Drop()

@@ -310,7 +310,7 @@ func (c *Catalog) class(spec config.StorageClass) (store.Class, error) {
 			})
 	}
 	c.mu.Lock()
-	key := spec.Kind + "\x00" + spec.Path
+	key := spec.Kind + "\x00" + spec.Path()
 	s := c.classes[key]
 	if s == nil {
 		s = &slot{turn: make(chan struct{}, 1)}
@@ -323,8 +323,8 @@ func (c *Catalog) class(spec config.StorageClass) (store.Class, error) {
 		return s.class, nil
 	}
 	class, err := c.kinds.Classes[at].New(store.Options{
-		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
-		Warn: func(text string) { c.log.Warn(text, "class", spec.Kind) },
+		Values: spec.Options,
+		Warn:   func(text string) { c.log.Warn(text, "class", spec.Kind) },
 	})
 	if err != nil {
 		return nil, unusable(err)

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -79,7 +80,9 @@ func newShelf(t *testing.T) *shelf {
 	c := &shelf{opening: func(context.Context) error { return nil }}
 	ram, disk := memory.New(memory.Options{}), file.Kind("")
 	disk.New = func(o store.Options) (store.Class, error) {
-		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
+		own := file.OptionsOf(o)
+		own.Reserve = 1
+		return file.New(own)
 	}
 	c.Catalog = New(Kinds{
 		Sources: []source.Kind{
@@ -133,7 +136,7 @@ func TestStoreDescribesItsDataset(t *testing.T) {
 	dir := t.TempDir()
 	cfg := &config.Config{
 		SourceThreads:  1,
-		StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: 1 << 20}},
+		StorageClasses: []config.StorageClass{fileClass(dir, 1<<20, 0)},
 	}
 	d := c.open(t, cfg)
 	defer d.Close()
@@ -163,9 +166,9 @@ func TestStoreDescribesItsDataset(t *testing.T) {
 func TestIndexAndCacheAreShared(t *testing.T) {
 	c := newShelf(t)
 	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
-		{Kind: "memory", Capacity: 400},
-		{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20},
-		{Kind: "file", Path: t.TempDir(), Capacity: 500},
+		memoryClass(400),
+		fileClass(t.TempDir(), 1<<20, 0),
+		fileClass(t.TempDir(), 500, 0),
 	}}
 	a, b := c.open(t, cfg), c.open(t, cfg)
 	if a.Index() != b.Index() || c.opened != 2 || c.closed != 1 {
@@ -249,10 +252,10 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 	}
 	c.opening = func(context.Context) error { return nil }
 	d := c.open(t, &config.Config{})
-	for _, bad := range []config.StorageClass{{Kind: "tape"}, {Kind: "memory", Capacity: -1}} {
+	for _, bad := range []config.StorageClass{{Kind: "tape"}, memoryClass(-1)} {
 		cfg := &config.Config{
 			SourceThreads:  1,
-			StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad},
+			StorageClasses: []config.StorageClass{memoryClass(100), bad},
 		}
 		_, _, err := d.JoinCache(t.Context(), by(cfg))
 		if err == nil || c.Cached(spec) || d.Reports() != nil {
@@ -356,4 +359,18 @@ type lateClass struct {
 func (c lateClass) Close() error {
 	*c.closed = true
 	return nil
+}
+
+// fileClass and memoryClass are classes as the configuration has them.
+func fileClass(path string, capacity int64, threads int) config.StorageClass {
+	return config.StorageClass{
+		Kind: file.Name, Threads: threads,
+		Options: option.Values{store.PathKey: path, store.CapacityKey: capacity},
+	}
+}
+
+func memoryClass(capacity int64) config.StorageClass {
+	return config.StorageClass{
+		Kind: memory.Name, Memory: true, Options: option.Values{store.CapacityKey: capacity},
+	}
 }

@@ -55,7 +55,7 @@ func StartingNode(stored model.Node, cfg *config.Config, nodes int,
 	names := classNames(cfg.StorageClasses)
 	for i, given := range cfg.StorageClasses {
 		class := model.NodeClass{
-			Name: names[i], Path: given.Path, Stores: given.Threads,
+			Name: names[i], Path: given.Path(), Stores: given.Threads,
 		}
 		class.Read, class.Write = class.Guess(), class.Guess()
 		for _, was := range stored.Classes {

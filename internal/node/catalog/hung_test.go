@@ -35,7 +35,7 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 		c.hangs(gate)
 		with := &config.Config{
 			SourceThreads: 1, StartTimeout: time.Minute,
-			StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: total, Threads: 1}},
+			StorageClasses: []config.StorageClass{fileClass(dir, total, 1)},
 		}
 		without := &config.Config{SourceThreads: 1, StartTimeout: time.Minute}
 		d := c.open(t, with)
@@ -91,9 +91,9 @@ func TestDatasetIsOpenedWhileADirectoryHangs(t *testing.T) {
 		c.hangs(gate)
 		cfg := &config.Config{
 			SourceThreads: 1, StartTimeout: time.Minute,
-			StorageClasses: []config.StorageClass{{
-				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-			}},
+			StorageClasses: []config.StorageClass{
+				fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+			},
 		}
 		first := c.open(t, cfg)
 		defer first.Close()
@@ -139,9 +139,9 @@ func TestDirectoryThatHangsWhenItIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newShelf(t)
 		gate := make(chan struct{})
-		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
-			Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-		}}}
+		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+			fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+		}}
 		d := c.open(t, cfg)
 		if _, _, err := d.JoinCache(t.Context(), by(cfg)); err != nil {
 			t.Fatal(err)
@@ -191,9 +191,9 @@ func TestClassIsClosedAfterALateStore(t *testing.T) {
 			class, err := open(o)
 			return slowClass{class, gate, &closed}, err
 		}
-		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
-			Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-		}}}
+		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+			fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+		}}
 		d := c.open(t, cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
@@ -219,9 +219,9 @@ func TestCachesAreClosedWhenASourceAnswersAgain(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newShelf(t)
-			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
-				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-			}}}
+			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+				fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+			}}
 			gate := make(chan struct{})
 			c.reading = func() { <-gate }
 			d := c.open(t, cfg)

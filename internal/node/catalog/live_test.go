@@ -62,7 +62,7 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	cfg := &config.Config{
 		SourceThreads: 1,
 		StorageClasses: []config.StorageClass{
-			{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20, Threads: 2},
+			fileClass(t.TempDir(), 1<<20, 2),
 		},
 	}
 	live, joined, leave := c.join(t, cfg)
@@ -82,7 +82,7 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 
 	live, _, leave = c.join(t, cfg)
 	n := live.Known()
-	if n.Source.Origin != model.Probed || n.Classes[0].Path != cfg.StorageClasses[0].Path {
+	if n.Source.Origin != model.Probed || n.Classes[0].Path != cfg.StorageClasses[0].Path() {
 		t.Errorf("the next job begins with %+v", n)
 	}
 	leave()
@@ -145,7 +145,7 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 		cfg := &config.Config{
 			SourceThreads: 1,
 			StorageClasses: []config.StorageClass{
-				{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20, Threads: 2},
+				fileClass(t.TempDir(), 1<<20, 2),
 			},
 		}
 		known := model.Node{Source: model.GuessedSource, Network: model.GuessedPeer}

@@ -74,9 +74,9 @@ func TestStartedAgainWithOtherFiles(t *testing.T) {
 	for _, leaves := range []time.Duration{time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newShelf(t)
-			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
-				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-			}}}
+			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+				fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+			}}
 			last := c.open(t, cfg)
 			if _, _, err := last.JoinCache(t.Context(), by(cfg)); err != nil {
 				t.Fatal(err)

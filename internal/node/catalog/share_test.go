@@ -33,7 +33,7 @@ func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 func inMemory(capacity int64) *config.Config {
 	return &config.Config{
 		SourceThreads:  1,
-		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: capacity}},
+		StorageClasses: []config.StorageClass{memoryClass(capacity)},
 	}
 }
 
@@ -116,7 +116,7 @@ func TestPromisedCountsOpenMemoryClasses(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
 	cfg.StorageClasses = append(cfg.StorageClasses,
-		config.StorageClass{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20})
+		fileClass(t.TempDir(), 1<<20, 0))
 	d := c.open(t, cfg)
 	promised := func(when string, want int64) {
 		t.Helper()
@@ -333,7 +333,7 @@ func TestUnusableDirectoryIsAnError(t *testing.T) {
 	}
 	cfg := &config.Config{
 		SourceThreads:  1,
-		StorageClasses: []config.StorageClass{{Kind: "file", Path: path, Capacity: 1 << 20}},
+		StorageClasses: []config.StorageClass{fileClass(path, 1<<20, 0)},
 	}
 	d := c.open(t, cfg)
 	defer d.Close()

@@ -186,7 +186,7 @@ func (d *Dataset) others() bool {
 func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit time.Duration,
 	slow func(dir string),
 ) (Class, error) {
-	if c.Path == "" {
+	if c.Path() == "" {
 		return d.openStore(c)
 	}
 	type result struct {
@@ -199,7 +199,7 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 		done <- result{class, err}
 	}()
 	if slow != nil {
-		timer := time.AfterFunc(slowAfter, func() { slow(c.Path) })
+		timer := time.AfterFunc(slowAfter, func() { slow(c.Path()) })
 		defer timer.Stop()
 	}
 	var timeout <-chan time.Time
@@ -216,7 +216,7 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 		late = ctx.Err()
 	case <-timeout:
 		late = failure.Input("the cache directory %s has not responded for %v (start_timeout): "+
-			"check its file system, or start the job without it", human.Name(c.Path), limit)
+			"check its file system, or start the job without it", human.Name(c.Path()), limit)
 	}
 	d.catalog.stuck.Add(1)
 	go func() {
@@ -244,7 +244,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		},
 	}
 	ds.Directory[0], ds.Directory[1] = d.Place()
-	capacity := c.Capacity
+	capacity := c.Capacity()
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {
 			return Class{}, unusable(err)
@@ -258,7 +258,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	_, inPlace := opened.(store.InPlace)
 	return Class{
 		Name:     c.Kind,
-		Path:     c.Path,
+		Path:     c.Path(),
 		Store:    opened,
 		Capacity: capacity,
 		Threads:  c.Threads,

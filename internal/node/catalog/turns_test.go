@@ -106,9 +106,9 @@ func TestWaitingForCachesOfAnotherJobIsTold(t *testing.T) {
 	for _, limit := range []time.Duration{0, slowAfter / 2, slowAfter + time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newShelf(t)
-			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
-				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
-			}}}
+			cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+				fileClass(filepath.Join(t.TempDir(), "cache"), total, 1),
+			}}
 			last := c.open(t, cfg)
 			join(t, last, cfg)
 			gate, left := make(chan struct{}), make(chan struct{})

@@ -1,13 +1,14 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -42,40 +43,51 @@ func (r *resolver) readClasses(value any) {
 	}
 }
 
-// classParameters returns the keys of a [[storage_class]] entry.
-func (r *resolver) classParameters() []Parameter {
+// entryOptions returns the keys of a [[storage_class]] entry of any kind, except for classCurves.
+func (r *resolver) entryOptions() []option.Option {
 	var names []string
+	var own []option.Option
 	for _, k := range r.input.Classes {
 		names = append(names, k.Name)
+		for _, o := range k.Options {
+			i := slices.IndexFunc(own, func(one option.Option) bool { return one.Key == o.Key })
+			switch {
+			case o.Shared:
+			case i < 0:
+				own = append(own, o.Option)
+			case own[i].Required: // kinds that do not require it say what is allowed
+				own[i] = o.Option
+			}
+		}
 	}
-	return []Parameter{
-		{Key: "kind", Kind: Enum, Values: names, Help: "Kind of the class"},
-		{
-			Key: "capacity", Kind: Size, Min: 1, Default: Auto,
-			Derived: "the free space of the disk, less disk_reserve; required for " +
-				r.kindsText(false),
-			Help: "Bytes that samples may occupy",
-		},
-		{
-			Key: "path", Kind: Path,
-			Help: "Directory of the class, only for " + r.kindsText(true),
-		},
-		{
-			Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
-			Help: "Samples written to it at the same time",
-		},
+	for i := range own {
+		if requiring := r.kindsText(own[i].Key, true); !own[i].Required && requiring != "" {
+			own[i].Derived += "; required for " + requiring
+		}
 	}
+	return slices.Concat(
+		[]option.Option{{
+			Key: "kind", Kind: option.Enum, Values: names, Required: true, Help: "Kind of the class",
+		}},
+		own,
+		[]option.Option{{
+			Key: "threads", Kind: option.Int, Min: 1, Max: 1024, Default: option.Auto,
+			Derived: "cache_threads", Help: "Samples written to it at the same time",
+		}},
+	)
 }
 
 // classCurves are the keys of a [[storage_class]] entry that are throughputs.
 var classCurves = []string{"read", "write"}
 
-// kindsText lists the kinds with a directory, or those without, as a user writes them: kind =
+// kindsText lists the kinds that have an option, or that require it, as a user writes them: kind =
 // "file".
-func (r *resolver) kindsText(directory bool) string {
+func (r *resolver) kindsText(key string, required bool) string {
 	var names []string
 	for _, k := range r.input.Classes {
-		if k.Directory == directory {
+		if slices.ContainsFunc(k.Options, func(o store.Option) bool {
+			return o.Key == key && (o.Required || !required)
+		}) {
 			names = append(names, fmt.Sprintf("kind = %q", k.Name))
 		}
 	}
@@ -96,66 +108,59 @@ func (r *resolver) kind(name string) (store.Kind, bool) {
 // describe none.
 func (r *resolver) askedByKeys(k store.Kind) (class StorageClass, asked bool) {
 	class = StorageClass{
-		Kind:     k.Name,
-		Capacity: field[int64](r.config, k.SizeKey),
-		Threads:  r.config.CacheThreads,
+		Kind: k.Name, Memory: k.Memory, Options: option.Values{}, Threads: r.config.CacheThreads,
 	}
-	if k.Directory {
-		class.Path, class.Reserve = field[string](r.config, k.PathKey), r.config.DiskReserve
-		return class, class.Path != ""
+	for _, o := range k.Options {
+		if o.Job == "" {
+			continue
+		}
+		value := r.valueOf(o.Job)
+		class.Options[o.Key] = value.Interface()
+		asked = asked || o.Required && !value.IsZero()
 	}
-	return class, class.Capacity > 0
+	return class, asked
 }
 
-// field returns the value of a key that a kind names; zero for "".
-func field[T any](c *Config, key string) (value T) {
-	if key == "" {
-		return value
-	}
+// valueOf returns the value of a job's key that a kind names.
+func (r *resolver) valueOf(key string) reflect.Value {
 	p, ok := Lookup(key)
 	if !ok {
 		panic("config: a kind of storage class names the unknown key " + key)
 	}
-	return *p.field(c).(*T)
+	return reflect.ValueOf(p.field(r.config)).Elem()
 }
 
 func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	class := fileClass{key: key}
-	fields := map[string]any{
-		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path,
-		"threads": &class.Threads,
-	}
+	class.Options = option.Values{}
 	var names []string
-	for _, p := range r.classParameters() {
-		names = append(names, p.Key)
-		value, ok := table[p.Key]
+	for _, o := range r.entryOptions() {
+		names = append(names, o.Key)
+		given, ok := table[o.Key]
 		if !ok {
-			if p.Key == "kind" {
+			if o.Key == "kind" {
 				r.problem(Problem{
 					Key:     key + ".kind",
 					Source:  r.file,
 					Wrong:   "missing",
-					Allowed: p.Allowed(),
+					Allowed: o.Allowed(),
 				})
 			}
 			continue
 		}
-		text, scalar := toText(value)
-		r.config.Origins[key+"."+p.Key] = Origin{Value: text, Source: r.file}
-		if p.Default == Auto && text == Auto {
-			continue
-		}
-		err := errors.New("not a single value")
-		if scalar {
-			err = p.parse(text, fields[p.Key])
-		}
+		value, text, err := o.Read(given)
+		r.config.Origins[key+"."+o.Key] = Origin{Value: text, Source: r.file}
 		if err != nil {
-			r.problem(Problem{
-				Key: key + "." + p.Key, Value: text, Source: r.file,
-				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
-			})
+			r.refuse(key+"."+o.Key, err, r.file)
+		}
+		if value != nil {
+			class.Options[o.Key] = value
 		}
 	}
+	class.Kind = option.Get[string](class.Options, "kind")
+	class.Threads = option.Get[int](class.Options, "threads")
+	delete(class.Options, "kind")
+	delete(class.Options, "threads")
 	curves := map[string]*map[int]float64{"read": &class.Read, "write": &class.Write}
 	for _, name := range classCurves {
 		names = append(names, name)
@@ -165,11 +170,7 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if !slices.Contains(names, name) {
-			text, _ := toText(table[name])
-			r.problem(Problem{
-				Key: key + "." + name, Value: text, Source: r.file,
-				Wrong: "unknown key" + human.Nearest(name, names), Allowed: human.List(names),
-			})
+			r.refuse(key+"."+name, option.Unknown(name, table[name], names), r.file)
 		}
 	}
 	return class
@@ -197,19 +198,23 @@ func (r *resolver) takeClasses() {
 		if class.Threads == 0 {
 			class.Threads = r.config.CacheThreads
 		}
-		if k, _ := r.kind(class.Kind); k.Directory {
-			class.Reserve = r.config.DiskReserve
+		k, _ := r.kind(class.Kind)
+		class.Memory = k.Memory
+		for _, o := range k.Options {
+			if o.Shared {
+				class.Options[o.Key] = r.valueOf(o.Job).Interface()
+			}
 		}
 		r.config.StorageClasses = append(r.config.StorageClasses, class.StorageClass)
 	}
 }
 
-// classKeys returns the job's keys that describe a class.
+// classKeys returns the job's keys that describe a class, and are of no effect beside entries.
 func (r *resolver) classKeys() (keys []string) {
 	for _, k := range r.input.Classes {
-		for _, key := range []string{k.PathKey, k.SizeKey} {
-			if key != "" {
-				keys = append(keys, key)
+		for _, o := range k.Options {
+			if o.Job != "" && !o.Shared {
+				keys = append(keys, o.Job)
 			}
 		}
 	}
@@ -222,56 +227,81 @@ func (r *resolver) checkClasses() {
 	var paths []string
 	for i, class := range r.config.StorageClasses {
 		kind, known := r.kind(class.Kind)
-		if !known {
+		if !known || !r.checkOptions(i, class, kind) {
 			continue
 		}
-		capacity, path := r.classProblems(i, kind)
-		if kind.Directory {
-			switch {
-			case class.Path == "":
-				path.Wrong, path.Allowed = "missing", "an absolute path"
-				r.problem(path)
-				continue
-			case slices.Contains(paths, class.Path):
+		capacity := r.optionProblem(i, kind, store.CapacityKey)
+		if kind.Memory {
+			memory = addSizes(memory, class.Capacity())
+			r.checkMemory(capacity, memory)
+		}
+		if dir := class.Path(); kind.Has(store.PathKey) {
+			path := r.optionProblem(i, kind, store.PathKey)
+			if slices.Contains(paths, dir) {
 				path.Wrong, path.Remedy = "already the directory of another class",
 					"give each class a directory of its own"
 				r.problem(path)
 			}
-			paths = append(paths, class.Path)
+			paths = append(paths, dir)
 			r.checkDirectory(path, capacity, class, kind)
-			continue
 		}
-		memory = addSizes(memory, class.Capacity)
-		if _, given := r.config.Origins[capacity.Key]; class.Capacity == 0 &&
-			(!given || capacity.Value == Auto) {
-			capacity.Wrong, capacity.Allowed = fmt.Sprintf("a %s class needs a capacity",
-				kind.Name), human.Allowed
-			r.problem(capacity)
-		}
-		if class.Path != "" {
-			path.Wrong, path.Remedy = "a "+kind.Name+" class has no path",
-				"remove it, or set "+r.kindsText(true)
-			r.problem(path)
-		}
-		r.checkMemory(capacity, memory)
 	}
 }
 
-// classProblems returns problems with key, value and origin of class i's capacity and path, as the
-// user wrote them, to be completed by the caller.
-func (r *resolver) classProblems(i int, kind store.Kind) (capacity, path Problem) {
-	capacity.Key, path.Key = kind.SizeKey, kind.PathKey
-	if r.classes != nil {
-		capacity.Key, path.Key = r.classes[i].key+".capacity", r.classes[i].key+".path"
-	}
-	for _, p := range []*Problem{&capacity, &path} {
-		origin, ok := r.config.Origins[p.Key]
-		if !ok {
-			origin.Source = r.file
+// checkOptions checks that class i has what its kind requires, and nothing that its kind does not
+// have. It reports whether it has what is required.
+func (r *resolver) checkOptions(i int, class StorageClass, kind store.Kind) bool {
+	complete := true
+	for _, o := range kind.Options {
+		if !o.Required || isSet(class.Options, o.Key) {
+			continue
 		}
-		p.Value, p.Source = origin.Value, origin.Source
+		p := r.optionProblem(i, kind, o.Key)
+		if p.Value != "" && p.Value != option.Auto {
+			complete = false // it is wrong, which was reported
+			continue
+		}
+		p.Wrong, p.Allowed = "missing", o.Allowed()
+		if union, _ := option.Find(r.entryOptions(), o.Key); !union.Required {
+			p.Wrong = fmt.Sprintf("a %s class needs a %s", kind.Name, o.Key)
+		}
+		r.problem(p)
+		complete = false
 	}
-	return capacity, path
+	for _, key := range slices.Sorted(maps.Keys(class.Options)) {
+		if !kind.Has(key) && isSet(class.Options, key) {
+			p := r.optionProblem(i, kind, key)
+			p.Wrong = fmt.Sprintf("a %s class has no %s", kind.Name, key)
+			p.Remedy = "remove it, or set " + r.kindsText(key, false)
+			r.problem(p)
+		}
+	}
+	return complete
+}
+
+// isSet reports whether a value is there, and is not empty or 0.
+func isSet(values option.Values, key string) bool {
+	value, ok := values[key]
+	return ok && !reflect.ValueOf(value).IsZero()
+}
+
+// optionProblem returns a problem with key, value and origin of an option of class i, as the user
+// wrote them, to be completed by the caller.
+func (r *resolver) optionProblem(i int, kind store.Kind, key string) (p Problem) {
+	for _, o := range kind.Options {
+		if o.Key == key {
+			p.Key = o.Job
+		}
+	}
+	if r.classes != nil {
+		p.Key = r.classes[i].key + "." + key
+	}
+	origin, ok := r.config.Origins[p.Key]
+	if !ok {
+		origin.Source = r.file
+	}
+	p.Value, p.Source = origin.Value, origin.Source
+	return p
 }
 
 // checkMemory rejects a capacity with which all memory classes together, which take need bytes,
@@ -295,10 +325,10 @@ func (r *resolver) checkMemory(capacity Problem, need int64) {
 // checkDisk rejects a capacity that exceeds the space on the disk, limit, and records what an
 // automatic one would be now.
 func (r *resolver) checkDisk(capacity Problem, class StorageClass, limit int64) {
-	if class.Capacity > 0 {
-		if need := addSizes(class.Capacity, class.Reserve); need > limit {
-			what := "the disk of " + class.Path
-			if class.Reserve > 0 {
+	if class.Capacity() > 0 {
+		if need := addSizes(class.Capacity(), class.Reserve()); need > limit {
+			what := "the disk of " + class.Path()
+			if class.Reserve() > 0 {
 				what += ", disk_reserve included"
 			}
 			r.problem(tooLarge(capacity, what, need, limit))
@@ -306,9 +336,9 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass, limit int64) 
 		return
 	}
 	r.config.Origins[capacity.Key] = Origin{
-		Value: Auto,
+		Value: option.Auto,
 		Source: fmt.Sprintf("measured: %s available to it in %s, less disk_reserve",
-			human.Format(limit), class.Path),
+			human.Format(limit), class.Path()),
 	}
 }
 

@@ -17,11 +17,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -77,27 +79,42 @@ func (c *Config) Prefetches() bool { return c.Policy != policies.Naive{}.Name() 
 
 // StorageClass is one class that a job has on the node.
 type StorageClass struct {
-	Kind     string // name of the kind, as in Input.Classes
-	Capacity int64  // bytes; 0, of a directory: the disk's free space, less Reserve
-	Path     string // its directory; "": the class is in memory
-	Threads  int    // p_j: samples written to it at the same time
-	Reserve  int64  // bytes left free on the directory's disk; 0: the kind's default
+	Kind    string        // name of the kind, as in Input.Classes
+	Memory  bool          // its samples take this host's memory
+	Options option.Values // of the kind
+	Threads int           // p_j: samples written to it at the same time
 	// Read and Write are r_j and w_j: MB/s by the number of samples read or written at the same
 	// time; empty: measured.
 	Read, Write map[int]float64
 }
 
-// InMemory reports whether the class is in memory rather than in a directory.
-func (c StorageClass) InMemory() bool { return c.Path == "" }
+// Capacity returns how many bytes its samples may take; 0: what the disk has free, less the
+// reserve.
+func (c StorageClass) Capacity() int64 {
+	return option.Get[int64](c.Options, store.CapacityKey)
+}
+
+// Path returns its directory; "": it has none.
+func (c StorageClass) Path() string { return option.Get[string](c.Options, store.PathKey) }
+
+// Reserve returns how many bytes are left free on its directory's disk; 0: the kind's default.
+func (c StorageClass) Reserve() int64 { return option.Get[int64](c.Options, store.ReserveKey) }
+
+// WithCapacity returns the class with another capacity.
+func (c StorageClass) WithCapacity(bytes int64) StorageClass {
+	c.Options = maps.Clone(c.Options)
+	c.Options[store.CapacityKey] = bytes
+	return c
+}
 
 // Text describes the class in messages: "file of 10 GB in /nvme, 4 threads".
 func (c StorageClass) Text() string {
 	text := c.Kind
-	if c.Capacity > 0 {
-		text += " of " + human.Format(c.Capacity)
+	if c.Capacity() > 0 {
+		text += " of " + human.Format(c.Capacity())
 	}
-	if c.Path != "" {
-		text += " in " + c.Path
+	if c.Path() != "" {
+		text += " in " + c.Path()
 	}
 	return fmt.Sprintf("%s, %d threads", text, c.Threads)
 }
@@ -292,7 +309,7 @@ func (r *resolver) readArguments() {
 			continue
 		}
 		if p, known := Lookup(key); known && r.input.Scope != "" && p.Scope != r.input.Scope {
-			text, _ := toText(value)
+			text, _ := option.TextOf(value)
 			r.problem(outOfScope(p, text))
 			continue
 		}
@@ -324,7 +341,7 @@ func outOfScope(p Parameter, value string) Problem {
 // take records a key's value from one layer. otherKeys are allowed in addition to those of the
 // table, and are read elsewhere.
 func (r *resolver) take(key string, value any, source string, otherKeys []string) {
-	text, scalar := toText(value)
+	text, scalar := option.TextOf(value)
 	p, known := Lookup(key)
 	switch {
 	case !known:
@@ -357,21 +374,32 @@ func (r *resolver) take(key string, value any, source string, otherKeys []string
 // parse parses every parameter's text, or else its default, into the Config.
 func (r *resolver) parse() {
 	for _, p := range parameters {
-		value := given{p.Default, "default"}
+		from := given{p.Default, "default"}
 		if g, ok := r.given[p.Key]; ok {
-			value = g
+			from = g
 		}
-		if p.Default == Auto && strings.EqualFold(strings.TrimSpace(value.text), Auto) {
-			r.config.Origins[p.Key] = Origin{Value: Auto, Source: "default: " + p.Derived}
+		if p.IsAuto(from.text) {
+			r.config.Origins[p.Key] = Origin{Value: option.Auto, Source: "default: " + p.Derived}
 			continue
 		}
-		if err := p.parse(value.text, p.field(r.config)); err != nil {
-			r.problem(Problem{
-				Key: p.Key, Value: value.text, Source: value.source,
-				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
-			})
+		value, _, err := p.Read(from.text)
+		if value != nil {
+			reflect.ValueOf(p.field(r.config)).Elem().Set(reflect.ValueOf(value))
+		}
+		if err != nil {
+			r.refuse(p.Key, err, from.source)
 			continue
 		}
-		r.config.Origins[p.Key] = Origin{Value: value.text, Source: value.source}
+		r.config.Origins[p.Key] = Origin{Value: from.text, Source: from.source}
+	}
+}
+
+// refuse reports the error of an option, an *option.Error, whose value came from source.
+func (r *resolver) refuse(key string, err error, source string) {
+	var e *option.Error
+	if errors.As(err, &e) {
+		r.problem(Problem{
+			Key: key, Value: e.Value, Source: source, Wrong: e.Wrong, Allowed: e.Allowed, Err: e.Err,
+		})
 	}
 }

@@ -11,8 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/store"
+	filestore "github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,10 +27,13 @@ var machine = config.Machine{
 }
 
 // classes are two kinds in memory, and one in directories.
-var classes = []store.Kind{
-	{Name: "memory", SizeKey: "memory"},
-	{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
-	{Name: "heap"}, // has no key, so that only [[storage_class]] can ask for one
+var classes = kinds()
+
+func kinds() []store.Kind {
+	heap := memory.Kind(nil)
+	heap.Name = "heap"
+	heap.Options[0].Job = "" // so that only [[storage_class]] can ask for one
+	return []store.Kind{memory.Kind(nil), filestore.Kind("0"), heap}
 }
 
 func file(t *testing.T, text string) string {
@@ -59,7 +65,10 @@ func TestDefaultsAreDerivedFromTheMachine(t *testing.T) {
 		Memory:       10 << 30, PrefetchBatches: 64, SourceThreads: 0, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
 		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
-		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 10 << 30, Threads: 4}},
+		StorageClasses: []config.StorageClass{{
+			Kind: "memory", Memory: true, Threads: 4,
+			Options: option.Values{store.CapacityKey: int64(10 << 30)},
+		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -132,9 +141,16 @@ source_latency = "5ms"
 		t.Fatal(err)
 	}
 	want := []config.StorageClass{
-		{Kind: "memory", Capacity: 1 << 30, Threads: 6},
-		{Kind: "file", Path: "/nvme0", Capacity: 1e6, Threads: 8, Reserve: 2 << 30},
-		{Kind: "file", Path: "/nvme1", Threads: 6, Reserve: 2 << 30},
+		{
+			Kind: "memory", Memory: true, Threads: 6,
+			Options: option.Values{store.CapacityKey: int64(1 << 30)},
+		},
+		{Kind: "file", Threads: 8, Options: option.Values{
+			store.PathKey: "/nvme0", store.CapacityKey: int64(1e6), store.ReserveKey: int64(2 << 30),
+		}},
+		{Kind: "file", Threads: 6, Options: option.Values{
+			store.PathKey: "/nvme1", store.ReserveKey: int64(2 << 30),
+		}},
 	}
 	if diff := cmp.Diff(want, got.StorageClasses); diff != "" {
 		t.Error(diff)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/store"
 )
 
 // derive replaces Auto by measured values, except where another package does that (the field is
@@ -32,37 +34,56 @@ func (r *resolver) derive() {
 func (r *resolver) validate() {
 	r.checkTLS()
 	r.checkShare()
-	r.checkSizesOfDisks()
+	r.checkAdditions()
 	r.checkClasses()
 }
 
-// checkSizesOfDisks rejects arguments about the disk of a cache if no cache is on a disk. In other
-// layers they may be for the jobs that have one.
-func (r *resolver) checkSizesOfDisks() {
-	if slices.ContainsFunc(r.config.StorageClasses, func(c StorageClass) bool {
-		return !c.InMemory()
-	}) {
+// checkAdditions rejects arguments that only add to a class which a job's keys ask for, such as the
+// size of a cache on a disk, if there is no class of that kind. In other layers they may be for the
+// jobs that have one.
+func (r *resolver) checkAdditions() {
+	var checked []string
+	for _, kind := range r.input.Classes {
+		for _, o := range kind.Options {
+			if o.Job != "" && !o.Required && !slices.Contains(checked, o.Job) {
+				checked = append(checked, o.Job)
+				r.checkAddition(o.Job)
+			}
+		}
+	}
+}
+
+func (r *resolver) checkAddition(key string) {
+	g := r.given[key]
+	if g.source != argument || r.isAuto(key) {
 		return
 	}
-	keys, paths := []string{"disk_reserve"}, []string{}
+	var asking []string // keys that ask for a class to which this one adds
 	for _, kind := range r.input.Classes {
-		if kind.Directory && kind.SizeKey != "" && kind.PathKey != "" {
-			keys, paths = append(keys, kind.SizeKey), append(paths, kind.PathKey)
+		if !slices.ContainsFunc(kind.Options, func(o store.Option) bool { return o.Job == key }) {
+			continue
+		}
+		if slices.ContainsFunc(r.config.StorageClasses, func(c StorageClass) bool {
+			return c.Kind == kind.Name
+		}) {
+			return
+		}
+		for _, o := range kind.Options {
+			if o.Job != "" && o.Required {
+				asking = append(asking, o.Job)
+			}
 		}
 	}
-	for _, key := range keys {
-		if g := r.given[key]; g.source == argument && !r.isAuto(key) && len(paths) > 0 {
-			r.problem(Problem{
-				Key: key, Value: g.text, Source: g.source,
-				Wrong:   "has no effect without " + strings.Join(paths, " or "),
-				Allowed: "only with " + strings.Join(paths, " or "),
-			})
-		}
+	if without := strings.Join(asking, " or "); without != "" {
+		r.problem(Problem{
+			Key: key, Value: g.text, Source: g.source,
+			Wrong: "has no effect without " + without, Allowed: "only with " + without,
+		})
 	}
 }
 
 func (r *resolver) isAuto(key string) bool {
-	return r.config.Origins[key].Value == Auto
+	return r.config.Origins[key].Value == option.Auto
 }
 
 func (r *resolver) deriveMemory() {
@@ -78,7 +99,7 @@ func (r *resolver) deriveMemory() {
 	if err != nil {
 		p, _ := Lookup("memory")
 		r.problem(Problem{
-			Key: "memory", Value: Auto, Source: "default",
+			Key: "memory", Value: option.Auto, Source: "default",
 			Wrong: "cannot measure the available memory: " + err.Error(), Allowed: p.Allowed(),
 			Err: err,
 		})

@@ -70,7 +70,7 @@ func lookAt(machine *Machine, dir string, kind store.Kind) (found directory) {
 func (r *resolver) checkDirectory(path, capacity Problem, class StorageClass,
 	kind store.Kind,
 ) {
-	found, ok := r.look(class.Path, kind)
+	found, ok := r.look(class.Path(), kind)
 	switch {
 	case !ok:
 		path.Wrong = fmt.Sprintf("the directory has not answered for %v (start_timeout)",

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -33,10 +34,10 @@ func Example(classes []store.Kind) string {
 			b.WriteByte('\n')
 			comment(&b, p.Help+".")
 			switch {
-			case p.Kind == Enum:
+			case p.Kind == option.Enum:
 				comment(&b, "One of: "+strings.Join(p.Values, ", ")+".")
-			case p.Default == Auto:
-				comment(&b, Auto+": "+p.Derived+".")
+			case p.Default == option.Auto:
+				comment(&b, option.Auto+": "+p.Derived+".")
 			}
 			fmt.Fprintf(&b, "#%s = %s\n", p.Key, tomlValue(p))
 		}
@@ -48,12 +49,16 @@ func Example(classes []store.Kind) string {
 		b.WriteByte('\n')
 		comment(&b, "Samples in "+k.Help+".")
 		fmt.Fprintf(&b, "#[[storage_class]]\n#kind = %q\n", k.Name)
-		if k.Directory {
-			fmt.Fprintf(&b, "#path = %q\n#capacity = \"500GB\"\n#threads = 4\n",
-				"/nvme/hdmlp-"+k.Name)
-		} else {
-			b.WriteString("#capacity = \"64GiB\"\n#threads = 8\n")
+		for _, o := range k.Options {
+			if !o.Shared {
+				fmt.Fprintf(&b, "#%s = %q\n", o.Key, o.Example)
+			}
 		}
+		threads := 4
+		if k.Memory {
+			threads = 8
+		}
+		fmt.Fprintf(&b, "#threads = %d\n", threads)
 		b.WriteString("#read = 2000.0   # MB/s, measured if missing; or { 1 = 500.0, 8 = 2000.0 }, " +
 			"by samples\n#write = 1000.0  # read or written at the same time\n")
 	}
@@ -72,7 +77,7 @@ func Example(classes []store.Kind) string {
 }
 
 func tomlValue(p Parameter) string {
-	if p.Kind == Int && p.Default != Auto {
+	if p.Kind == option.Int && p.Default != option.Auto {
 		return p.Default
 	}
 	return strconv.Quote(p.Default)

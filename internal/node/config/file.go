@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 )
 
@@ -101,11 +102,7 @@ func (r *resolver) readModel(value any) {
 		}
 		field, known := fields[name]
 		if !known {
-			text, _ := toText(table[name])
-			r.problem(Problem{
-				Key: key, Value: text, Source: r.file,
-				Wrong: "unknown key" + human.Nearest(name, names), Allowed: human.List(names),
-			})
+			r.refuse(key, option.Unknown(name, table[name], names), r.file)
 			continue
 		}
 		*field = r.number(key, table[name], envfile.Rate)
@@ -141,7 +138,7 @@ func (r *resolver) number(key string, value any, k envfile.Kind) float64 {
 
 // note notes the origin of a value of the file.
 func (r *resolver) note(key string, value any) {
-	text, _ := toText(value)
+	text, _ := option.TextOf(value)
 	r.config.Origins[key] = Origin{Value: text, Source: r.file}
 }
 

@@ -203,7 +203,28 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		},
 		"no capacity": {
 			file: "[[storage_class]]\nkind = 'memory'",
-			want: []string{"storage_class[0].capacity", "needs a capacity"},
+			want: []string{
+				`storage_class[0].capacity = "" (`, `: a memory class needs a capacity; allowed: a size`,
+			},
+		},
+		"automatic capacity": {
+			file: "[[storage_class]]\nkind = 'memory'\ncapacity = 'auto'",
+			want: []string{`storage_class[0].capacity = "auto" (`, "a memory class needs a capacity"},
+		},
+		"wrong capacity": {
+			file: "[[storage_class]]\nkind = 'file'\npath = '/a'\ncapacity = 'much'",
+			want: []string{
+				`storage_class[0].capacity = "much" (`, `not a size; allowed: a size such as`,
+				`; "auto": the free space of the disk, less disk_reserve; required for ` +
+					`kind = "memory" or kind = "heap"`,
+			},
+		},
+		"relative path of a class": {
+			file: "[[storage_class]]\nkind = 'file'\npath = 'a'",
+			want: []string{
+				`storage_class[0].path = "a" (`, `: not an absolute path; allowed: an absolute path, ` +
+					`or one that begins with "~/"`,
+			},
 		},
 		"sum": {
 			file: strings.Repeat("[[storage_class]]\nkind = 'memory'\ncapacity = '7EiB'\n", 1),
@@ -219,7 +240,7 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		},
 		"no path": {
 			file: "[[storage_class]]\nkind = 'file'",
-			want: []string{"storage_class[0].path", "missing"},
+			want: []string{`storage_class[0].path = "" (`, `: missing; allowed: an absolute path`},
 		},
 		"path": {
 			file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1\npath = '/a'",
@@ -247,7 +268,10 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		},
 		"class key": {
 			file: "[[storage_class]]\nkind = 'file'\npath = '/a'\ncapcity = 1",
-			want: []string{`did you mean "capacity"?`},
+			want: []string{
+				`storage_class[0].capcity = "1" (`,
+				`did you mean "capacity"?; allowed: kind, capacity, path, threads, read or write`,
+			},
 		},
 		"not a class": {file: "storage_class = 3", want: []string{"not a list of tables"}},
 		"model": {

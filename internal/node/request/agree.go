@@ -12,6 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
@@ -134,7 +135,7 @@ func seedOf(m *Open, seed uint64) Setting {
 // caching returns the settings that determine a dataset's cache.
 func caching(cfg *config.Config) []Setting {
 	classes := Setting{Key: "storage_class", Value: "none"}
-	if strings.HasSuffix(cfg.Origins["memory"].Source, "replaces it") {
+	if cfg.Entries != "" {
 		var texts []string
 		for _, class := range cfg.StorageClasses {
 			texts = append(texts, class.Text())
@@ -164,7 +165,7 @@ func set(cfg *config.Config, key string, value any) Setting {
 func given(cfg *config.Config, key string, value any) Setting {
 	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") ||
 		strings.HasPrefix(source, "measured") {
-		return Setting{Key: key, Value: config.Auto}
+		return Setting{Key: key, Value: option.Auto}
 	}
 	return set(cfg, key, fmt.Sprint(value))
 }
@@ -185,7 +186,7 @@ func Differences(first, later *config.Config) string {
 
 // Derived reports whether a key of the configuration was not set by the user.
 func Derived(cfg *config.Config, key string) bool {
-	return given(cfg, key, nil).Value == config.Auto
+	return given(cfg, key, nil).Value == option.Auto
 }
 
 // Alongside returns an error for a rank on another node of the job than the first rank, which this

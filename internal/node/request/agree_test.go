@@ -7,6 +7,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/store"
+	"github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
 // TestDifferencesAreAsTheUserWroteThem: sizes with their units, and a key that is not set.
@@ -14,10 +16,7 @@ func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
 	resolved := func(arguments map[string]any) *config.Config {
 		cfg, err := config.Resolve(config.Input{
 			Arguments: arguments,
-			Classes: []store.Kind{
-				{Name: "memory", SizeKey: "memory"},
-				{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
-			},
+			Classes:   []store.Kind{memory.Kind(nil), file.Kind("0")},
 		})
 		if err != nil {
 			t.Fatal(err)

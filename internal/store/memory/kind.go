@@ -1,6 +1,9 @@
 package memory
 
-import "github.com/hdmlp/hdmlp/internal/store"
+import (
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
 
 // Name is the name of the kind.
 const Name = "memory"
@@ -11,7 +14,14 @@ func Kind(class *Class) store.Kind {
 		Name: Name,
 		Help: "shared memory of the daemon, from which training processes use samples " +
 			"without a copy",
-		SizeKey: "memory",
-		New:     func(store.Options) (store.Class, error) { return class, nil },
+		Options: []store.Option{{
+			Option: option.Option{
+				Key: store.CapacityKey, Kind: option.Size, Min: 1, Required: true,
+				Help: "Bytes that samples may occupy",
+			},
+			Job: "memory", Example: "64GiB",
+		}},
+		Memory: true,
+		New:    func(store.Options) (store.Class, error) { return class, nil },
 	}
 }

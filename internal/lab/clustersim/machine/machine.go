@@ -51,9 +51,9 @@ func New(o Options) *Machine {
 	memoryBudget.Yield = m.ram.Yield
 	files := file.Kind("")
 	files.New = func(c store.Options) (store.Class, error) {
-		class, err := file.New(file.Options{
-			Dir: c.Dir, Capacity: c.Capacity, Reserve: 1, Warn: c.Warn, Disk: o.Disk,
-		})
+		own := file.OptionsOf(c)
+		own.Reserve, own.Disk = 1, o.Disk
+		class, err := file.New(own)
 		if err != nil {
 			return nil, err // not a nil *Class
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/study/measure"
 )
@@ -38,14 +39,16 @@ type ClassLoad struct {
 // NewClass makes a class of the kind, in a temporary directory of parent if the kind has one.
 func NewClass(kind store.Kind, parent string, capacity int64, r *rand.Rand) (*ClassLoad, error) {
 	c := &ClassLoad{kind: kind, random: r}
-	options := store.Options{Warn: func(string) {}}
-	if kind.Directory {
+	options := store.Options{
+		Values: option.Values{store.CapacityKey: capacity}, Warn: func(string) {},
+	}
+	if kind.Has(store.PathKey) {
 		dir, err := os.MkdirTemp(parent, temporary)
 		if err != nil {
 			return nil, err
 		}
 		c.dir = dir
-		options.Dir, options.Capacity, options.Reserve = dir, capacity, 1
+		options.Values[store.PathKey], options.Values[store.ReserveKey] = dir, int64(1)
 	}
 	class, err := kind.New(options)
 	if err != nil {

@@ -137,7 +137,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func weightOf(c Class) float64 {
-	if c.Kind.Directory {
+	if c.Kind.Has(store.PathKey) {
 		return weighDisk
 	}
 	return weighClass

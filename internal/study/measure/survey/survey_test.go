@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
@@ -151,7 +152,7 @@ func TestClassThatCannotBeMadeIsSkipped(t *testing.T) {
 		full := errors.New("no space left on device")
 		o.Classes = []Class{{
 			Kind: store.Kind{
-				Name: "slow", Directory: true,
+				Name: "slow", Options: []store.Option{{Option: option.Option{Key: store.PathKey}}},
 				New: func(store.Options) (store.Class, error) { return nil, full },
 			},
 			Path: t.TempDir(), Room: func() (int64, error) { return 1 << 30, nil },
