@@ -207,8 +207,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 		return nil, err
 	}
 	src, err := withRetries(kind).Open(ctx, path, source.OpenOptions{
-		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
-		Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
+		Values:   located(extensions, opts.indexDir),
+		Progress: opts.scanned, Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})
 	opts.opened()
 	var problem *source.Error
@@ -282,7 +282,7 @@ func whereIs(s *file.StoreInfo,
 	if kind, err = sourceKind(d.Kind); err != nil {
 		return kind, "", nil, badInput("store %s was not compared: %w", d.Version, err)
 	}
-	if !slices.Equal(d.Extensions, kind.Extensions) {
+	if !slices.Equal(d.Extensions, defaultExtensions(kind)) {
 		extensions = d.Extensions
 	}
 	return kind, cmp.Or(path, d.Path), extensions, nil

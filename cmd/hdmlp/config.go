@@ -167,7 +167,7 @@ func runConfig(ctx context.Context, input config.Input, dir string, extensions [
 	var stored *storedModel
 	if dir != "" {
 		stored, err = readStored(ctx, dir, source.OpenOptions{
-			Extensions: extensions, IndexDir: c.IndexDir, Timeout: c.SourceTimeout,
+			Values: located(extensions, c.IndexDir), Timeout: c.SourceTimeout,
 		}, time.Now())
 		if err != nil {
 			return err

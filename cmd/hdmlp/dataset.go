@@ -89,7 +89,7 @@ EXIT STATUS
 			"folder itself or, if that is read-only, ~/.cache/hdmlp/index)")
 	flags.StringSliceVar(&opts.extensions, "extensions", nil,
 		"extensions of samples, in upper or lower case (default: "+
-			strings.Join(sources()[0].Extensions, ", ")+")")
+			strings.Join(defaultExtensions(sources()[0]), ", ")+")")
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
 		"kind of the source; hdmlp kinds lists them")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
@@ -110,10 +110,11 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if err != nil {
 		return err
 	}
+	values := located(opts.extensions, opts.indexDir)
+	values[source.RescanKey] = opts.rescan
 	f, err := kind.Open(ctx, opts.dir, source.OpenOptions{
-		Extensions: opts.extensions, IndexDir: opts.indexDir, Rescan: opts.rescan,
-		Progress: opts.progress,
-		Warn:     opts.warn, Tell: opts.warn, Timeout: opts.timeout,
+		Values: values, Progress: opts.progress,
+		Warn: opts.warn, Tell: opts.warn, Timeout: opts.timeout,
 	})
 	took := time.Since(start)
 	opened()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
@@ -41,6 +42,24 @@ func sourceKind(name string) (source.Kind, error) {
 	}
 	return source.Kind{}, badInput("dataset kind %q is not known; there are: %s", name,
 		strings.Join(names, ", "))
+}
+
+// located returns the values of options by which commands find a dataset and its index: the
+// extensions of its samples (nil: the kind's default), and the directory of the index file ("": the
+// kind's default).
+func located(extensions []string, indexDir string) option.Values {
+	return option.Values{source.ExtensionsKey: extensions, source.IndexDirKey: indexDir}
+}
+
+// defaultExtensions returns the extensions of a kind's samples by default; nil if names do not
+// matter.
+func defaultExtensions(k source.Kind) []string {
+	o, ok := option.Find(k.Options, source.ExtensionsKey)
+	if !ok {
+		return nil
+	}
+	list, _, _ := o.Read(o.Default) // a list of texts is never wrong
+	return list.([]string)
 }
 
 // pathsOf returns a function from a sample's ID to its path, for messages. Paths are empty if the

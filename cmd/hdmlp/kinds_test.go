@@ -18,6 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
@@ -232,6 +233,7 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 				"docs/FORMATS.md", k.Name, row+" ...")
 		}
 	}
+	checkSourceOptions(t)
 	for _, k := range describedClasses() {
 		if k.Help == "" || k.New == nil {
 			t.Errorf("the storage class %q lacks Help or New: set both in its Kind", k.Name)
@@ -251,6 +253,34 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 		if !strings.Contains(string(semantics), name) && !slices.Contains(ours, name) {
 			t.Errorf("docs/SEMANTICS.md does not name the transform %s: add a row for what it draws, "+
 				"or add it to what equals torchvision", name)
+		}
+	}
+}
+
+// checkSourceOptions checks the options of the kinds of sources, as checkOptions those of storage
+// classes.
+func checkSourceOptions(t *testing.T) {
+	t.Helper()
+	types := map[string]option.Kind{
+		source.ExtensionsKey: option.List, source.IndexDirKey: option.Path,
+		source.RescanKey: option.Switch,
+	}
+	for _, k := range sources() {
+		for _, o := range k.Options {
+			p, known := config.Lookup(o.Job)
+			switch kind := types[o.Key]; {
+			case o.Help == "" || o.Kind == "":
+				t.Errorf("the option %q of the source %q lacks Help or Kind", o.Key, k.Name)
+			case kind != "" && o.Kind != kind:
+				t.Errorf("the option %q of the source %q is of type %s, not %s", o.Key, k.Name, o.Kind,
+					kind)
+			case o.Job != "" && (!known || p.Kind != o.Kind):
+				t.Errorf("the source %q names the key %q, which is not of type %s", k.Name, o.Job,
+					o.Kind)
+			}
+			if _, _, err := o.Read(o.Default); err != nil && !o.Required {
+				t.Errorf("the default of a source: %v", err)
+			}
 		}
 	}
 }

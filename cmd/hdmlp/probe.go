@@ -268,8 +268,8 @@ func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
 		o.warn(err.Error())
 	}
 	src, err := kind.Open(ctx, o.dir, source.OpenOptions{
-		Extensions: o.extensions, IndexDir: o.indexDir, Progress: o.scanned, Warn: o.warn,
-		Tell: o.warn, Timeout: o.config.SourceTimeout,
+		Values:   located(o.extensions, o.indexDir),
+		Progress: o.scanned, Warn: o.warn, Tell: o.warn, Timeout: o.config.SourceTimeout,
 	})
 	o.opened()
 	var problem *source.Error

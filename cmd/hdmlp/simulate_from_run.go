@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/study/replay"
 )
@@ -145,8 +146,9 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) int64 {
 	silent := func(string) {}
 	for _, kind := range sources() { // the report does not name the kind
-		source, err := kind.Open(ctx, run.Dataset,
-			source.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
+		source, err := kind.Open(ctx, run.Dataset, source.OpenOptions{
+			Values: option.Values{source.IndexDirKey: indexDir}, Warn: silent, Tell: silent,
+		})
 		if err != nil {
 			continue
 		}

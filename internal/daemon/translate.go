@@ -7,6 +7,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
 	"github.com/hdmlp/hdmlp/internal/node/request"
@@ -42,7 +43,9 @@ func errorMessage(err error) *protocol.ErrorMessage {
 }
 
 func datasetSpec(m protocol.DatasetMessage) source.Spec {
-	return source.Spec{Kind: m.Kind, Path: m.Path, Extensions: m.Extensions}
+	return source.Spec{Kind: m.Kind, Path: m.Path, Options: option.Values{
+		source.ExtensionsKey: m.Extensions,
+	}}
 }
 
 func settings(m protocol.Settings) request.Settings {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
 	"github.com/hdmlp/hdmlp/internal/node/request"
@@ -70,6 +71,9 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 		}
 		for i := range to.NumField() {
 			name := to.Type().Field(i).Name
+			if to.Field(i).Type() == reflect.TypeFor[option.Values]() {
+				continue // below: they are fields of the message
+			}
 			f := from.FieldByName(name)
 			if !f.IsValid() {
 				t.Errorf("%s.%s exists only in %v", path, name, to.Type())
@@ -79,6 +83,12 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 		}
 		for i := range from.NumField() {
 			name := from.Type().Field(i).Name
+			if values, ok := optionsIn(to); ok {
+				if value, ok := values[from.Type().Field(i).Tag.Get("json")]; ok {
+					same(t, path+"."+name, from.Field(i), reflect.ValueOf(value))
+					continue
+				}
+			}
 			if !to.FieldByName(name).IsValid() && name != "View" && name != "Generation" &&
 				name != "Total" {
 				t.Errorf("%s.%s exists only in %v", path, name, from.Type())
@@ -95,6 +105,16 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 			t.Errorf("%s is %v, and becomes %v", path, from, to)
 		}
 	}
+}
+
+// optionsIn returns the values of options that a struct holds.
+func optionsIn(v reflect.Value) (option.Values, bool) {
+	field := v.FieldByName("Options")
+	if !field.IsValid() {
+		return nil, false
+	}
+	values, ok := field.Interface().(option.Values)
+	return values, ok
 }
 
 // TestNothingIsLostInTranslation checks that every field of a message is in the request made from

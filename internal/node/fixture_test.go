@@ -19,6 +19,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
 	"github.com/hdmlp/hdmlp/internal/node/config"
@@ -212,7 +213,9 @@ func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 	seed := uint64(7)
 	m := request.Open{
 		Job: "j", Rank: rank, WorldSize: ranks,
-		Dataset: source.Spec{Kind: "fake", Path: "/data"},
+		Dataset: source.Spec{Kind: "fake", Path: "/data", Options: option.Values{
+			source.ExtensionsKey: []string(nil),
+		}},
 		Stream: request.Stream{
 			Seed:        &seed,
 			Epochs:      4,

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // TestMismatchNamesTheParameter checks that ranks that disagree in any parameter are told which
@@ -29,7 +31,7 @@ func TestMismatchNamesTheParameter(t *testing.T) {
 		{"dataset kind", "other", "fake", func(m *request.Open) { m.Dataset.Kind = "other" }},
 		{"dataset", "/other", "/data", func(m *request.Open) { m.Dataset.Path = "/other" }},
 		{"extensions", "[.y]", "[]", func(m *request.Open) {
-			m.Dataset.Extensions = []string{".y"}
+			m.Dataset.Options = option.Values{source.ExtensionsKey: []string{".y"}}
 		}},
 		{"seed", "8", "7", func(m *request.Open) { m.Stream.Seed = &seed }},
 		{"epochs", "5", "4", func(m *request.Open) { m.Stream.Epochs = 5 }},

@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 )
 
 // Kind describes a kind of source to the daemon and the commands, which do not depend on particular
@@ -11,12 +13,19 @@ import (
 type Kind struct {
 	Name string // as in requests and commands
 	Help string // what the path must lead to, without a full stop
-	// Extensions are the default extensions of the names of samples; nil if names do not matter.
-	Extensions []string
+	// Options are what a dataset of this kind is described by, besides its path.
+	Options []option.Option
 	// Open opens the dataset in the directory path, with an up-to-date index. An error is an
 	// *Error, or ctx's.
 	Open func(ctx context.Context, path string, o OpenOptions) (Indexed, error)
 }
+
+// Keys of options that mean the same in all kinds which have them.
+const (
+	ExtensionsKey = "extensions" // a list: how the names of samples end
+	IndexDirKey   = "index_dir"  // a path: the directory of the index file
+	RescanKey     = "rescan"     // a switch: ignore an existing index
+)
 
 // Indexed is a source that has an index of its samples. The index does not change.
 type Indexed interface {
@@ -24,14 +33,11 @@ type Indexed interface {
 	Index() *Index
 }
 
-// OpenOptions are the options for opening a dataset of any kind. A kind ignores those that do not
-// apply to it.
+// OpenOptions are the options for opening a dataset of any kind.
 type OpenOptions struct {
-	Extensions []string      // of the names of samples; nil: the kind's default
-	IndexDir   string        // directory of the index file; "": the kind's default
-	Rescan     bool          // ignore an existing index
-	Unscanned  bool          // only what lies beside the index is used (Beside); Index returns nil
-	Timeout    time.Duration // of one system call; 0: the kind's default
+	Values    option.Values // of the kind's options; those that the kind does not have are ignored
+	Unscanned bool          // only what lies beside the index is used (Beside); Index returns nil
+	Timeout   time.Duration // of one system call; 0: the kind's default
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its
 	// descriptors are valid until Open returns, its Renew as long as the source is open.
 	View *View

@@ -1,8 +1,10 @@
 package source
 
+import "github.com/hdmlp/hdmlp/internal/lib/option"
+
 // Spec is a dataset as a user specifies it.
 type Spec struct {
-	Kind       string   // "folder"
-	Path       string   // absolute
-	Extensions []string // nil: torchvision's
+	Kind    string        // as Kind.Name has it
+	Path    string        // absolute
+	Options option.Values // of the kind
 }

@@ -40,11 +40,10 @@ const (
 // Option is an option of a kind. It is a key of the kind's [[storage_class]] entries, unless it is
 // Shared.
 type Option struct {
+	// Option's Job is for the one class of the kind that a job without entries may have. It has
+	// that class if the job's key of a required option has a value.
 	option.Option
-	// Job is the key of a job's configuration that is the option of its one class of the kind, if
-	// it has no entries; "": there is none. A job has that class if a required option has a value.
-	Job string
-	// Shared means that Job is the option of classes in entries, too.
+	// Shared means that Job gives the option of classes in entries, too.
 	Shared  bool
 	Example string // as an entry may have it
 }

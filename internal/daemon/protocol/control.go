@@ -28,9 +28,9 @@ type WelcomeMessage struct {
 
 // DatasetMessage names a dataset.
 type DatasetMessage struct {
-	Kind       string   `json:"kind"` // "folder"
+	Kind       string   `json:"kind"`
 	Path       string   `json:"path"`
-	Extensions []string `json:"extensions"` // nil: torchvision's
+	Extensions []string `json:"extensions"` // nil: the kind's default
 	// View is set if two file descriptors come with the frame's first byte: of the dataset's root
 	// directory, and of the process's "/".
 	View bool `json:"view"`

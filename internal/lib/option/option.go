@@ -46,6 +46,8 @@ type Option struct {
 	Help    string   // one sentence, without its full stop
 	// Required means that it has no default, and that an empty value is none.
 	Required bool
+	// Job is the key of a job's configuration that gives an option of a kind its value; "": none.
+	Job string
 }
 
 // Find returns the option of this key, and whether there is one.

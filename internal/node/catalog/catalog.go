@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
@@ -142,9 +144,26 @@ type entry struct {
 	left bool // all have closed the dataset
 }
 
-// key returns the key of datasets that are asked for in the same way.
-func key(spec source.Spec, indexDir string) string {
-	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
+// key returns the key of datasets that are asked for in the same way. configured are the options
+// that the jobs' configurations give.
+func key(spec source.Spec, configured option.Values) string {
+	return fmt.Sprintf("%s%#v", prefix(spec), configured)
+}
+
+// prefix returns what the keys of a dataset have in common whatever is configured.
+func prefix(spec source.Spec) string {
+	return fmt.Sprintf("%s\x00%s\x00%#v\x00", spec.Kind, spec.Path, spec.Options)
+}
+
+// configured returns the options of a kind that a job's configuration gives.
+func configured(k source.Kind, cfg *config.Config) option.Values {
+	values := option.Values{}
+	for _, o := range k.Options {
+		if o.Job != "" {
+			values[o.Key] = cfg.Value(o.Job)
+		}
+	}
+	return values
 }
 
 // Dataset is an open dataset. It does not change, whatever happens to its directory, until it is
@@ -169,7 +188,8 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 			return k.Name
 		})
 	}
-	k := key(spec, cfg.IndexDir)
+	values := configured(c.kinds.Sources[at], cfg)
+	k := key(spec, values)
 	// One at a time, so that the next one finds the index that the first has written.
 	done, err := c.turn(ctx, k)
 	if err != nil {
@@ -182,8 +202,9 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 		users: make(map[*Dataset]func() bool),
 	}
 	warn := func(text string) { log.Warn(text) }
+	maps.Copy(values, spec.Options)
 	options := source.OpenOptions{
-		Extensions: spec.Extensions, IndexDir: cfg.IndexDir, Timeout: cfg.SourceTimeout,
+		Values: values, Timeout: cfg.SourceTimeout,
 		Progress: func(files int64) { progress(files, "") },
 		Warn:     warn,
 		Tell:     func(text string) { warn(text); progress(0, text) },
@@ -264,7 +285,7 @@ func (d *Dataset) Place() (device, inode uint64) {
 func (c *Catalog) Cached(spec source.Spec) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	prefix := key(spec, "")
+	prefix := prefix(spec)
 	for id, e := range c.datasets {
 		if strings.HasPrefix(id.key, prefix) && e.cached.Load() {
 			return true

@@ -84,9 +84,10 @@ func newShelf(t *testing.T) *shelf {
 		own.Reserve = 1
 		return file.New(own)
 	}
+	indexed := []option.Option{{Key: source.IndexDirKey, Job: "index_dir"}}
 	c.Catalog = New(Kinds{
 		Sources: []source.Kind{
-			{Name: "fake", Open: func(ctx context.Context, _ string,
+			{Name: "fake", Options: indexed, Open: func(ctx context.Context, _ string,
 				o source.OpenOptions,
 			) (source.Indexed, error) {
 				c.opened++

@@ -114,20 +114,10 @@ func (r *resolver) askedByKeys(k store.Kind) (class StorageClass, asked bool) {
 		if o.Job == "" {
 			continue
 		}
-		value := r.valueOf(o.Job)
-		class.Options[o.Key] = value.Interface()
-		asked = asked || o.Required && !value.IsZero()
+		class.Options[o.Key] = r.config.Value(o.Job)
+		asked = asked || o.Required && isSet(class.Options, o.Key)
 	}
 	return class, asked
-}
-
-// valueOf returns the value of a job's key that a kind names.
-func (r *resolver) valueOf(key string) reflect.Value {
-	p, ok := Lookup(key)
-	if !ok {
-		panic("config: a kind of storage class names the unknown key " + key)
-	}
-	return reflect.ValueOf(p.field(r.config)).Elem()
 }
 
 func (r *resolver) readClass(key string, table map[string]any) fileClass {
@@ -202,7 +192,7 @@ func (r *resolver) takeClasses() {
 		class.Memory = k.Memory
 		for _, o := range k.Options {
 			if o.Shared {
-				class.Options[o.Key] = r.valueOf(o.Job).Interface()
+				class.Options[o.Key] = r.config.Value(o.Job)
 			}
 		}
 		r.config.StorageClasses = append(r.config.StorageClasses, class.StorageClass)

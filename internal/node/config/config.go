@@ -77,6 +77,16 @@ type Config struct {
 // Prefetches reports whether batches are prepared before they are asked for.
 func (c *Config) Prefetches() bool { return c.Policy != policies.Naive{}.Name() }
 
+// Value returns the value of a key, of the type that values of its kind have. It panics if there is
+// no such key.
+func (c *Config) Value(key string) any {
+	p, ok := Lookup(key)
+	if !ok {
+		panic("config: unknown key " + key)
+	}
+	return reflect.ValueOf(p.field(c)).Elem().Interface()
+}
+
 // StorageClass is one class that a job has on the node.
 type StorageClass struct {
 	Kind    string        // name of the kind, as in Input.Classes

@@ -17,6 +17,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/lab/networktest"
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
@@ -125,7 +126,9 @@ func (w *world) request(number, rank, each int, change ...func(*request.Open)) r
 	seed := uint64(7)
 	m := request.Open{
 		Job: fmt.Sprintf("j%d", number), Rank: rank, WorldSize: each * len(w.nodes),
-		Dataset: source.Spec{Kind: "fake", Path: "/data"},
+		Dataset: source.Spec{Kind: "fake", Path: "/data", Options: option.Values{
+			source.ExtensionsKey: []string(nil),
+		}},
 		Stream: request.Stream{
 			Seed: &seed, Epochs: epochs, GlobalBatch: batch * each * len(w.nodes),
 			Shuffle: "torch", Scheme: "strided", Tail: "pad",

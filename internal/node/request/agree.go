@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -98,16 +99,13 @@ func (m *Open) Group(cfg *config.Config) string {
 }
 
 // settings returns what all ranks of a node must share. Derived and measured values may differ; the
-// first rank's apply.
-func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
+// first rank's apply. options are as for datasetOf.
+func settings(s Said, options []string, seed uint64) []Setting {
+	m, cfg, o := s.Open, s.Config, s.Order
 	return slices.Concat([]Setting{
 		{Key: "world_size", Value: m.WorldSize},
 		{Key: "nodes", Value: node(m)},
-		{Key: "dataset kind", Value: m.Dataset.Kind},
-		{Key: "dataset", Value: m.Dataset.Path},
-		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
-		seedOf(m, seed),
-	}, Shared(m, cfg, o), caching(cfg), []Setting{
+	}, datasetOf(m, options), []Setting{seedOf(m, seed)}, Shared(m, cfg, o), caching(cfg), []Setting{
 		given(cfg, "staging_buffer", cfg.StagingBuffer),
 		set(cfg, "prefetch_batches", cfg.PrefetchBatches),
 		set(cfg, "transform_threads", cfg.TransformThreads),
@@ -121,6 +119,30 @@ func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 		set(cfg, "tls_key", cfg.TLSKey),
 		set(cfg, "tls_ca", cfg.TLSCA),
 	})
+}
+
+// datasetOf returns what names a rank's dataset; options are keys of its kind's options.
+func datasetOf(m *Open, options []string) []Setting {
+	settings := []Setting{
+		{Key: "dataset kind", Value: m.Dataset.Kind},
+		{Key: "dataset", Value: m.Dataset.Path},
+	}
+	for _, key := range options {
+		s := Setting{Key: key, Value: ""}
+		if value, given := m.Dataset.Options[key]; given {
+			s.Value = fmt.Sprint(value)
+		}
+		settings = append(settings, s)
+	}
+	return settings
+}
+
+// options returns the keys of the options that one of two ranks gives for its dataset, sorted.
+func options(a, b *Open) []string {
+	keys := slices.Collect(maps.Keys(a.Dataset.Options))
+	keys = slices.AppendSeq(keys, maps.Keys(b.Dataset.Options))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // seedOf returns the seed of a rank, which the job has drawn if the rank gave none.
@@ -213,11 +235,12 @@ type Said struct {
 // Compare returns an error if a rank's settings differ from those of the rank that created the job.
 // seed is the one that the job agreed on; a rank without a seed of its own uses it.
 func Compare(first, other Said, seed uint64) error {
-	theirs := settings(first.Open, first.Config, first.Order, seed)
+	keys := options(first.Open, other.Open)
+	theirs := settings(first, keys, seed)
 	if given := other.Open.Stream.Seed; given != nil {
 		seed = *given
 	}
-	for i, mine := range settings(other.Open, other.Config, other.Order, seed) {
+	for i, mine := range settings(other, keys, seed) {
 		if mine.Value != theirs[i].Value {
 			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
@@ -233,11 +256,12 @@ func Compare(first, other Said, seed uint64) error {
 // SameGroup returns an error if a job cannot be in a group with its first member, because it would
 // deliver other batches. seed is the first member's.
 func SameGroup(group string, first, other Said, seed uint64) error {
-	theirs := delivered(first, seed)
+	keys := options(first.Open, other.Open)
+	theirs := delivered(first, keys, seed)
 	if given := other.Open.Stream.Seed; given != nil {
 		seed = *given
 	}
-	for i, mine := range delivered(other, seed) {
+	for i, mine := range delivered(other, keys, seed) {
 		same := mine.Key == "dataset" && other.Root.Same(first.Root)
 		if mine.Value != theirs[i].Value && !same {
 			shown, others := apart(mine, theirs[i])
@@ -250,17 +274,14 @@ func SameGroup(group string, first, other Said, seed uint64) error {
 	return nil
 }
 
-// delivered returns what decides which batches a job delivers.
-func delivered(s Said, seed uint64) []Setting {
+// delivered returns what decides which batches a job delivers; options are as for datasetOf.
+func delivered(s Said, options []string, seed uint64) []Setting {
 	m := s.Open
-	settings := []Setting{
-		{Key: "dataset kind", Value: m.Dataset.Kind},
-		{Key: "dataset", Value: m.Dataset.Path},
-		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
-		{Key: "world_size", Value: m.WorldSize},
-		{Key: "node", Value: place(m)},
-		{Key: "verify", Value: m.Verify},
-	}
+	settings := append(datasetOf(m, options),
+		Setting{Key: "world_size", Value: m.WorldSize},
+		Setting{Key: "node", Value: place(m)},
+		Setting{Key: "verify", Value: m.Verify},
+	)
 	if m.Spans() { // the nodes of the group's job must agree in these
 		settings = append(settings, Setting{Key: "policy", Value: s.Config.Policy},
 			Setting{Key: "tls", Value: s.Config.TLS})

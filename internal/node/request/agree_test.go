@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/file"
@@ -33,6 +34,33 @@ func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
 	}
 	if got := Differences(mine, mine); got != "" {
 		t.Errorf("the same: %q", got)
+	}
+}
+
+// TestOptionsOfDatasetsAreCompared, those that only one rank gives, too.
+func TestOptionsOfDatasetsAreCompared(t *testing.T) {
+	said := func(rank int, options option.Values) Said {
+		m := &Open{Job: "j", Rank: rank, WorldSize: 2}
+		m.Dataset.Options = options
+		return Said{Open: m, Config: &config.Config{}, Order: &Order{}}
+	}
+	first := said(0, option.Values{"extensions": []string{".jpg"}, "fields": []string{"a", "b"}})
+	for want, other := range map[string]option.Values{
+		"extensions is [.png] on rank 1 and [.jpg] on rank 0": {
+			"extensions": []string{".png"}, "fields": []string{"a", "b"},
+		},
+		"fields is not set on rank 1 and [a b] on rank 0": {"extensions": []string{".jpg"}},
+		"zoom is 2 on rank 1 and not set on rank 0": {
+			"extensions": []string{".jpg"}, "fields": []string{"a", "b"}, "zoom": 2,
+		},
+	} {
+		if err := Compare(first, said(1, other), 0); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v\nwant %s", other, err, want)
+		}
+	}
+	if err := Compare(first, said(1, first.Open.Dataset.Options), 0); err != nil {
+		t.Errorf("the same: %v", err)
 	}
 }
 

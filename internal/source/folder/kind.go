@@ -3,13 +3,34 @@ package folder
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // Name is the kind's name.
 const Name = "folder"
+
+// options are what a folder is described by.
+func options() []option.Option {
+	return []option.Option{
+		{
+			Key: source.ExtensionsKey, Kind: option.List, Default: strings.Join(Extensions(), ", "),
+			Help: "Extensions of the names of samples, in upper or lower case",
+		},
+		{
+			Key: source.IndexDirKey, Kind: option.Path, Default: option.Auto, Job: "index_dir",
+			Derived: "in the folder or, if that is read-only, in the user's cache directory",
+			Help:    "Directory that keeps the index file",
+		},
+		{
+			Key: source.RescanKey, Kind: option.Switch, Default: "off",
+			Help: "Ignore an existing index file, and scan the whole folder",
+		},
+	}
+}
 
 // Kind returns the kind for folders. memory returns how many bytes of memory are available; an
 // index file may take a quarter of them. All folders that are opened through the same Kind share
@@ -20,13 +41,15 @@ func Kind(memory func() (int64, error)) source.Kind {
 		Name: Name,
 		Help: "a directory with one subdirectory per class, as torchvision's " +
 			"ImageFolder reads it",
-		Extensions: Extensions(),
+		Options: options(),
 		Open: func(ctx context.Context, path string,
 			o source.OpenOptions,
 		) (source.Indexed, error) {
 			f, err := Open(ctx, path, Options{
-				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View,
-				Timeout: o.Timeout, Unscanned: o.Unscanned,
+				Extensions: option.Get[[]string](o.Values, source.ExtensionsKey),
+				IndexDir:   option.Get[string](o.Values, source.IndexDirKey),
+				Rescan:     option.Get[bool](o.Values, source.RescanKey),
+				View:       o.View, Timeout: o.Timeout, Unscanned: o.Unscanned,
 				Memory: memory, Progress: o.Progress, Warn: o.Tell, Left: left,
 				Slow: func(op, path string, since time.Time) { o.Tell(slow(op, path, since)) },
 			})

@@ -15,24 +15,27 @@ func options() []store.Option {
 			Option: option.Option{
 				Key: store.PathKey, Kind: option.Path, Required: true,
 				Help: "Directory of the class",
+				Job:  "cache_dir",
 			},
-			Job: "cache_dir", Example: "/nvme/hdmlp-" + Name,
+			Example: "/nvme/hdmlp-" + Name,
 		},
 		{
 			Option: option.Option{
 				Key: store.ReserveKey, Kind: option.Size, Min: 1, Default: option.Auto,
 				Derived: "5 % of the disk, at least 1 GiB",
 				Help:    "Bytes to leave free on the directory's disk",
+				Job:     "disk_reserve",
 			},
-			Job: "disk_reserve", Shared: true,
+			Shared: true,
 		},
 		{
 			Option: option.Option{
 				Key: store.CapacityKey, Kind: option.Size, Min: 1, Default: option.Auto,
 				Derived: "the free space of the disk, less disk_reserve",
 				Help:    "Bytes that samples may occupy",
+				Job:     "cache_size",
 			},
-			Job: "cache_size", Example: "500GB",
+			Example: "500GB",
 		},
 	}
 }

@@ -18,8 +18,9 @@ func Kind(class *Class) store.Kind {
 			Option: option.Option{
 				Key: store.CapacityKey, Kind: option.Size, Min: 1, Required: true,
 				Help: "Bytes that samples may occupy",
+				Job:  "memory",
 			},
-			Job: "memory", Example: "64GiB",
+			Example: "64GiB",
 		}},
 		Memory: true,
 		New:    func(store.Options) (store.Class, error) { return class, nil },
