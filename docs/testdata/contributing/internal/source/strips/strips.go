@@ -26,9 +26,8 @@ const suffix = ".strip"
 // Kind describes strips.
 func Kind() source.Kind {
 	return source.Kind{
-		Name:       "strips",
-		Help:       "a directory with one file per class, which holds its samples one after another",
-		Extensions: []string{suffix},
+		Name: "strips",
+		Help: "a directory with one file per class, which holds its samples one after another",
 		Open: func(ctx context.Context, path string,
 			o source.OpenOptions,
 		) (source.Indexed, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -19,8 +20,16 @@ func Kind() store.Kind {
 	return store.Kind{
 		Name: name,
 		Help: "the daemon's own memory, from which samples are copied into batches",
+		Options: []store.Option{{
+			Option: option.Option{
+				Key: store.CapacityKey, Kind: option.Size, Min: 1, Required: true,
+				Help: "Bytes that samples may occupy",
+			},
+			Example: "16GiB",
+		}},
+		Memory: true,
 		New: func(o store.Options) (store.Class, error) {
-			return New(o.Capacity), nil
+			return New(option.Get[int64](o.Values, store.CapacityKey)), nil
 		},
 	}
 }
@@ -29,8 +38,8 @@ func Kind() store.Kind {
 type Class struct {
 	capacity int64
 
-	mu     sync.RWMutex // guards the following, and the stores
-	stores []*store     // the most recently opened last
+	mu     sync.RWMutex  // guards the following, and the stores
+	stores []*classStore // the most recently opened last
 	closed bool
 }
 
@@ -60,7 +69,7 @@ func (c *Class) Open(ds store.Dataset, capacity int64) (store.Store, error) {
 	if limit := c.available(ds); capacity > limit {
 		return nil, &store.LimitError{What: "a store on the heap", Need: capacity, Limit: limit}
 	}
-	s := &store{class: c, samples: make(map[int][]byte), origins: make(map[int]store.Origin)}
+	s := &classStore{class: c, samples: make(map[int][]byte), origins: make(map[int]store.Origin)}
 	if i >= 0 {
 		s = c.stores[i] // warm
 		c.stores = slices.Delete(c.stores, i, i+1)
@@ -71,7 +80,7 @@ func (c *Class) Open(ds store.Dataset, capacity int64) (store.Store, error) {
 	}
 	c.stores = append(c.stores, s)
 	for c.promised() > c.capacity { // evict what was opened least recently
-		idle := slices.IndexFunc(c.stores, func(s *store) bool { return s.opens == 0 })
+		idle := slices.IndexFunc(c.stores, func(s *classStore) bool { return s.opens == 0 })
 		c.stores = slices.Delete(c.stores, idle, idle+1)
 	}
 	return s, nil
@@ -110,7 +119,7 @@ func (c *Class) promised() (sum int64) {
 }
 
 func (c *Class) find(ds store.Dataset) int {
-	return slices.IndexFunc(c.stores, func(s *store) bool {
+	return slices.IndexFunc(c.stores, func(s *classStore) bool {
 		return s.ds.Fingerprint == ds.Fingerprint
 	})
 }
@@ -119,15 +128,15 @@ func (c *Class) find(ds store.Dataset) int {
 func (c *Class) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if slices.ContainsFunc(c.stores, func(s *store) bool { return s.opens > 0 }) {
+	if slices.ContainsFunc(c.stores, func(s *classStore) bool { return s.opens > 0 }) {
 		return errors.New("heap: a store is open")
 	}
 	c.stores, c.closed = nil, true
 	return nil
 }
 
-// store holds samples of one dataset; its class's lock guards it.
-type store struct {
+// classStore holds samples of one dataset; its class's lock guards it.
+type classStore struct {
 	class          *Class
 	ds             store.Dataset
 	capacity, used int64
@@ -137,25 +146,25 @@ type store struct {
 	held           []int32
 }
 
-func (s *store) Has(id int) bool {
+func (s *classStore) Has(id int) bool {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	return s.samples[id] != nil
 }
 
-func (s *store) Held() []int32 {
+func (s *classStore) Held() []int32 {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	return slices.Clone(s.held)
 }
 
-func (s *store) Capacity() (total, used int64) {
+func (s *classStore) Capacity() (total, used int64) {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	return s.capacity, s.used
 }
 
-func (s *store) Put(id int, data []byte, origin store.Origin) error {
+func (s *classStore) Put(id int, data []byte, origin store.Origin) error {
 	if id < 0 || id >= s.ds.Samples || int64(len(data)) != s.ds.Size(id) {
 		return fmt.Errorf("heap: %d bytes for sample %d", len(data), id)
 	}
@@ -172,14 +181,14 @@ func (s *store) Put(id int, data []byte, origin store.Origin) error {
 	return nil
 }
 
-func (s *store) Origin(id int) (store.Origin, bool) {
+func (s *classStore) Origin(id int) (store.Origin, bool) {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	origin, ok := s.origins[id]
 	return origin, ok
 }
 
-func (s *store) Drop(ids ...int) {
+func (s *classStore) Drop(ids ...int) {
 	s.class.mu.Lock()
 	defer s.class.mu.Unlock()
 	for _, id := range ids {
@@ -187,7 +196,7 @@ func (s *store) Drop(ids ...int) {
 	}
 }
 
-func (s *store) drop(id int) {
+func (s *classStore) drop(id int) {
 	if s.samples[id] == nil {
 		return
 	}
@@ -197,7 +206,7 @@ func (s *store) drop(id int) {
 	s.held = slices.DeleteFunc(s.held, func(held int32) bool { return int(held) == id })
 }
 
-func (s *store) Read(id int, dst []byte) error {
+func (s *classStore) Read(id int, dst []byte) error {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
 	data := s.samples[id]
@@ -211,7 +220,7 @@ func (s *store) Read(id int, dst []byte) error {
 	return nil
 }
 
-func (s *store) Close() error {
+func (s *classStore) Close() error {
 	s.class.mu.Lock()
 	defer s.class.mu.Unlock()
 	if s.opens == 0 {
