@@ -159,15 +159,16 @@ func TestConflictNamesBothRemoteNodes(t *testing.T) {
 
 // fakePeer owns every sample, and returns data or err.
 type fakePeer struct {
-	data   func(id int) []byte
-	err    error
-	waited time.Duration // for its source
-	relays bool          // it probably has to read what it is asked for
+	data    func(id int) []byte
+	err     error
+	arrival float64       // seconds
+	waited  time.Duration // for its source
+	relays  bool          // it probably has to read what it is asked for
 }
 
 func (p *fakePeer) Relays(int) bool { return p.relays }
 
-func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true }
+func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return p.arrival, true }
 
 func (p *fakePeer) Nodes() int { return 4 }
 

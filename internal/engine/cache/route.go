@@ -16,7 +16,8 @@ type route struct {
 	// peer is set if another node is to be asked: it was chosen, or it is asked if the chosen class
 	// turns out not to have the sample.
 	peer bool
-	// direct is set if the source was chosen although a class or another node has the sample.
+	// direct is set if the source was chosen although a class or another node has the sample, or
+	// another node although a class has it: the classes are not read.
 	direct bool
 }
 

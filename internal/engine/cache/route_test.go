@@ -50,9 +50,9 @@ func TestRoute(t *testing.T) {
 	}{
 		{"ahead of time", nil, 9, 5, 0.1, route{tier: FirstClass, peer: true}},
 		{"the file is in time", soon(10), 9, 5, 0.1, route{tier: FirstClass, peer: true}},
-		{"the file is late", soon(8), 9, 5, 0.1, route{tier: Peer, peer: true}},
+		{"the file is late", soon(8), 9, 5, 0.1, route{tier: Peer, peer: true, direct: true}},
 		{"only the source is in time", soon(1), 9, 5, 0.1, route{tier: Source, direct: true}},
-		{"all late", soon(0), 9, 5, 6, route{tier: Peer, peer: true}},
+		{"all late", soon(0), 9, 5, 6, route{tier: Peer, peer: true, direct: true}},
 		{"all late, all alike", soon(0), 5, 5, 5, route{tier: FirstClass, peer: true}},
 	} {
 		o := plain(4)
@@ -75,6 +75,28 @@ func TestRoute(t *testing.T) {
 		}
 		if got := g.cache.route(&Request{remote: true}, 1); got != (route{tier: Source}) {
 			t.Errorf("%s: a read for another node of a sample that is not held: %+v", c.name, got)
+		}
+		g.close()
+	}
+}
+
+// TestOwnerIsAskedWhereItsCopyIsSooner: a class that would be late is not read if the owner was
+// chosen, and is where it was not.
+func TestOwnerIsAskedWhereItsCopyIsSooner(t *testing.T) {
+	for file, want := range map[float64]Tier{9: Peer, 4: FirstClass} { // seconds
+		o := plain(4)
+		o.file, o.dir = 400, t.TempDir()
+		o.known = map[string]model.Known{"file": given(file, 0), "source": given(20, 0)}
+		g := newRig(t, o)
+		if _, _, err := g.fetched(t, &Request{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		g.cache.Flush()
+		p := &fakePeer{data: func(id int) []byte { return content(id, 100) }, arrival: 5}
+		r := &Request{Peers: p, Due: soon(8)}
+		if _, got, err := g.fetched(t, r, 0); got != want || err != nil {
+			t.Errorf("the class takes %v s, and the owner 5 s: from tier %v, %v; want %v", file, got, err,
+				want)
 		}
 		g.close()
 	}

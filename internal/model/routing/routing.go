@@ -58,7 +58,8 @@ type Route struct {
 	// Asks is set if the owner is to be asked: it is Tier, or is asked if the class turns out not to
 	// have the sample.
 	Asks bool
-	// Direct is set if the source is read although a class or another node has the sample.
+	// Direct is set if the source is read although a class or another node has the sample, or
+	// another node is asked although a class has it: the classes are not read.
 	Direct   bool
 	Chosen   bool // there was a choice
 	Explores bool // the source is read only to renew its estimates
@@ -107,7 +108,7 @@ func (r *Read) choose() Route {
 	}
 	r.explore(&route)
 	route.Asks = r.Asks && route.Tier != Source
-	route.Direct = route.Tier == Source
+	route.Direct = route.Tier == Source || route.Tier == Owner && (r.Held > 0 || r.Silent)
 	return route
 }
 

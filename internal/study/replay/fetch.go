@@ -109,10 +109,9 @@ func (n *node) join(k int32, r request, to route, done func(sample)) {
 
 // route is how a sample is to be read (cache.route).
 type route struct {
-	class bool // from its class
-	peer  bool // from its owner, or, if class is set, from there if the class is late
-	// direct is set if a cache has it or is to have it, and the source was chosen.
-	direct bool
+	class  bool // from its class
+	peer   bool // from its owner, or, if class is set, from there if the class is late
+	direct bool // a tier was chosen although one whose reads cost others less has the sample
 }
 
 // route chooses where a sample is read from that is not in memory (cache.route): its class if that
