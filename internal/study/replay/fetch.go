@@ -202,7 +202,7 @@ func (n *node) readClass(k int32, done func(late bool)) {
 	_, number, _ := n.class(k)
 	j, begun, givenUp := number-1, c.events.now, false
 	read := n.files[j].Begin(c.events.time(), int(c.job.Sizes[k]))
-	end, limit := n.classes[j].take(begun, n.mb(k)), n.giveUp(k).Seconds()
+	end, limit := n.classes[j].take(begun, n.mb(k)), n.classLimit(k).Seconds()
 	if end-begun > limit {
 		c.events.after(limit, func() {
 			givenUp = true
@@ -248,9 +248,9 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 	n.gate.enter(f)
 }
 
-// giveUp returns how long a read of a sample from a class may take, which the source could deliver
-// (cache.classLimit).
-func (n *node) giveUp(k int32) time.Duration {
+// classLimit returns how long a read of a sample from a class may take, which the source could
+// deliver (cache.classLimit).
+func (n *node) classLimit(k int32) time.Duration {
 	return routing.ClassLimit(n.sourceTakes(k), seconds(n.c.job.Timeout))
 }
 
@@ -260,24 +260,65 @@ func (n *node) sourceTakes(k int32) time.Duration {
 		n.source.Known().Origin == model.Guessed)
 }
 
-// ask returns how long a request to another node may take that begins now, however fast the source
-// is (cache.read, breaker.Set.Fetch).
-func (n *node) ask(k int32, r request, p *peer) (least time.Duration) {
-	now := n.c.events.time()
-	busy := routing.BusyLeast(n.limits.Busy, n.remote.Sustained(), n.source.Sustained())
-	wait := max(r.needed(), busy)
-	return p.Ask(now, wait, p.predict(now, n.c.job.Sizes[k], n.sourceTakes(k).Seconds()))
+// inquiry is a request to another node (breaker.Set.Fetch).
+type inquiry struct {
+	n            *node
+	k            int32
+	r            request
+	to           *peer
+	begun        time.Time
+	least        time.Duration // that it may take in any case
+	read, remote meter.Read
 }
 
-// limit returns how long a request may take by now that began at a time and may take least in any
-// case (breaker.Set.Fetch).
-func (n *node) limit(k int32, r request, p *peer, begun time.Time,
-	least time.Duration,
-) time.Duration {
-	if now := n.c.events.time(); now.After(begun) {
-		least = max(least, p.Extension(begun, now, r.needed()))
+// ask begins a request to the node that owns a sample.
+func (n *node) ask(k int32, r request) *inquiry {
+	now, size := n.c.events.time(), n.c.job.Sizes[k]
+	q := &inquiry{n: n, k: k, r: r, to: n.owner(k), begun: now}
+	busy := routing.BusyLeast(n.limits.Busy, n.remote.Sustained(), n.source.Sustained())
+	predicted := q.to.predict(now, size, n.sourceTakes(k).Seconds())
+	q.least = q.to.Ask(now, max(r.needed(), busy), predicted)
+	q.read = q.to.meter.Begin(now, int(size))
+	q.remote = n.remote.Begin(now, int(size))
+	return q
+}
+
+// limit returns how long the request may take, by what is known now.
+func (q *inquiry) limit() time.Duration {
+	least := q.least
+	if now := q.n.c.events.time(); now.After(q.begun) {
+		least = max(least, q.to.Extension(q.begun, now, q.r.needed()))
 	}
-	return routing.Limit(n.sourceTakes(k), least, seconds(n.c.job.Timeout))
+	return routing.Limit(q.n.sourceTakes(q.k), least, seconds(q.n.c.job.Timeout))
+}
+
+// answered ends the request with the sample, for which the node waited for its source for some
+// time.
+func (q *inquiry) answered(waited time.Duration) {
+	now := q.n.c.events.time()
+	q.read.Waited = waited
+	q.remote.Waited = waited
+	q.to.meter.End(now, q.read, nil)
+	q.n.remote.End(now, q.remote, nil)
+	q.to.Answered(now, now.Sub(q.begun), waited)
+}
+
+// refused ends the request with the answer that the sample is being fetched from this node.
+func (q *inquiry) refused() {
+	now := q.n.c.events.time()
+	q.to.meter.End(now, q.read, errElsewhere)
+	q.n.remote.End(now, q.remote, errElsewhere)
+	q.to.Failed(now, routing.Unserved)
+}
+
+// giveUp ends the request without an answer.
+func (q *inquiry) giveUp() {
+	now := q.n.c.events.time()
+	q.to.meter.GiveUp(now, q.read)
+	q.n.remote.End(now, q.remote, errLate)
+	if _, silent := q.to.Silent(now, q.n.sourceTakes(q.k)); silent {
+		q.to.Failed(now, routing.Unavailable)
+	}
 }
 
 // serve brings a sample for another node, once this one has begun.
@@ -299,30 +340,24 @@ func (n *node) waits(p *peer) (back func()) {
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
 // or takes too long, otherwise is called.
 func (n *node) askOwner(k int32, r request, done func(tier string), otherwise func(late bool)) {
-	c, p := n.c, n.owner(k)
+	c, q := n.c, n.ask(k, r)
 	owner := c.nodes[c.job.Plan.OwnerOf(int(k))]
-	begun := c.events.time()
-	least, back := n.ask(k, r, p), n.waits(p)
-	read := p.meter.Begin(begun, int(c.job.Sizes[k]))
-	remote := n.remote.Begin(begun, int(c.job.Sizes[k]))
-	over := false
+	back, over := n.waits(q.to), false
+	end := func() {
+		over = true
+		back()
+	}
 	var expire func(passed time.Duration) // as breaker.deadline
 	expire = func(passed time.Duration) {
 		if over {
 			return
 		}
-		if limit := n.limit(k, r, p, begun, least); limit > passed {
+		if limit := q.limit(); limit > passed {
 			c.events.after((limit - passed).Seconds(), func() { expire(limit) })
 			return
 		}
-		over = true
-		back()
-		now := c.events.time()
-		p.meter.GiveUp(now, read)
-		n.remote.End(now, remote, errLate)
-		if _, silent := p.Silent(now, n.sourceTakes(k)); silent {
-			p.Failed(now, routing.Unavailable)
-		}
+		end()
+		q.giveUp()
 		otherwise(true)
 	}
 	expire(0)
@@ -331,30 +366,22 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 			return
 		}
 		if got.failed {
-			over = true
-			back()
-			now := c.events.time()
-			p.meter.End(now, read, errElsewhere)
-			n.remote.End(now, remote, errElsewhere)
-			p.Failed(now, routing.Unserved)
+			end()
+			q.refused()
 			otherwise(false)
 			return
 		}
+		waited := time.Duration(0) // for the source
 		if got.tier == sourceTier {
-			read.Waited = c.events.time().Sub(begun)
-			remote.Waited = read.Waited
+			waited = c.events.time().Sub(q.begun)
 		}
-		end := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
-		c.events.at(end, func() {
+		sent := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
+		c.events.at(sent, func() {
 			if over {
 				return
 			}
-			over = true
-			back()
-			now := c.events.time()
-			p.meter.End(now, read, nil)
-			n.remote.End(now, remote, nil)
-			p.Answered(now, now.Sub(begun), read.Waited)
+			end()
+			q.answered(waited)
 			done(peerTier)
 		})
 	})

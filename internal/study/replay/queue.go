@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -39,7 +40,7 @@ func (e *events) time() time.Time {
 
 // seconds returns so many seconds as meters want them.
 func seconds(s float64) time.Duration {
-	return time.Duration(min(s, latest) * float64(time.Second))
+	return time.Duration(math.Round(min(s, latest) * float64(time.Second)))
 }
 
 // next lets the next thing happen; it reports whether there was one.
