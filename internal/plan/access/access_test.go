@@ -16,7 +16,7 @@ func TestOneTruth(t *testing.T) {
 		e := s.Epoch(rapid.IntRange(0, drawnEpochs-1).Draw(t, "epoch"))
 
 		type read struct {
-			Place
+			Read
 			sample int
 		}
 		var reads []read
@@ -29,7 +29,7 @@ func TestOneTruth(t *testing.T) {
 			for r := range spec.WorldSize {
 				batch := e.Batch(nil, r, step)
 				for _, k := range batch {
-					reads = append(reads, read{Place{r, next[r], step}, int(k)})
+					reads = append(reads, read{Read{r, next[r], step}, int(k)})
 					if at := e.At(r, next[r]); at != int(k) {
 						t.Fatalf("At(%d, %d) = %d, the batch has %d", r, next[r], at, k)
 					}
@@ -69,22 +69,22 @@ func TestOneTruth(t *testing.T) {
 			}
 		}
 
-		want := make([]map[Place]bool, spec.Samples)
+		want := make([]map[Read]bool, spec.Samples)
 		for _, r := range reads {
 			if want[r.sample] == nil {
-				want[r.sample] = map[Place]bool{}
+				want[r.sample] = map[Read]bool{}
 			}
-			want[r.sample][r.Place] = true
+			want[r.sample][r.Read] = true
 		}
 		once := map[int32]bool{} // those that the epoch has
 		for k := range spec.Samples {
 			if len(want[k]) > 0 && !e.Has(k) {
 				t.Fatalf("Has(%d) is false, and it is read at %v", k, want[k])
 			}
-			var got map[Place]bool
+			var got map[Read]bool
 			for i, p := range e.Find(k) {
 				if got == nil {
-					got = map[Place]bool{}
+					got = map[Read]bool{}
 				}
 				if i > 0 && !s.Repeats() && spec.Scheme != Whole {
 					t.Fatalf("sample %d is read more than once: %v", k, e.Find(k))

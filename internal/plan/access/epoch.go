@@ -22,8 +22,8 @@ type Epoch struct {
 	shared  bool      // perm belongs to the stream
 }
 
-// Place is one read of a sample in an epoch.
-type Place struct {
+// Read is one read of a sample in an epoch.
+type Read struct {
 	Rank  int // the rank that reads it
 	Index int // At(Rank, Index) is the sample
 	Step  int // the batch of the epoch
@@ -238,37 +238,37 @@ func (e *Epoch) At(rank, i int) int {
 // Find returns every read of the sample in the epoch, by position and, under Whole, by rank:
 // usually one, none if the sample is dropped, and several if it pads or the order repeats it. It
 // takes O(1) per read; under Torch and Given the first call inverts the order.
-func (e *Epoch) Find(sample int) []Place {
+func (e *Epoch) Find(sample int) []Read {
 	s := e.s
 	if sample < 0 || sample >= s.spec.Samples {
 		panic(fmt.Sprintf("access: sample %d of %d", sample, s.spec.Samples))
 	}
-	var places []Place
+	var reads []Read
 	positions := e.appendPositions(nil, sample)
 	for round := 0; round < s.delivered && len(positions) > 0; round += s.n {
 		for _, p := range positions {
 			if p += round; p < s.delivered {
-				places = s.appendReads(places, p)
+				reads = s.appendReads(reads, p)
 			}
 		}
 	}
-	return places
+	return reads
 }
 
 // appendReads appends the reads of a position.
-func (s *Stream) appendReads(places []Place, p int) []Place {
+func (s *Stream) appendReads(reads []Read, p int) []Read {
 	step := s.stepOf(p)
 	if s.starts != nil {
-		return append(places, Place{0, p, step})
+		return append(reads, Read{0, p, step})
 	}
 	if s.spec.Scheme == Whole {
 		for rank := range s.spec.WorldSize {
-			places = append(places, Place{rank, p, step})
+			reads = append(reads, Read{rank, p, step})
 		}
-		return places
+		return reads
 	}
 	rank, j := s.reader(s.batchSize(step), p-s.base(step))
-	return append(places, Place{rank, step*s.share(s.batch, rank).n + j, step})
+	return append(reads, Read{rank, step*s.share(s.batch, rank).n + j, step})
 }
 
 // Reads yields what the ranks read in the epoch, as (rank, sample), in the order in which they need

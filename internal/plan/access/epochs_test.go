@@ -88,7 +88,7 @@ func TestNextAccessIsOfTheRanksThatAreAskedFor(t *testing.T) {
 		for rank := range 3 {
 			epoch, at, ok := s.NextAccess([]int{rank}, sample, 4, 6)
 			if mine := sample%3 == rank; ok != mine ||
-				ok && (epoch != 4 || at != Place{rank, sample / 3, sample / 6}) {
+				ok && (epoch != 4 || at != Read{rank, sample / 3, sample / 6}) {
 				t.Errorf("rank %d, sample %d: epoch %d, %+v, %v", rank, sample, epoch, at, ok)
 			}
 		}

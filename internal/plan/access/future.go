@@ -96,7 +96,7 @@ func (s *Stream) ReadAfter(epoch int, samples []int32) []int32 {
 // NextAccess returns when the ranks read the sample next, from the start of epoch
 // from on and before epoch to; false if they do not. Under Torch it draws each epoch that it
 // searches.
-func (s *Stream) NextAccess(ranks []int, sample, from, to int) (epoch int, at Place, ok bool) {
+func (s *Stream) NextAccess(ranks []int, sample, from, to int) (epoch int, at Read, ok bool) {
 	wanted := make(map[int]bool, len(ranks))
 	for _, r := range ranks {
 		wanted[r] = true
@@ -108,5 +108,5 @@ func (s *Stream) NextAccess(ranks []int, sample, from, to int) (epoch int, at Pl
 			}
 		}
 	}
-	return 0, Place{}, false
+	return 0, Read{}, false
 }

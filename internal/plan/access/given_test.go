@@ -165,7 +165,7 @@ func TestGivenShared(t *testing.T) {
 			}
 			for i, k := range list {
 				if e.At(r, i) != int(k) ||
-					!slices.Contains(e.Find(int(k)), Place{r, i, i / batch}) {
+					!slices.Contains(e.Find(int(k)), Read{r, i, i / batch}) {
 					t.Fatalf("sample %d of rank %d is %d, found at %v; want %d", i, r, e.At(r, i),
 						e.Find(int(k)), k)
 				}
