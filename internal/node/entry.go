@@ -46,11 +46,11 @@ type entry struct {
 
 	ready chan struct{}
 	// Immutable once ready is closed. open is the job if err is nil.
-	err     error
-	open    *Assembly
-	place   Place // in the group of the job; nil: it is in none
-	dataset *catalog.Dataset
-	vantage source.Vantage // of the process that made the entry
+	err        error
+	open       *Assembly
+	membership Membership // in the group of the job; nil: it is in none
+	dataset    *catalog.Dataset
+	vantage    source.Vantage // of the process that made the entry
 
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open
@@ -173,8 +173,8 @@ func (e *entry) release(left int) {
 			e.turns.Close()
 		}
 	}
-	if e.place != nil {
-		e.place.Leave()
+	if e.membership != nil {
+		e.membership.Leave()
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 
 // Groups are the groups of jobs that are given the same prepared batches.
 type Groups interface {
-	// Enter reserves a place for a job in the group that its request names. It waits while a group
-	// of that name ends.
-	Enter(ctx context.Context, s request.Said) (Place, error)
+	// Enter enters a job into the group that its request names. It waits while a group of that name
+	// ends.
+	Enter(ctx context.Context, s request.Said) (Membership, error)
 }
 
-// Place is a job's place in a group.
-type Place interface {
+// Membership is a job's membership of a group.
+type Membership interface {
 	// Seed returns the group's seed, for a job without one; nil: another node decides it.
 	Seed() *uint64
 	// Agree settles with the other nodes of a job which group it is in on all of them. It is called
@@ -33,7 +33,7 @@ type Place interface {
 	// Join makes a rank of the job a member, which leaves with its Close. The error is an Alone if
 	// the rank is to prepare its batches itself.
 	Join(ctx context.Context, r *Rank, open Opener) (job.Member, error)
-	// Leave gives up the place. All members must have left.
+	// Leave ends the membership. All members must have left.
 	Leave()
 }
 
@@ -107,15 +107,15 @@ func (e *entry) agree(ctx context.Context, said *request.Order, view *source.Vie
 		return err
 	}
 	stream := e.open.Order.Stream()
-	return e.place.Agree(ctx, Team{e.open.Coordinator, e.open.Job.Seed(), stream.Empties},
+	return e.membership.Agree(ctx, Team{e.open.Coordinator, e.open.Job.Seed(), stream.Empties},
 		e.node.producer(said, kept, func(request.Step) {}), func() { _ = kept.Close() })
 }
 
 // Opened returns the description of the job for its process.
 func (r *Rank) Opened() job.Opened {
 	o := r.Rank.Opened()
-	if r.entry.place != nil {
-		o.Epoch = r.entry.place.Epoch()
+	if r.entry.membership != nil {
+		o.Epoch = r.entry.membership.Epoch()
 	}
 	return o
 }
@@ -127,7 +127,7 @@ func (r *Rank) joinGroup(ctx context.Context, o *opening) (alone, err error) {
 		return nil, err
 	}
 	defer kept.Close()
-	member, err := r.entry.place.Join(ctx, r, r.entry.node.producer(o.said, kept, o.progress))
+	member, err := r.entry.membership.Join(ctx, r, r.entry.node.producer(o.said, kept, o.progress))
 	switch {
 	case err == nil:
 		r.SetGroup(member)

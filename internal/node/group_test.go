@@ -40,11 +40,11 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 // shapes is a group that asks ranks for their shapes.
 type shapes struct{ left int }
 
-func (s *shapes) Enter(context.Context, request.Said) (Place, error) { return s, nil }
-func (s *shapes) Seed() *uint64                                      { return nil }
-func (s *shapes) Agree(context.Context, Team, Opener, func()) error  { return nil }
-func (s *shapes) Epoch() int                                         { return 0 }
-func (s *shapes) Leave()                                             { s.left++ }
+func (s *shapes) Enter(context.Context, request.Said) (Membership, error) { return s, nil }
+func (s *shapes) Seed() *uint64                                           { return nil }
+func (s *shapes) Agree(context.Context, Team, Opener, func()) error       { return nil }
+func (s *shapes) Epoch() int                                              { return 0 }
+func (s *shapes) Leave()                                                  { s.left++ }
 func (s *shapes) Join(_ context.Context, r *Rank, _ Opener) (job.Member, error) {
 	_, _, _, err := r.Shape()
 	return nil, err

@@ -71,7 +71,7 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *source.View,
 	if err != nil {
 		return nil, err
 	}
-	if r.entry.place != nil {
+	if r.entry.membership != nil {
 		if alone, err = r.joinGroup(ctx, &o); err != nil {
 			r.Close()
 			return nil, err
@@ -216,11 +216,11 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 	}
 	if e.config.Share != "" {
 		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.Place()}
-		place, err := e.node.options.Groups.Enter(ctx, s)
+		membership, err := e.node.options.Groups.Enter(ctx, s)
 		if err != nil {
 			return err
 		}
-		e.place, spec.Drawn = place, place.Seed()
+		e.membership, spec.Drawn = membership, membership.Seed()
 	}
 	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config,
 		func(files int64, warning string) {
@@ -244,7 +244,7 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 	if e.open, err = Assemble(ctx, &e.node.options.Shared, spec); err != nil {
 		return err
 	}
-	if e.place != nil && m.Spans() {
+	if e.membership != nil && m.Spans() {
 		return e.agree(ctx, said, view)
 	}
 	return nil

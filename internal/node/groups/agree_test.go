@@ -68,9 +68,9 @@ func (n nodeOf) GatherInTime(ctx context.Context, what string, mine []byte) ([][
 
 // party is a job over two nodes that enters a group on both.
 type party struct {
-	places [2]node.Place
-	errs   [2]error
-	ended  [2]int // how often the opener was released
+	jobs  [2]node.Membership
+	errs  [2]error
+	ended [2]int // how often the opener was released
 }
 
 // come has a job enter on the nodes that have a lab, and agree with its opener.
@@ -89,14 +89,14 @@ func come(t *testing.T, job string, labs [2]*Groups, open node.Opener) *party {
 			Order:  &request.Order{Digest: "none"},
 		}
 		s.Config.Origins = map[string]config.Origin{"share": {Source: "argument"}}
-		if p.places[k], p.errs[k] = groups.Enter(t.Context(), s); p.errs[k] != nil {
+		if p.jobs[k], p.errs[k] = groups.Enter(t.Context(), s); p.errs[k] != nil {
 			continue
 		}
 		team := node.Team{
 			Nodes: nodeOf{met, k}, Seed: 7, Empties: func(int) bool { return false },
 		}
 		agreeing.Go(func() {
-			p.errs[k] = p.places[k].Agree(t.Context(), team, open, func() { p.ended[k]++ })
+			p.errs[k] = p.jobs[k].Agree(t.Context(), team, open, func() { p.ended[k]++ })
 		})
 	}
 	agreeing.Wait()
@@ -106,7 +106,7 @@ func come(t *testing.T, job string, labs [2]*Groups, open node.Opener) *party {
 // id returns the group that the job is in on both nodes.
 func (p *party) id(t *testing.T) string {
 	t.Helper()
-	a, b := p.places[0].(*place), p.places[1].(*place)
+	a, b := p.jobs[0].(*membership), p.jobs[1].(*membership)
 	if err := errors.Join(p.errs[:]...); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (p *party) id(t *testing.T) string {
 }
 
 func (p *party) leave() {
-	for _, of := range p.places {
+	for _, of := range p.jobs {
 		of.Leave()
 	}
 }
@@ -172,7 +172,7 @@ func TestJobsOfSeveralNodesAgree(t *testing.T) {
 			for gone := range 2 {
 				a := come(t, "a", labs, waits)
 				old := a.id(t)
-				a.places[gone].Leave()
+				a.jobs[gone].Leave()
 				b, c := come(t, "b", labs, waits), come(t, "c", labs, waits)
 				if b.id(t) == old || c.id(t) != b.id(t) {
 					t.Errorf("groups %s, then %s and %s", old, b.id(t), c.id(t))
@@ -192,8 +192,8 @@ func TestJobsOfSeveralNodesAgree(t *testing.T) {
 		) {
 			a := come(t, "a", labs, fails)
 			first := a.id(t)
-			for k, of := range a.places {
-				_, err := of.(*place).group.team.rank(t.Context(), "s", k)
+			for k, of := range a.jobs {
+				_, err := of.(*membership).group.team.rank(t.Context(), "s", k)
 				if !errors.As(err, &node.Alone{}) || !strings.Contains(err.Error(), "no memory") {
 					t.Error(err)
 				}

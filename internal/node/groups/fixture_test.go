@@ -108,7 +108,7 @@ func (w *world) close() {
 	for k, n := range w.nodes {
 		w.groups[k].mu.Lock()
 		for name, g := range w.groups[k].all {
-			w.t.Errorf("node %d: group %s is left, with %d places", k, name, g.places)
+			w.t.Errorf("node %d: group %s is left, with %d jobs", k, name, g.jobs)
 		}
 		w.groups[k].mu.Unlock()
 		for _, r := range n.Reports() {

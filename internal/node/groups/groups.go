@@ -6,7 +6,8 @@
 // that no process opened, with the request of the first member. It ends with the last member.
 //
 // The producers of a group over several nodes are one job over these nodes, which the nodes of each
-// member agree on when it opens (place.Agree). A node then opens it for all of its ranks at once.
+// member agree on when it opens (membership.Agree). A node then opens it for all of its ranks at
+// once.
 package groups
 
 import (
@@ -48,9 +49,9 @@ type group struct {
 	team  *team // nil: the group is on one node
 	log   *slog.Logger
 
-	places int              // guarded by Groups.mu; 0: the group is ending
-	feeds  map[int]*feeding // by rank; guarded by Groups.mu
-	ended  chan struct{}    // closed when it has ended
+	jobs  int              // guarded by Groups.mu; 0: the group is ending
+	feeds map[int]*feeding // by rank; guarded by Groups.mu
+	ended chan struct{}    // closed when it has ended
 }
 
 // feeding is a group's feed for a local rank. It is opened by the first member that needs it, and
@@ -63,8 +64,8 @@ type feeding struct {
 }
 
 // Enter implements node.Groups.
-func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Place, error) {
-	p := &place{groups: g, name: s.Open.Group(s.Config), said: s}
+func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Membership, error) {
+	p := &membership{groups: g, name: s.Open.Group(s.Config), said: s}
 	if err := g.lock(ctx, p.name); err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Place, error) 
 			return nil, err
 		}
 	}
-	one.places++
+	one.jobs++
 	p.group = one
 	if p.joins() && !spans {
 		p.epoch = one.epoch()
@@ -105,7 +106,7 @@ func (g *Groups) lock(ctx context.Context, name string) error {
 	for {
 		g.mu.Lock()
 		one := g.all[name]
-		if one == nil || one.places > 0 {
+		if one == nil || one.jobs > 0 {
 			return nil
 		}
 		g.mu.Unlock()
@@ -117,7 +118,7 @@ func (g *Groups) lock(ctx context.Context, name string) error {
 	}
 }
 
-// found makes a group the one of its name, without places. g.mu must be held.
+// found makes a group the one of its name, without jobs. g.mu must be held.
 func (g *Groups) found(name string, s request.Said, seed uint64) *group {
 	m := *s.Open
 	m.Stream.List = nil // it belongs to the caller
@@ -145,11 +146,11 @@ func (g *Groups) forget(one *group) {
 	}
 }
 
-// leave gives up a place in a group. The last one ends it.
+// leave ends the membership of a job. The last one ends the group.
 func (g *Groups) leave(one *group) {
 	g.mu.Lock()
-	one.places--
-	last := one.places == 0
+	one.jobs--
+	last := one.jobs == 0
 	g.mu.Unlock()
 	if !last {
 		return

@@ -68,7 +68,7 @@ func (l *lab) open(ctx context.Context, m request.Open, _ func(net.Addr)) (*node
 }
 
 // enter enters a group, as a new job.
-func (l *lab) enter(job string, change ...func(*request.Said)) (node.Place, error) {
+func (l *lab) enter(job string, change ...func(*request.Said)) (node.Membership, error) {
 	m := l.request(0, 0, 1)
 	m.Job = job
 	s := request.Said{
@@ -84,7 +84,7 @@ func (l *lab) enter(job string, change ...func(*request.Said)) (node.Place, erro
 }
 
 // must is enter for a job that is not refused.
-func (l *lab) must(job string, change ...func(*request.Said)) node.Place {
+func (l *lab) must(job string, change ...func(*request.Said)) node.Membership {
 	l.t.Helper()
 	p, err := l.enter(job, change...)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l *lab) must(job string, change ...func(*request.Said)) node.Place {
 }
 
 // join makes the lab's rank a member.
-func (l *lab) join(p node.Place) job.Member {
+func (l *lab) join(p node.Membership) job.Member {
 	l.t.Helper()
 	m, err := p.Join(l.t.Context(), l.member, l.open)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestGroupsOfANode(t *testing.T) {
 			a.Leave()
 			b.Leave()
 		},
-		"the producer is opened by the first member, and closed with the last place": func(
+		"the producer is opened by the first member, and closed with the last membership": func(
 			t *testing.T, l *lab,
 		) {
 			a, b := l.must("a"), l.must("b")

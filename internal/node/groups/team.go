@@ -80,8 +80,9 @@ type meeting struct {
 	Error  string `json:"error"`  // why it cannot be opened
 }
 
-// Agree implements node.Place. The nodes have had members in different order, and members may have
-// ended on some of them. So node 0 says which group there is, and all nodes decide in the same way:
+// Agree implements node.Membership. The nodes have had members in different order, and members may
+// have ended on some of them. So node 0 says which group there is, and all nodes decide in the same
+// way:
 //
 //   - If a node refuses the job, all do.
 //   - If node 0's group has ended on no node, the job is in it. A node that has it keeps it from
@@ -90,7 +91,9 @@ type meeting struct {
 //
 // As long as the group is not formed, node 0 says where its producers meet: on a port that the
 // system chose, with a secret of their own, as any member may end before the others.
-func (p *place) Agree(ctx context.Context, t node.Team, open node.Opener, released func()) error {
+func (p *membership) Agree(ctx context.Context, t node.Team, open node.Opener,
+	released func(),
+) error {
 	started := false
 	defer func() {
 		if !started {
@@ -172,7 +175,7 @@ func gather[T any](ctx context.Context, name string, t node.Team, what string, m
 }
 
 // offer returns what this node says of the group.
-func (p *place) offer() (o offer) {
+func (p *membership) offer() (o offer) {
 	if p.refused != nil {
 		o.Refused = failure.Of(p.refused)
 		return o
@@ -181,12 +184,12 @@ func (p *place) offer() (o offer) {
 	defer p.groups.mu.Unlock()
 	o.Over = p.groups.over[p.name]
 	switch here := p.groups.all[p.name]; {
-	case p.group != nil || here == nil || here.places == 0:
+	case p.group != nil || here == nil || here.jobs == 0:
 	case here.team == nil:
 		o.Refused = failure.Of(request.SameGroup(p.name, here.first, p.said, here.seed))
 		return o
 	default:
-		here.places++
+		here.jobs++
 		p.group = here
 	}
 	if p.group != nil {
@@ -200,9 +203,9 @@ func (p *place) offer() (o offer) {
 	return o
 }
 
-// adopt gives the job a place in the group that node 0 has offered, or if it does not join that,
-// in another one, which it founds. An error says what differs from the group on this node.
-func (p *place) adopt(o offer, joins bool, t node.Team) error {
+// adopt makes the job a member of the group that node 0 has offered, or if it does not join that,
+// of another one, which it founds. An error says what differs from the group on this node.
+func (p *membership) adopt(o offer, joins bool, t node.Team) error {
 	id, stream := o.ID, request.Stream{GlobalBatch: o.Batch, Epochs: o.Epochs}
 	if !joins {
 		id, stream = o.Fresh, p.said.Open.Stream
@@ -211,14 +214,14 @@ func (p *place) adopt(o offer, joins bool, t node.Team) error {
 	if old == nil || old.team.id != id {
 		g.mu.Lock()
 		one := g.all[p.name]
-		if one == nil || one.team == nil || one.team.id != id || one.places == 0 {
+		if one == nil || one.team == nil || one.team.id != id || one.jobs == 0 {
 			one = g.found(p.name, p.said, t.Seed)
 			one.team = newTeam(id, ranks, stream)
 			if joins && o.Formed {
 				one.team.fail(errors.New("it has just ended on this node"))
 			}
 		}
-		one.places++
+		one.jobs++
 		p.group = one
 		g.mu.Unlock()
 		if old != nil {
@@ -245,9 +248,9 @@ func (p *place) adopt(o offer, joins bool, t node.Team) error {
 
 // start opens the group's job on this node in the background, with node 0 at a port, unless that
 // has been started before.
-func (p *place) start(t node.Team, secret []byte, port int, open node.Opener, released func()) (
-	started bool,
-) {
+func (p *membership) start(t node.Team, secret []byte, port int, open node.Opener,
+	released func(),
+) (started bool) {
 	one := p.group
 	one.team.begin.Do(func() {
 		started = true
@@ -332,7 +335,7 @@ func (t *team) meet(ctx context.Context, key []byte) (m meeting, err error) {
 }
 
 // key returns a secret of the nodes of the member's job.
-func (p *place) key() []byte { return []byte(p.said.Open.Cluster.Secret) }
+func (p *membership) key() []byte { return []byte(p.said.Open.Cluster.Secret) }
 
 // seal hides the secret of the group's job from those that do not know the member's, and the other
 // way round: control messages may be readable on the network.

@@ -279,7 +279,7 @@ func delivered(s Said, options []string, seed uint64) []Setting {
 	m := s.Open
 	settings := append(datasetOf(m, options),
 		Setting{Key: "world_size", Value: m.WorldSize},
-		Setting{Key: "node", Value: place(m)},
+		Setting{Key: "node", Value: nodeOf(m)},
 		Setting{Key: "verify", Value: m.Verify},
 	)
 	if m.Spans() { // the nodes of the group's job must agree in these
@@ -298,8 +298,8 @@ func delivered(s Said, options []string, seed uint64) []Setting {
 	return append(settings, Setting{Key: "seed", Value: seed})
 }
 
-// place describes which node of how many a rank is on.
-func place(m *Open) string {
+// nodeOf describes which node of how many a rank is on.
+func nodeOf(m *Open) string {
 	if !m.Spans() {
 		return "the only one"
 	}

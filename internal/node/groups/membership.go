@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/request"
 )
 
-// place is a job's place in a group.
-type place struct {
+// membership is a job's membership of a group.
+type membership struct {
 	groups  *Groups
 	name    string
 	said    request.Said
@@ -24,8 +24,8 @@ type place struct {
 	once    sync.Once
 }
 
-// Seed implements node.Place.
-func (p *place) Seed() *uint64 {
+// Seed implements node.Membership.
+func (p *membership) Seed() *uint64 {
 	if p.group == nil {
 		return nil
 	}
@@ -33,15 +33,15 @@ func (p *place) Seed() *uint64 {
 	return &seed
 }
 
-// Epoch implements node.Place.
-func (p *place) Epoch() int { return p.epoch }
+// Epoch implements node.Membership.
+func (p *membership) Epoch() int { return p.epoch }
 
 // joins reports whether the job is to begin in the group's epoch. One that was open before goes on
 // where it was.
-func (p *place) joins() bool { return p.said.Config.ShareJoin && !p.said.Open.Share.Again }
+func (p *membership) joins() bool { return p.said.Config.ShareJoin && !p.said.Open.Share.Again }
 
-// Leave implements node.Place.
-func (p *place) Leave() {
+// Leave implements node.Membership.
+func (p *membership) Leave() {
 	p.once.Do(func() {
 		if p.group != nil {
 			p.groups.leave(p.group)
@@ -49,8 +49,8 @@ func (p *place) Leave() {
 	})
 }
 
-// Join implements node.Place.
-func (p *place) Join(ctx context.Context, r *node.Rank, open node.Opener) (job.Member, error) {
+// Join implements node.Membership.
+func (p *membership) Join(ctx context.Context, r *node.Rank, open node.Opener) (job.Member, error) {
 	f := p.groups.feeding(p.group, r.Number())
 	select {
 	case <-f.turn:
@@ -87,7 +87,7 @@ func shapeOf(r *node.Rank) (s feed.Shape, err error) {
 }
 
 // open opens the feed for a rank, and its producer. f.turn must be held.
-func (p *place) open(ctx context.Context, f *feeding, r *node.Rank, open node.Opener) error {
+func (p *membership) open(ctx context.Context, f *feeding, r *node.Rank, open node.Opener) error {
 	producer, err := p.producer(ctx, r, open)
 	if err != nil {
 		return err
@@ -112,7 +112,9 @@ func (p *place) open(ctx context.Context, f *feeding, r *node.Rank, open node.Op
 }
 
 // producer returns the producer for a rank, which it opens unless the group has several nodes.
-func (p *place) producer(ctx context.Context, r *node.Rank, open node.Opener) (*node.Rank, error) {
+func (p *membership) producer(ctx context.Context, r *node.Rank,
+	open node.Opener,
+) (*node.Rank, error) {
 	if t := p.group.team; t != nil {
 		return t.rank(ctx, p.name, r.Number())
 	}
@@ -124,7 +126,9 @@ func (p *place) producer(ctx context.Context, r *node.Rank, open node.Opener) (*
 
 // request returns the request for the group's producer, as the job's is, but with the batches and
 // epochs of the group's first member.
-func (p *place) request(first request.Stream, empties func(globalBatch int) bool) request.Open {
+func (p *membership) request(first request.Stream,
+	empties func(globalBatch int) bool,
+) request.Open {
 	m, seed := *p.said.Open, p.group.seed
 	m.Stream.GlobalBatch, m.Stream.Epochs = first.GlobalBatch, first.Epochs
 	// A member with smaller batches than the first one's needs samples of the last batch, which the
