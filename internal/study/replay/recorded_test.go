@@ -175,11 +175,12 @@ func (r *recorded) endClass(e routingtest.Event, now time.Time, was *progress) {
 	}
 }
 
-// TestDecidesAsTheEngine: at each read of a recorded run of the engine, the replay decides alike, by
-// what its meters have seen of the reads before: which tier is read, and when a class or another
+// TestDecidesAsTheEngine: at each read of a recorded run of the engine, the replay decides alike,
+// by what its meters have seen of the reads before: which tier is read, and when a class or another
 // node is given up.
 func TestDecidesAsTheEngine(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "engine", "cache", "testdata", "reads.txt"))
+	path := filepath.Join("..", "..", "engine", "cache", "testdata", "reads.txt")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,223 @@
+package routing
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// TestRouteWithoutAChoice: a read for another node is of this node's own copy, and what no tier has
+// but the source is read there.
+func TestRouteWithoutAChoice(t *testing.T) {
+	late := Tier{Arrival: 1e9}
+	for name, c := range map[string]struct {
+		read Read
+		want Route
+	}{
+		"the source alone":              {Read{}, Route{Tier: Source}},
+		"a class that does not respond": {Read{Silent: true}, Route{Tier: Source, Direct: true}},
+		"for another node, held": {
+			Read{Remote: true, Held: 1, Classes: [6]Tier{late}}, Route{},
+		},
+		"for another node, not held":     {Read{Remote: true}, Route{Tier: Source}},
+		"for another node, owned by one": {Read{Remote: true, Asks: true}, Route{Tier: Source}},
+	} {
+		if got := c.read.Route(); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestRoute: of a class, the owner and the source, each may be read, be late, stale, or not there.
+func TestRoute(t *testing.T) {
+	inf := math.Inf(1)
+	class := Read{Held: 1, Classes: [6]Tier{{Arrival: 0.5}}, Source: Tier{Arrival: 0.1}, Nodes: 1}
+	both := class
+	both.Asks = true
+	both.Owner = Tier{Arrival: 0.3}
+	both.Nodes = 4
+	with := func(r Read, due float64, change func(*Read)) Read {
+		r.Due = due
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		read Read
+		want Route
+	}{
+		"ahead of time":     {with(both, inf, nil), Route{Asks: true, Chosen: true}},
+		"the class in time": {with(both, 0.5, nil), Route{Asks: true, Chosen: true}},
+		"the class is late": {with(both, 0.4, nil), Route{Owner, true, true, true, false}},
+		"the owner is late": {with(both, 0.2, nil), Route{Source, false, true, true, false}},
+		"no owner":          {with(class, 0.4, nil), Route{Source, false, true, true, false}},
+		"others wait as long": {
+			with(both, 0.2, func(r *Read) { r.Delay = 0.1 }), Route{Owner, true, true, true, false},
+		},
+		"one node does not wait": {
+			with(class, 0.2, func(r *Read) { r.Delay = 10 }), Route{Source, false, true, true, false},
+		},
+		"processors are busy: others wait three times": {
+			with(both, 0.2, func(r *Read) { r.Delay, r.Busy = 0.01, true }),
+			Route{Owner, true, true, true, false},
+		},
+		"processors are not": {
+			with(both, 0.2, func(r *Read) { r.Delay = 0.01 }), Route{Source, false, true, true, false},
+		},
+		"a stale class": {
+			with(both, 0.2, func(r *Read) { r.Classes[0].Stale = true }), Route{Asks: true, Chosen: true},
+		},
+		"a stale source": {
+			with(both, inf, func(r *Read) { r.Source.Stale, r.Explores = true, true }),
+			Route{Source, false, true, true, true},
+		},
+		"a stale source that may not be read": {
+			with(both, inf, func(r *Read) { r.Source.Stale = true }), Route{Asks: true, Chosen: true},
+		},
+		"the owner of what a silent class has": {
+			with(both, 0.4, func(r *Read) { r.Held, r.Silent = 0, true }),
+			Route{Owner, true, true, true, false},
+		},
+		"the owner alone": {
+			with(both, 0.4, func(r *Read) { r.Held = 0 }), Route{Owner, true, false, true, false},
+		},
+	} {
+		if got := c.read.Route(); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestMayExplore(t *testing.T) {
+	for _, c := range []struct {
+		bytes, explored, all int64
+		want                 bool
+	}{{1, 0, 1000, true}, {1, 0, 999, false}, {1, 1, 1999, false}, {1, 1, 2000, true}} {
+		if got := MayExplore(c.bytes, c.explored, c.all); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	for takes, want := range map[float64]time.Duration{0: time.Second, 0.01: time.Second, 1: 100e9} {
+		if got := CheckInterval(takes); got != want {
+			t.Errorf("a read of %v s: after %v, want %v", takes, got, want)
+		}
+	}
+}
+
+// TestLimits: how long a class, and a request to another node, may take.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct{ source, least, timeout, class, node time.Duration }{
+		{0, 0, 0, 100 * ms, 100 * ms},
+		{50 * ms, 0, 0, 400 * ms, 400 * ms},
+		{50 * ms, time.Second, 0, 400 * ms, time.Second},
+		{5 * time.Second, 0, 0, 40 * time.Second, 10 * time.Second},
+		{5 * time.Second, 0, 8 * time.Second, 2 * time.Second, 2 * time.Second},
+		{0, time.Second, 2 * time.Second, 100 * ms, 500 * ms},
+	} {
+		class, node := ClassLimit(c.source, c.timeout), Limit(c.source, c.least, c.timeout)
+		if class != c.class || node != c.node {
+			t.Errorf("%+v: a class %v, a node %v", c, class, node)
+		}
+	}
+	if got := LastResort(time.Minute); got != 3*time.Second {
+		t.Errorf("the last resort has %v", got)
+	}
+	if got := LastResort(0); got != MinTimeout {
+		t.Errorf("the last resort has %v without a limit", got)
+	}
+	for _, c := range []struct {
+		arrival float64
+		guessed bool
+		want    time.Duration
+	}{
+		{0.01, false, 10 * ms}, {0.01, true, 60 * ms}, {0.1, true, 100 * ms}, {1e9, false, time.Hour},
+	} {
+		if got := SourceTakes(c.arrival, c.guessed); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	for _, c := range []struct {
+		busy          bool
+		nodes, source float64
+		want          time.Duration
+	}{{false, 1, 1, 0}, {true, 1, 3.9, time.Second}, {true, 1, 4, 0}, {true, 0, 9, time.Second}} {
+		if got := BusyLeast(c.busy, c.nodes, c.source); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// TestCircuit follows a node that has to read samples, answers, fails and is back.
+func TestCircuit(t *testing.T) {
+	var c Circuit
+	now := time.Unix(100, 0)
+	if !c.Relays() || c.Ask(now, 0, 0) != BusyLimit || c.Open(now) {
+		t.Errorf("at first: %+v", c)
+	}
+	if c.Answered(now, 8*ms, 4*ms) || c.Latency() != 8*ms || c.Relays() || c.Waited() != 0.004/16 {
+		t.Errorf("after an answer: %+v", c)
+	}
+	if got := c.Predict(1, 16); got != 2 {
+		t.Errorf("predicted to take %v s, want 1 and a 16th of the source's 16", got)
+	}
+	for range 11 { // until the answer that it had to read is less than half of one's weight
+		if got := c.Ask(now, 0, 0); got != BusyLimit {
+			t.Errorf("while it reads: %v", got)
+		}
+		c.Answered(now, 8*ms, 0)
+	}
+	for _, ask := range []struct {
+		wait      time.Duration
+		predicted float64
+		want      time.Duration
+	}{{0, 0, 0}, {300 * ms, 0, 300 * ms}, {0, 0.1, 400 * ms}, {time.Hour, 1, time.Second}} {
+		if got := c.Ask(now, ask.wait, ask.predicted); got != ask.want {
+			t.Errorf("%+v: %v", ask, got)
+		}
+	}
+	for _, x := range []struct{ since, due, want time.Duration }{
+		{0, 99 * ms, 0},
+		{300 * ms, 200 * ms, 500 * ms},
+		{999 * ms, time.Hour, 1999 * ms},
+		{1000 * ms, time.Hour, 0},
+	} {
+		if got := c.Extension(now, now.Add(x.since), x.due); got != x.want {
+			t.Errorf("%+v: goes on until %v", x, got)
+		}
+	}
+	if _, silent := c.Silent(now.Add(1999*ms), ms); silent {
+		t.Error("silent before 2 s")
+	}
+	if since, silent := c.Silent(now.Add(2*time.Second), ms); !silent || since != 2*time.Second {
+		t.Errorf("silent: %v, since %v", silent, since)
+	}
+	if _, silent := c.Silent(now.Add(3*time.Second), time.Second); silent {
+		t.Error("silent before 8 times what the source takes")
+	}
+	for k, want := range []time.Duration{500 * ms, time.Second} {
+		if c.Failed(now, Unavailable) != (k == 0) || c.Open(now.Add(want)) ||
+			!c.Open(now.Add(want-1)) {
+			t.Errorf("failure %d: not bypassed for %v: %+v", k, want, c)
+		}
+		if c.Failed(now, Wrong) || c.Failed(now, Unserved) || c.Open(now.Add(want)) {
+			t.Error("bypassed again by what was in flight")
+		}
+		now = now.Add(want)
+	}
+	c.Ask(now, 0, 0)
+	if since, silent := c.Silent(now.Add(ms), 0); !silent || since != 0 {
+		t.Errorf("a request after that: silent %v since %v", silent, since)
+	}
+	if !c.Answered(now, ms, 0) || c.Answered(now, ms, 0) {
+		t.Error("that it answers again is not reported, or twice")
+	}
+	if !c.Failed(now, Wrong) || !c.Open(now.Add(MaxPause-1)) || c.Open(now.Add(MaxPause)) {
+		t.Errorf("corrupt data: %+v", c)
+	}
+	if c.Back(); c.Open(now) || !c.Relays() || c.Latency() != 0 {
+		t.Errorf("back: %+v", c)
+	}
+}
