@@ -71,7 +71,7 @@ func (s *fakeSource) Close() error {
 	return nil
 }
 
-func (s *fakeSource) Place() (device, inode uint64) { return s.device, s.inode }
+func (s *fakeSource) DirectoryID() (device, inode uint64) { return s.device, s.inode }
 
 func (s *fakeSource) Path(id int) string { return "/data/" + s.index.Name(id) }
 

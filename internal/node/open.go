@@ -215,7 +215,7 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 		Local: e, Ranks: e.localRanks, Stays: e.stays, Progress: progress, Log: e.log,
 	}
 	if e.config.Share != "" {
-		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.Place()}
+		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.DirectoryID()}
 		membership, err := e.node.options.Groups.Enter(ctx, s)
 		if err != nil {
 			return err
@@ -301,7 +301,7 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *source.View) er
 	if err := unix.Fstat(int(view.Root.Fd()), &root); err != nil {
 		return fmt.Errorf("look at the root of %s: %w", request.Name(m.Dataset.Path), err)
 	}
-	if device, inode := e.dataset.Place(); vantage.Same(e.vantage) && root.Dev == device &&
+	if device, inode := e.dataset.DirectoryID(); vantage.Same(e.vantage) && root.Dev == device &&
 		root.Ino == inode {
 		return nil
 	}

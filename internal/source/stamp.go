@@ -34,14 +34,14 @@ func (s Stamp) Written(since Stamp) bool {
 // Instance returns the lower half: the hash of inode and change time.
 func (s Stamp) Instance() uint32 { return uint32(s) }
 
-// Placed is a Source whose dataset is a directory.
-type Placed interface {
-	// Place returns the directory's device and inode.
-	Place() (device, inode uint64)
+// InDirectory is a Source whose dataset is a directory.
+type InDirectory interface {
+	// DirectoryID returns the directory's device and inode.
+	DirectoryID() (device, inode uint64)
 }
 
-// PlaceHash returns a hash of a directory's device and inode, which is never 0.
-func PlaceHash(device, inode uint64) uint32 {
+// DirectoryHash returns a hash of a directory's device and inode, which is never 0.
+func DirectoryHash(device, inode uint64) uint32 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], device)
 	binary.LittleEndian.PutUint64(b[8:], inode)

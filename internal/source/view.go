@@ -85,20 +85,20 @@ func (v *View) Keep() (*View, error) {
 	return kept, nil
 }
 
-// Place identifies the dataset's root directory; it is zero for a nil View.
-func (v *View) Place() Place {
+// DirectoryID identifies the dataset's root directory; it is zero for a nil View.
+func (v *View) DirectoryID() DirectoryID {
 	var st unix.Stat_t
 	if v == nil || unix.Fstat(int(v.Root.Fd()), &st) != nil {
-		return Place{}
+		return DirectoryID{}
 	}
-	return Place{st.Dev, st.Ino}
+	return DirectoryID{st.Dev, st.Ino}
 }
 
-// Place identifies a directory; zero: it is not known.
-type Place struct{ device, inode uint64 }
+// DirectoryID identifies a directory; zero: it is not known.
+type DirectoryID struct{ device, inode uint64 }
 
-// Same reports whether two places are known to be the same directory.
-func (p Place) Same(other Place) bool { return p == other && p != Place{} }
+// Same reports whether two IDs are known to be the same directory.
+func (p DirectoryID) Same(other DirectoryID) bool { return p == other && p != DirectoryID{} }
 
 // Close closes the descriptors. It does nothing on a nil View.
 func (v *View) Close() error {

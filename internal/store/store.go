@@ -46,9 +46,9 @@ type About struct {
 // Origin describes what a copy of a sample was made from. A store keeps it with the copy, and does
 // not interpret it.
 type Origin struct {
-	Digest   uint32 // of the sample's bytes (package digest), when they were read from the source
-	Place    uint32 // hash of the dataset's directory; 0 if its source has none
-	Instance uint32 // of the file, as in source.Stamp; 0 if its source has none
+	Digest    uint32 // of the sample's bytes (package digest), when they were read from the source
+	Directory uint32 // hash of the dataset's directory; 0 if its source has none
+	Instance  uint32 // of the file, as in source.Stamp; 0 if its source has none
 }
 
 // SameInstance reports whether a copy of this origin is valid for a sample whose origin would be
@@ -56,7 +56,7 @@ type Origin struct {
 // be the same instance. A copy that was made elsewhere, on another node or before the dataset was
 // moved, is valid by the version of its dataset.
 func (o Origin) SameInstance(now Origin) bool {
-	return o.Instance == now.Instance || o.Place != now.Place
+	return o.Instance == now.Instance || o.Directory != now.Directory
 }
 
 // BytesPerSample is the memory that a store takes for each sample of its dataset, held or not: its

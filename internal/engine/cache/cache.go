@@ -63,7 +63,7 @@ type Cache struct {
 	planned   atomic.Pointer[[]uint8]
 	uses      uses
 	migrating migrating
-	directory source.Placed // of the source; nil: it is not in a directory
+	directory source.InDirectory // of the source; nil: it is not in a directory
 	digests   Table
 	confirmed bitset         // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset         // samples for which their class turned out to have no capacity
@@ -133,7 +133,7 @@ func New(o Options) *Cache {
 	if locator, ok := source.As[source.Locator](o.Source); ok {
 		c.path = locator.Path
 	}
-	c.directory, _ = source.As[source.Placed](o.Source)
+	c.directory, _ = source.As[source.InDirectory](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)

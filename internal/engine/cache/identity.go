@@ -29,7 +29,7 @@ func (c *Cache) liesIn() uint32 {
 	if c.directory == nil {
 		return 0
 	}
-	return source.PlaceHash(c.directory.Place())
+	return source.DirectoryHash(c.directory.DirectoryID())
 }
 
 // remoteOrigin returns the origin of a sample that another node sent with this digest, or an error
@@ -39,9 +39,9 @@ func (c *Cache) remoteOrigin(node, id int, digest uint32) (store.Origin, error) 
 		return store.Origin{}, err
 	}
 	return store.Origin{
-		Digest:   digest,
-		Place:    c.liesIn(),
-		Instance: c.index.Stamp(id).Instance(),
+		Digest:    digest,
+		Directory: c.liesIn(),
+		Instance:  c.index.Stamp(id).Instance(),
 	}, nil
 }
 
@@ -54,7 +54,7 @@ func (c *Cache) sourceOrigin(id int, data []byte,
 	if err != nil {
 		return store.Origin{}, err
 	}
-	return store.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
+	return store.Origin{Digest: sum, Directory: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
 // Doubt makes every copy be confirmed again when it is next needed. It is called when a job begins
@@ -79,7 +79,7 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 	if err != nil {
 		return
 	}
-	now := store.Origin{Place: c.liesIn(), Instance: stamp.Instance()}
+	now := store.Origin{Directory: c.liesIn(), Instance: stamp.Instance()}
 	valid, dropped := false, true
 	for j := range c.classes {
 		origin, ok := c.classes[j].Store.Origin(id)

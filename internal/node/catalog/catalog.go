@@ -240,8 +240,8 @@ func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error)
 // enter returns the open entry for the dataset that was found, or makes found that entry.
 func (c *Catalog) enter(key string, found *entry, view *source.View) *entry {
 	found.identity = identity{key: key, fingerprint: found.source.Index().Fingerprint()}
-	if placed, ok := source.As[source.Placed](found.source); ok {
-		found.identity.device, found.identity.inode = placed.Place()
+	if directory, ok := source.As[source.InDirectory](found.source); ok {
+		found.identity.device, found.identity.inode = directory.DirectoryID()
 	}
 	c.mu.Lock()
 	e := c.datasets[found.identity]
@@ -273,10 +273,11 @@ func (d *Dataset) See(view *source.View) (forget func()) {
 	return func() { d.entry.views.remove(view) }
 }
 
-// Place identifies the directory that the dataset is currently in; zero if its source has none.
-func (d *Dataset) Place() (device, inode uint64) {
-	if placed, ok := source.As[source.Placed](d.entry.source); ok {
-		return placed.Place()
+// DirectoryID identifies the directory that the dataset is currently in; zero if its source has
+// none.
+func (d *Dataset) DirectoryID() (device, inode uint64) {
+	if directory, ok := source.As[source.InDirectory](d.entry.source); ok {
+		return directory.DirectoryID()
 	}
 	return 0, 0
 }

@@ -35,7 +35,7 @@ func (s fake) Index() *source.Index { return s.index }
 
 func (s fake) Path(id int) string { return s.index.Name(id) }
 
-func (s fake) Place() (device, inode uint64) { return 1, s.inode }
+func (s fake) DirectoryID() (device, inode uint64) { return 1, s.inode }
 
 func (s fake) Read(_ context.Context, id int, dst []byte) (source.Stamp, error) {
 	if s.shelf.reading != nil {

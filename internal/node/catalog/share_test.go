@@ -68,7 +68,7 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 				third.Index() != second.Index() {
 				t.Errorf("%d datasets are open, %d sources were closed", len(c.datasets), c.closed)
 			}
-			if _, inode := second.Place(); inode != c.inode {
+			if _, inode := second.DirectoryID(); inode != c.inode {
 				t.Errorf("the second is in directory %d, but was found in %d", inode, c.inode)
 			}
 			mine, others := join(t, first, cfg), join(t, second, cfg)

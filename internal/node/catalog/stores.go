@@ -243,7 +243,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 			Bytes:      index.Bytes(),
 		},
 	}
-	ds.Directory[0], ds.Directory[1] = d.Place()
+	ds.Directory[0], ds.Directory[1] = d.DirectoryID()
 	capacity := c.Capacity()
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {

@@ -229,7 +229,7 @@ type Said struct {
 	Open   *Open
 	Config *config.Config
 	Order  *Order
-	Root   source.Place // the dataset's root directory, which may have several paths
+	Root   source.DirectoryID // the dataset's root directory, which may have several paths
 }
 
 // Compare returns an error if a rank's settings differ from those of the rank that created the job.

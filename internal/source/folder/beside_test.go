@@ -62,11 +62,11 @@ func TestNewestUsableFileBesideTheIndex(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	tr := newSettled(t, "a/1.jpg")
 	f := open(t, tr.root, Options{})
-	places, err := index.Places(f.path, "", nil)
+	locations, err := index.Locations(f.path, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside, elsewhere := places[0].Path()+".x", places[1].Path()+".x"
+	beside, elsewhere := locations[0].Path()+".x", locations[1].Path()+".x"
 	if err := os.MkdirAll(filepath.Dir(elsewhere), 0o700); err != nil {
 		t.Fatal(err)
 	}

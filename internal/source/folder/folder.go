@@ -96,7 +96,7 @@ type Folder struct {
 	root      atomic.Pointer[tree.Root]                   // in use
 	index     *source.Index
 	scanned   result
-	places    []index.Place // where its index file may be
+	locations []index.Location // where its index file may be
 	indexPath string
 	indexErr  error
 	fromIndex bool
@@ -167,12 +167,12 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	if slices.Equal(extensions, Extensions()) {
 		others = nil
 	}
-	if f.places, err = index.Places(f.path, opts.IndexDir, others); err != nil {
+	if f.locations, err = index.Locations(f.path, opts.IndexDir, others); err != nil {
 		return &source.Error{Path: f.path, Kind: source.ErrNoDirectory, Err: err}
 	}
-	f.Beside = index.NewBeside(f.path, func() int { return f.root.Load().FD() }, f.places)
+	f.Beside = index.NewBeside(f.path, func() int { return f.root.Load().FD() }, f.locations)
 	files := index.Files{
-		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
+		Root: f.path, RootFD: f.root.Load().FD(), Locations: f.locations, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),
 	}
 	if err := files.Check(); err != nil || opts.Unscanned {
@@ -214,10 +214,10 @@ func (f *Folder) Index() *source.Index { return f.index }
 // Root returns the folder's absolute path.
 func (f *Folder) Root() string { return f.path }
 
-// Place returns the root directory's device and inode.
-func (f *Folder) Place() (device, inode uint64) {
+// DirectoryID returns the root directory's device and inode.
+func (f *Folder) DirectoryID() (device, inode uint64) {
 	r := f.root.Load()
-	return r.Place()
+	return r.DirectoryID()
 }
 
 // Path returns the absolute path of sample id, or "" if there is no such sample.

@@ -136,7 +136,7 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (source.Stamp, error) {
 // next Open lists all files again.
 func (f *Folder) changed(id int, kind, err error) error {
 	f.stale.Do(func() {
-		for _, p := range f.places {
+		for _, p := range f.locations {
 			if p.Path() == f.indexPath {
 				p.Remove(f.root.Load().FD())
 			}

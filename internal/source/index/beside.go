@@ -14,15 +14,15 @@ import (
 // Beside reads and writes small files beside the index of a folder (source.Beside). The zero value
 // has no place for any. It is safe for concurrent use.
 type Beside struct {
-	root   string
-	rootFD func() int
-	places []Place
+	root      string
+	rootFD    func() int
+	locations []Location
 }
 
 // NewBeside returns the files beside the index of a folder. rootFD returns a descriptor of its
 // root.
-func NewBeside(root string, rootFD func() int, places []Place) Beside {
-	return Beside{root: root, rootFD: rootFD, places: places}
+func NewBeside(root string, rootFD func() int, locations []Location) Beside {
+	return Beside{root: root, rootFD: rootFD, locations: locations}
 }
 
 // besideTimeout is how long a file may take to be read or written.
@@ -61,7 +61,7 @@ func (b *Beside) WriteBeside(suffix string, data []byte) (path string, err error
 // within calls do. If a system call hangs, it gives up: the goroutine then ends with that call, and
 // has its own descriptor of the root.
 func (b *Beside) within(op string, do func(*Files) found) found {
-	if len(b.places) == 0 {
+	if len(b.locations) == 0 {
 		return found{err: errors.New("the dataset has no place for a file beside its index")}
 	}
 	root, err := unix.FcntlInt(uintptr(b.rootFD()), unix.F_DUPFD_CLOEXEC, 0)
@@ -71,7 +71,7 @@ func (b *Beside) within(op string, do func(*Files) found) found {
 	done := make(chan found, 1)
 	go func() {
 		defer unix.Close(root) //nolint:errcheck // a directory
-		done <- do(&Files{Root: b.root, RootFD: root, Places: b.places, Calls: silent{}})
+		done <- do(&Files{Root: b.root, RootFD: root, Locations: b.locations, Calls: silent{}})
 	}()
 	select {
 	case f := <-done:
@@ -82,9 +82,9 @@ func (b *Beside) within(op string, do func(*Files) found) found {
 	}
 }
 
-// newestBeside reads the newest file of places that can be used; if there is none, the first one.
+// newestBeside reads the newest file of locations that can be used; if there is none, the first.
 func (x *Files) newestBeside(suffix string, most int64, usable func([]byte) error) (best found) {
-	for _, p := range x.Places {
+	for _, p := range x.Locations {
 		p.name += suffix
 		f := x.readBeside(p, most)
 		if f.err == nil {
@@ -100,7 +100,7 @@ func (x *Files) newestBeside(suffix string, most int64, usable func([]byte) erro
 }
 
 // readBeside reads the file at p.
-func (x *Files) readBeside(p Place, most int64) found {
+func (x *Files) readBeside(p Location, most int64) found {
 	f := found{path: p.Path()}
 	fd, st, err := x.openFile(p)
 	if err != nil {
@@ -113,14 +113,14 @@ func (x *Files) readBeside(p Place, most int64) found {
 		f.err = fmt.Errorf("it has %s; at most %s are read", human.Format(st.Size), human.Format(most))
 		return f
 	}
-	f.data, f.err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, place: p}, most))
+	f.data, f.err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, location: p}, most))
 	return f
 }
 
-// writeBeside replaces the file in the first of places that is writable.
+// writeBeside replaces the file in the first of locations that is writable.
 func (x *Files) writeBeside(suffix string, data []byte) found {
 	var errs []error
-	for _, p := range x.Places {
+	for _, p := range x.Locations {
 		p.name += suffix
 		err := x.replace(p, func(w io.Writer) error {
 			_, err := w.Write(data)

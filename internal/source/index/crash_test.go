@@ -28,12 +28,12 @@ func withFiles(root string, disk files.Disk, do func(*index.Files) error) error 
 		return err
 	}
 	defer dir.Close()
-	places, err := index.Places(root, "", nil)
+	locations, err := index.Locations(root, "", nil)
 	if err != nil {
 		return err
 	}
 	return do(&index.Files{
-		Root: root, RootFD: int(dir.Fd()), Places: places[:1], Calls: silent{}, Disk: disk,
+		Root: root, RootFD: int(dir.Fd()), Locations: locations[:1], Calls: silent{}, Disk: disk,
 	})
 }
 

@@ -32,19 +32,19 @@ import (
 // errDistrust means that the index file must not be used, whatever it holds.
 var errDistrust = errors.New("it is not trusted")
 
-// Place is a possible location of an index file.
-type Place struct {
+// Location is a possible location of an index file.
+type Location struct {
 	dir, name string
 	beside    bool // in the dataset's root itself
 	given     bool // the user's choice, of which only the last component is created
 }
 
 // Path returns the file's path.
-func (p Place) Path() string { return filepath.Join(p.dir, p.name) }
+func (p Location) Path() string { return filepath.Join(p.dir, p.name) }
 
 // Remove removes the index file at p. A file that cannot be removed is found outdated again at the
 // next start.
-func (p Place) Remove(rootFD int) {
+func (p Location) Remove(rootFD int) {
 	if p.beside {
 		_ = unix.Unlinkat(rootFD, p.name, 0)
 		return
@@ -54,10 +54,10 @@ func (p Place) Remove(rootFD int) {
 
 // Files reads and writes the index files of one folder.
 type Files struct {
-	Root   string
-	RootFD int // descriptor of Root
-	Places []Place
-	Memory func() (int64, error) // available memory in bytes; nil: no limit
+	Root      string
+	RootFD    int // descriptor of Root
+	Locations []Location
+	Memory    func() (int64, error) // available memory in bytes; nil: no limit
 	// called with the reason if an existing index file is not used; may be nil
 	Warn  func(text string)
 	Calls Calls
@@ -75,7 +75,7 @@ type Calls interface {
 // Check returns an error if the directory that the user gave for the index is none and cannot be
 // created.
 func (x *Files) Check() error {
-	p := x.Places[0]
+	p := x.Locations[0]
 	if !p.given {
 		return nil
 	}
@@ -90,8 +90,8 @@ func (x *Files) Check() error {
 	return nil
 }
 
-// open opens the place's directory; the caller closes it with p.close.
-func (x *Files) open(p Place) (int, error) {
+// open opens the location's directory; the caller closes it with p.close.
+func (x *Files) open(p Location) (int, error) {
 	if p.beside {
 		return x.RootFD, nil
 	}
@@ -102,14 +102,14 @@ func (x *Files) open(p Place) (int, error) {
 	})
 }
 
-func (p Place) close(dir int) {
+func (p Location) close(dir int) {
 	if !p.beside {
 		_ = unix.Close(dir)
 	}
 }
 
 // read reads the index file at p.
-func (x *Files) read(p Place) (_ *source.Index, err error) {
+func (x *Files) read(p Location) (_ *source.Index, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("read dataset index %s: %w", p.Path(), err)
@@ -128,11 +128,11 @@ func (x *Files) read(p Place) (_ *source.Index, err error) {
 		}
 		limit = available / indexShare
 	}
-	return source.DecodeWithin(&reader{fd: fd, calls: x.Calls, place: p}, st.Size, limit)
+	return source.DecodeWithin(&reader{fd: fd, calls: x.Calls, location: p}, st.Size, limit)
 }
 
 // openFile opens the file at p for reading, if it is trusted; the caller closes the descriptor.
-func (x *Files) openFile(p Place) (fd int, st unix.Stat_t, err error) {
+func (x *Files) openFile(p Location) (fd int, st unix.Stat_t, err error) {
 	dir, err := x.open(p)
 	if err != nil {
 		return -1, st, err
@@ -175,7 +175,7 @@ func (x *Files) openFile(p Place) (fd int, st unix.Stat_t, err error) {
 const indexShare = 4
 
 // trust returns an error if a user who may not change the samples could have written the file.
-func (x *Files) trust(p Place, st *unix.Stat_t) error {
+func (x *Files) trust(p Location, st *unix.Stat_t) error {
 	x.Calls.Begin("stat", x.Root, "")
 	root, err := tree.StatOpen(x.RootFD)
 	x.Calls.End()
@@ -233,16 +233,16 @@ func stored(fd int, st *unix.Stat_t) error {
 
 // reader reads from a descriptor in monitored system calls.
 type reader struct {
-	fd    int
-	calls Calls
-	place Place
+	fd       int
+	calls    Calls
+	location Location
 }
 
 func (r *reader) Read(b []byte) (int, error) {
 	if len(b) > 8<<20 {
 		b = b[:8<<20] // so that a slow call is not mistaken for one that hangs
 	}
-	r.calls.Begin("read", r.place.dir, r.place.name)
+	r.calls.Begin("read", r.location.dir, r.location.name)
 	defer r.calls.End()
 	n, err := tree.RetryEINTR(func() (int, error) { return unix.Read(r.fd, b) })
 	switch {
@@ -255,7 +255,7 @@ func (r *reader) Read(b []byte) (int, error) {
 }
 
 // write writes the index file at p.
-func (x *Files) write(p Place, index *source.Index) error {
+func (x *Files) write(p Location, index *source.Index) error {
 	if err := x.replace(p, index.Encode); err != nil {
 		return fmt.Errorf("write dataset index %s: %w", p.Path(), tooLong(err))
 	}
@@ -263,7 +263,7 @@ func (x *Files) write(p Place, index *source.Index) error {
 }
 
 // replace replaces the file at p atomically.
-func (x *Files) replace(p Place, encode func(io.Writer) error) (err error) {
+func (x *Files) replace(p Location, encode func(io.Writer) error) (err error) {
 	if !p.beside {
 		x.Calls.Begin("mkdir", p.dir, "")
 		create := os.MkdirAll
@@ -311,15 +311,15 @@ func tooLong(err error) error {
 
 // writer writes to a file in monitored system calls.
 type writer struct {
-	file  io.Writer
-	calls Calls
-	place Place
+	file     io.Writer
+	calls    Calls
+	location Location
 }
 
 func (w *writer) Write(b []byte) (written int, err error) {
 	for len(b) > 0 {
 		part := b[:min(len(b), 8<<20)]
-		w.calls.Begin("write", w.place.dir, w.place.name)
+		w.calls.Begin("write", w.location.dir, w.location.name)
 		n, err := w.file.Write(part)
 		written += n
 		if err != nil {

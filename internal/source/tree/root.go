@@ -75,8 +75,8 @@ func (r *Root) FD() int { return r.fd }
 // Path returns the absolute path at which the directory was opened.
 func (r *Root) Path() string { return r.path }
 
-// Place returns the device and inode of the directory.
-func (r *Root) Place() (device, inode uint64) { return r.dev, r.ino }
+// DirectoryID returns the device and inode of the directory.
+func (r *Root) DirectoryID() (device, inode uint64) { return r.dev, r.ino }
 
 // Foreign reports whether the directory was opened by a process with another mount namespace or
 // root directory than this one.

@@ -23,7 +23,7 @@ func TestIndexMatchesGoldenFile(t *testing.T) {
 			ID:     7,
 			Offset: 0,
 			Length: 110_000,
-			Origin: store.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead},
+			Origin: store.Origin{Digest: 0xdeadbeef, Directory: 0xfeed, Instance: 0xbead},
 		},
 		{ID: 8, Offset: 110_000, Length: 1 << 40, Origin: store.Origin{Digest: 1}},
 		{ID: 7, Offset: 0, Length: Dropped},

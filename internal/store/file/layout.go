@@ -13,7 +13,7 @@ import (
 
 const (
 	indexMagic   = "HDMLPIDX"
-	indexVersion = 3 // 2 added places and instances, 3 the dataset to the checksums of records
+	indexVersion = 3 // 2 added directories and instances, 3 the dataset to the checksums of records
 
 	HeaderSize = 64         // bytes of the header
 	RecordSize = 40         // and of a record
@@ -44,7 +44,7 @@ func (r Record) AppendTo(b []byte, fingerprint [16]byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Digest)
 	b = binary.LittleEndian.AppendUint64(b, r.Offset)
 	b = binary.LittleEndian.AppendUint64(b, r.Length)
-	b = binary.LittleEndian.AppendUint32(b, r.Origin.Place)
+	b = binary.LittleEndian.AppendUint32(b, r.Origin.Directory)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Instance)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	return binary.LittleEndian.AppendUint32(b, checksum(b[start:], fingerprint))
@@ -65,7 +65,7 @@ func decodeRecord(b []byte, fingerprint [16]byte) (r Record, ok bool) {
 		Offset: binary.LittleEndian.Uint64(b[8:]),
 		Length: binary.LittleEndian.Uint64(b[16:]),
 		Origin: store.Origin{
-			Digest: binary.LittleEndian.Uint32(b[4:]), Place: binary.LittleEndian.Uint32(b[24:]),
+			Digest: binary.LittleEndian.Uint32(b[4:]), Directory: binary.LittleEndian.Uint32(b[24:]),
 			Instance: binary.LittleEndian.Uint32(b[28:]),
 		},
 	}, true

@@ -40,7 +40,7 @@ type classStore struct {
 	where       []atomic.Int64
 	// Of held samples; stored before where.
 	sums      []atomic.Uint32 // the samples' digests
-	instances []atomic.Uint64 // place << 32 | instance
+	instances []atomic.Uint64 // directory << 32 | instance
 	// drops counts how often bytes were freed. A read during which it has not changed has seen no
 	// byte of another sample.
 	drops atomic.Uint64
@@ -118,7 +118,7 @@ func (s *classStore) Put(id int, data []byte, origin store.Origin) error {
 // note stores the origin of a sample that is coming.
 func (s *classStore) note(id int, origin store.Origin) {
 	s.sums[id].Store(origin.Digest)
-	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
+	s.instances[id].Store(uint64(origin.Directory)<<32 | uint64(origin.Instance))
 }
 
 // Origin implements store.Store.
@@ -132,9 +132,9 @@ func (s *classStore) Origin(id int) (store.Origin, bool) {
 func (s *classStore) origin(id int) store.Origin {
 	at := s.instances[id].Load()
 	return store.Origin{
-		Digest:   s.sums[id].Load(),
-		Place:    uint32(at >> 32),
-		Instance: uint32(at),
+		Digest:    s.sums[id].Load(),
+		Directory: uint32(at >> 32),
+		Instance:  uint32(at),
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 // (giveback.go): what was located in it before stays readable, and what is located from now on is
 // elsewhere.
 //
-// A moved sample is copied while it is still held where it was, and then its place is replaced, so
-// it can be read at all times. Whatever changes the place meanwhile wins, and the copy is
+// A moved sample is copied while it is still held where it was, and then its location is replaced,
+// so it can be read at all times. Whatever changes the location meanwhile wins, and the copy is
 // abandoned.
 //
 // What processes still map counts: samples and memory that is leaving together take at most the
@@ -50,7 +50,7 @@ func (s *classStore) Drop(ids ...int) {
 // drop drops a sample if it is held, and in segment only unless that is nil. It returns the
 // sample's segment, nil if nothing was dropped. s.mu must be held.
 func (s *classStore) drop(id int, only *segment) *segment {
-	at := place(s.where[id].Load())
+	at := packed(s.where[id].Load())
 	if at <= 0 {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (s *classStore) empty(ctx context.Context, g *segment, w *waiting) {
 func (s *classStore) move(from *segment, id int) (moved, full bool) {
 	n := s.dataset.Size(id)
 	s.mu.Lock()
-	at := place(s.where[id].Load())
+	at := packed(s.where[id].Load())
 	if at <= 0 || at.segment() != from.number || from.state != live {
 		s.mu.Unlock()
 		return true, false
@@ -205,7 +205,7 @@ func (s *classStore) move(from *segment, id int) (moved, full bool) {
 	s.mu.Unlock()
 	copy(to.mapped[offset:offset+n], from.mapped[at.offset():])
 	s.mu.Lock()
-	if place(s.where[id].Load()) == at {
+	if packed(s.where[id].Load()) == at {
 		from.held--
 		from.dead += n
 		to.add(id, offset)

@@ -12,7 +12,7 @@ import (
 
 // # Giving memory back
 //
-// GiveBack clears the places of a segment's samples first, and tells the tenants then. So what a
+// GiveBack clears the locations of a segment's samples first, and tells the tenants then. So what a
 // tenant plans after it was told cannot name the segment, and each only has to wait for what it had
 // planned before. When all have settled, the segment is unmapped as soon as the last view of it is
 // released.
@@ -56,7 +56,7 @@ func (s *classStore) Segments() (out []store.Extent) {
 
 // holds reports whether the segment holds a sample that was added to it. store.mu must be held.
 func (g *segment) holds(id int32) bool {
-	at := place(g.store.where[id].Load())
+	at := packed(g.store.where[id].Load())
 	return at > 0 && at.segment() == g.number
 }
 

@@ -3,7 +3,7 @@
 // A store consists of segments, each a memfd. Only the daemon can write to one: it maps the memfd
 // first and then seals it, so that a process which gets the descriptor can map it for reading but
 // can neither write nor resize it. The samples lie outside the Go heap, one after the other, and
-// the index is an array of places without pointers, so the garbage collector scans neither.
+// the index is an array of locations without pointers, so the garbage collector scans neither.
 //
 // A segment is made when the ones before it are full, and its pages are allocated only as samples
 // arrive, with fallocate before they are written: so running out of memory is ErrFull and never a

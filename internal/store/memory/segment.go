@@ -189,7 +189,7 @@ func limited(room int64, err error) error {
 func (g *segment) add(id int, offset int64) {
 	g.held++
 	g.samples = append(g.samples, int32(id))
-	g.store.where[id].Store(int64(placeOf(g.number, offset)))
+	g.store.where[id].Store(int64(pack(g.number, offset)))
 	g.added()
 }
 

@@ -14,21 +14,21 @@ import (
 // store holds the samples of one dataset.
 //
 // A sample goes from absent to coming by compare-and-swap, which makes the caller its only writer.
-// Its bytes are written without a lock, since they are not visible to others yet; the place is
-// stored last, so a reader that finds the place finds the bytes complete. The lock covers
+// Its bytes are written without a lock, since they are not visible to others yet; the location is
+// stored last, so a reader that finds the location finds the bytes complete. The lock covers
 // allocation, not writing.
 //
-// A reader in place takes no lock either: it reads the place, counts itself as a user of the
-// segment (segment.use), and reads the place again. If that has not changed, the sample was in the
-// segment when it could no longer be unmapped. Numbers of segments are never used twice, so the
-// place of a sample that was added again is another one.
+// A reader in place takes no lock either: it reads the location, counts itself as a user of the
+// segment (segment.use), and reads the location again. If that has not changed, the sample was in
+// the segment when it could no longer be unmapped. Numbers of segments are never used twice, so the
+// location of a sample that was added again is another one.
 type classStore struct {
 	class   *Class
 	dataset store.Dataset
-	where   []atomic.Int64 // place, or one of the values above
+	where   []atomic.Int64 // packed location, or one of the values above
 	// Of held samples; stored before where.
 	digests   []atomic.Uint32
-	instances []atomic.Uint64 // place << 32 | instance
+	instances []atomic.Uint64 // directory << 32 | instance
 	// segments has those that are mapped, by number. A table is replaced, never modified.
 	segments atomic.Pointer[table]
 
@@ -164,9 +164,9 @@ func (s *classStore) Origin(id int) (store.Origin, bool) {
 	}
 	at := s.instances[id].Load()
 	return store.Origin{
-		Digest:   s.digests[id].Load(),
-		Place:    uint32(at >> 32),
-		Instance: uint32(at),
+		Digest:    s.digests[id].Load(),
+		Directory: uint32(at >> 32),
+		Instance:  uint32(at),
 	}, true
 }
 
@@ -216,7 +216,7 @@ func (s *classStore) Locate(id int) (at store.Position, ok bool) {
 	if uint(id) >= uint(len(s.where)) {
 		return store.Position{}, false
 	}
-	p := place(s.where[id].Load())
+	p := packed(s.where[id].Load())
 	if p <= 0 {
 		return store.Position{}, false
 	}
@@ -242,12 +242,12 @@ func (s *classStore) find(id int) (g *segment, offset int64, ok bool) {
 		return nil, 0, false
 	}
 	for {
-		p := place(s.where[id].Load())
+		p := packed(s.where[id].Load())
 		if p <= 0 {
 			return nil, 0, false
 		}
 		if g := s.segments.Load().of(p.segment()); g != nil && g.use() {
-			if place(s.where[id].Load()) == p {
+			if packed(s.where[id].Load()) == p {
 				return g, p.offset(), true
 			}
 			g.Release()
@@ -364,7 +364,7 @@ func (g *segment) reserve(n int64) (offset int64, ok bool) {
 // publish makes the sample, whose bytes are complete, visible to readers.
 func (s *classStore) publish(id int, g *segment, offset int64, origin store.Origin) {
 	s.digests[id].Store(origin.Digest)
-	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
+	s.instances[id].Store(uint64(origin.Directory)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.order.Came(int32(id))

@@ -2,24 +2,24 @@ package memory
 
 import "slices"
 
-// Values of store.where for samples that are not held. For a sample that is held it is its place.
+// Values of store.where for samples that are not held. For others it is their location.
 const (
 	absent = 0
 	coming = -1 // a Put or Fill is in progress
 )
 
-// place is where a sample is: its segment's number and the offset there, and 1 so that it is above
-// 0.
-type place int64
+// packed is the location of a sample: its segment's number and the offset there, and 1 so that it
+// is above 0.
+type packed int64
 
 const offsetBits = 40
 
-func placeOf(number uint32, offset int64) place {
-	return place(int64(number)<<offsetBits|offset) + 1
+func pack(number uint32, offset int64) packed {
+	return packed(int64(number)<<offsetBits|offset) + 1
 }
 
-func (p place) segment() uint32 { return uint32((p - 1) >> offsetBits) }
-func (p place) offset() int64   { return int64(p-1) & (1<<offsetBits - 1) }
+func (p packed) segment() uint32 { return uint32((p - 1) >> offsetBits) }
+func (p packed) offset() int64   { return int64(p-1) & (1<<offsetBits - 1) }
 
 // table has the mapped segments of a store, by number minus first; nil for those that are not.
 type table struct {

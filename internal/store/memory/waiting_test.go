@@ -33,7 +33,7 @@ func put(t *testing.T, s *classStore, ids ...int) {
 	}
 }
 
-// fill begins to add a sample, and returns once it has a place. finish ends it.
+// fill begins to add a sample, and returns once it has a location. finish ends it.
 func fill(s *classStore, id int, err error) (finish func() error) {
 	begun, goOn, done := make(chan bool), make(chan bool), make(chan error)
 	go func() {

@@ -71,7 +71,7 @@ func Bytes(ds store.Dataset, id int) []byte {
 // OriginOf returns the origin of a sample with the given bytes.
 func OriginOf(id int, data []byte) store.Origin {
 	return store.Origin{
-		Digest: digest.Of(data), Place: 7, Instance: uint32(id) + 1000,
+		Digest: digest.Of(data), Directory: 7, Instance: uint32(id) + 1000,
 	}
 }
 

@@ -69,8 +69,8 @@ func Content(id int, size int64) []byte {
 	return b
 }
 
-// Place implements source.Placed.
-func (s *Source) Place() (device, inode uint64) { return 1, s.Inode }
+// DirectoryID implements source.InDirectory.
+func (s *Source) DirectoryID() (device, inode uint64) { return 1, s.Inode }
 
 func (s *Source) stamp(id int) source.Stamp {
 	if s.Changed == nil {

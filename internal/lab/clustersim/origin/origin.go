@@ -266,8 +266,8 @@ func (v *view) Probe(ctx context.Context, id int) error { return v.access(ctx, i
 // Path implements source.Locator.
 func (v *view) Path(id int) string { return "/simulated/" + v.origin.index.Name(id) }
 
-// Place implements source.Placed.
-func (v *view) Place() (device, inode uint64) { return 1, v.origin.inode }
+// DirectoryID implements source.InDirectory.
+func (v *view) DirectoryID() (device, inode uint64) { return 1, v.origin.inode }
 
 // Close implements source.Source.
 func (v *view) Close() error { return nil }

@@ -18,10 +18,10 @@ func elsewhere(t *testing.T) (files *index.Files, dir string) {
 	fd, err := os.Open(root)
 	do(t, err)
 	t.Cleanup(func() { do(t, fd.Close()) })
-	places, err := index.Places(root, dir, nil)
+	locations, err := index.Locations(root, dir, nil)
 	do(t, err)
 	files = &index.Files{
-		Root: root, RootFD: int(fd.Fd()), Places: places, Calls: silent{},
+		Root: root, RootFD: int(fd.Fd()), Locations: locations, Calls: silent{},
 	}
 	return files, dir
 }

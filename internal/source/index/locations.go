@@ -18,10 +18,10 @@ import (
 // HiddenName is the index file's name in the folder itself.
 const HiddenName = ".hdmlp-index"
 
-// Places returns the possible locations of the index of root, best first. Each set of extensions
+// Locations returns the possible locations of the index of root, best first. Each set of extensions
 // has its own files, so that jobs with different extensions do not overwrite each other's; nil
 // means the default extensions.
-func Places(root, dir string, extensions []string) ([]Place, error) {
+func Locations(root, dir string, extensions []string) ([]Location, error) {
 	suffix := ""
 	if extensions != nil {
 		suffix = "-" + short(strings.Join(extensions, "/"))
@@ -36,13 +36,14 @@ func Places(root, dir string, extensions []string) ([]Place, error) {
 		if err != nil {
 			return nil, fmt.Errorf("index directory %s: %w", dir, err)
 		}
-		return []Place{{dir: absolute, name: elsewhere, given: true}}, nil
+		return []Location{{dir: absolute, name: elsewhere, given: true}}, nil
 	}
-	places := []Place{{dir: root, name: HiddenName + suffix, beside: true}}
+	locations := []Location{{dir: root, name: HiddenName + suffix, beside: true}}
 	if cache, err := os.UserCacheDir(); err == nil { // XDG_CACHE_HOME, or ~/.cache
-		places = append(places, Place{dir: filepath.Join(cache, "hdmlp", "index"), name: elsewhere})
+		locations = append(locations,
+			Location{dir: filepath.Join(cache, "hdmlp", "index"), name: elsewhere})
 	}
-	return places, nil
+	return locations, nil
 }
 
 func short(s string) string {
@@ -50,11 +51,11 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Read returns the first usable index of places, and its path. It ignores an index that is damaged,
-// of another version, or for other extensions, and calls Warn for one that is not trusted or too
-// large.
+// Read returns the first usable index of locations, and its path. It ignores an index that is
+// damaged, of another version, or for other extensions, and calls Warn for one that is not trusted
+// or too large.
 func (x *Files) Read(extensions []string) (*source.Index, string) {
-	for _, p := range x.Places {
+	for _, p := range x.Locations {
 		index, err := x.read(p)
 		switch {
 		case err == nil && slices.Equal(index.Extensions(), extensions):
@@ -77,10 +78,10 @@ func (x *Files) Read(extensions []string) (*source.Index, string) {
 	return nil, ""
 }
 
-// Write writes index to the first of places that is writable, and returns its path.
+// Write writes index to the first of locations that is writable, and returns its path.
 func (x *Files) Write(index *source.Index) (string, error) {
 	var errs []error
-	for _, p := range x.Places {
+	for _, p := range x.Locations {
 		err := x.write(p, index)
 		if err == nil {
 			return p.Path(), nil
@@ -90,7 +91,7 @@ func (x *Files) Write(index *source.Index) (string, error) {
 	return "", nowhere(errs)
 }
 
-// nowhere joins the reasons why no place can be written to, in one line.
+// nowhere joins the reasons why no location can be written to, in one line.
 func nowhere(errs []error) (all error) {
 	for i, err := range errs {
 		if i == 0 {
