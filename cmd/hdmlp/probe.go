@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +24,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
-	"github.com/hdmlp/hdmlp/internal/study/launch"
 	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
@@ -39,7 +39,8 @@ type probeOptions struct {
 	time                 time.Duration
 	json                 bool
 	config               *config.Config
-	getenv               func(string) string
+	nodes, node          int
+	address              string            // where node 0 listens, or is reached
 	scanned              func(files int64) // progress of a scan; nil: none
 	opened               func()            // the scan is over
 	progress, warn, tell func(text string) // nil: none; tell is for processes that print no result
@@ -65,7 +66,9 @@ whatever happens. Nothing else in it is touched.
 On several nodes, start it on all of them at the same time, with torchrun, srun
 or hdmlp dev cluster, as jobs are, with one process per node. It then measures
 also what the source delivers to several nodes at once, and the network between
-neighbours. Node 0 prints the results.
+neighbours. Node 0 prints the results. The command that pip installs finds the
+nodes, by what the launcher says; without it, --nodes, --node, --address and
+HDMLP_SECRET do.
 
 The result is stored beside the dataset's index, where later jobs and probes
 find it, or written to --out. ` + "`hdmlp simulate SCENARIO --environment FILE`" + `
@@ -96,7 +99,14 @@ EXIT STATUS
 			}
 			opts.opened = scan.close
 			defer scan.close()
-			opts.getenv = os.Getenv
+			if !cmd.Flags().Changed("nodes") {
+				if name := severalProcesses(os.Getenv); name != "" {
+					return badInput("%s=%s: this is one of several processes, and the binary does not "+
+						"read launchers' variables: start `hdmlp probe` as pip installs it, or "+
+						"`python -m hdmlp probe`, or give --nodes, --node and --address", name,
+						os.Getenv(name))
+				}
+			}
 			var bar probeBar
 			if isTerminal(errs) {
 				bar.out, bar.time = errs, opts.time
@@ -142,13 +152,44 @@ EXIT STATUS
 	flags.StringSliceVar(&opts.extensions, "extensions", nil, "extensions of samples")
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
 		"kind of the source; hdmlp kinds lists them")
+	flags.IntVar(&opts.nodes, "nodes", 1, "number of nodes that measure together")
+	flags.IntVar(&opts.node, "node", 0, "number of this node, from 0")
+	flags.StringVar(&opts.address, "address", "",
+		"`HOST:PORT` of node 0, for all nodes; on node 0 the host may be left out")
 	return cmd
+}
+
+// severalProcesses returns the variable that says that a launcher has started several processes, or
+// that there are several nodes; "": none does.
+func severalProcesses(getenv func(string) string) string {
+	for _, name := range []string{
+		"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS",
+	} {
+		if n, err := strconv.Atoi(getenv(name)); err == nil && n > 1 {
+			return name
+		}
+	}
+	if strings.Contains(getenv("HDMLP_NODES"), ",") {
+		return "HDMLP_NODES"
+	}
+	return ""
 }
 
 // check validates what can be before anything is measured, and compiles the transforms.
 func (o *probeOptions) check() (*transform.Program, error) {
 	if o.time < 2*time.Second || o.time > time.Hour {
 		return nil, badInput("--time is %v; allowed: 2s to 1h", o.time)
+	}
+	switch {
+	case o.nodes < 1, o.node < 0, o.node >= o.nodes:
+		return nil, badInput("--nodes is %d and --node %d; allowed: at least 1 node, and --node from "+
+			"0 to --nodes less one", o.nodes, o.node)
+	case o.nodes > 1 && o.address == "":
+		return nil, badInput("--nodes is %d, but --address, which says where node 0 is, is not given",
+			o.nodes)
+	case o.nodes > 1 && secret() == "":
+		return nil, badInput("the nodes need a secret in common: set HDMLP_SECRET to the same on all " +
+			"nodes ('openssl rand -hex 32' generates one)")
 	}
 	for _, f := range []struct{ flag, path string }{{"--out", o.out}, {"--plot", o.plot}} {
 		if err := checkTarget(f.path); err != nil {
@@ -204,15 +245,6 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := launch.Find(o.getenv)
-	if err != nil {
-		return nil, inputError{err}
-	}
-	if place.LocalRank > 0 {
-		o.tell(fmt.Sprintf("local rank %d: the first process of each node measures it",
-			place.LocalRank))
-		return nil, nil
-	}
 	source, err := o.open(ctx)
 	if err != nil {
 		return nil, err
@@ -223,8 +255,8 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if place.Nodes > 1 {
-		if spec.Group, err = o.join(ctx, place, source.Index()); err != nil {
+	if o.nodes > 1 {
+		if spec.Group, err = o.join(ctx, source.Index()); err != nil {
 			return nil, err
 		}
 		defer spec.Group.Close()
@@ -247,12 +279,11 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 		a.size.Capacity = append(a.size.Capacity, float64(c.Capacity)/1e6)
 	}
 	a.size.Staging = float64(cmp.Or(o.config.StagingBuffer, min(1<<30, spec.Memory))) / 1e6
-	if err := a.write(ctx, &o, source, place.Node == 0); err != nil {
+	if err := a.write(ctx, &o, source, o.node == 0); err != nil {
 		return nil, err
 	}
-	if place.Node != 0 {
-		o.tell(fmt.Sprintf("node %d: measured together with node 0, which prints the results",
-			place.Node))
+	if o.node != 0 {
+		o.tell(fmt.Sprintf("node %d: measured together with node 0, which prints the results", o.node))
 		return nil, nil
 	}
 	return a, nil
@@ -336,23 +367,20 @@ func classKind(name string) (store.Kind, error) {
 	return store.Kind{}, badInput("storage class %q is not known", name)
 }
 
+// secret returns what the nodes have in common; "" if it is not given.
+func secret() string { return strings.TrimSpace(os.Getenv("HDMLP_SECRET")) }
+
 // join finds the other nodes.
-func (o *probeOptions) join(ctx context.Context, p launch.Place,
-	index *source.Index,
-) (*survey.Group, error) {
-	secret, err := launch.ReadSecret(o.getenv)
-	if err != nil {
-		return nil, inputError{err}
-	}
+func (o *probeOptions) join(ctx context.Context, index *source.Index) (*survey.Group, error) {
 	listing := index.Listing()
 	classes := make([]string, len(o.config.StorageClasses))
 	for i, c := range o.config.StorageClasses {
 		classes[i] = c.Kind
 	}
-	o.progress(fmt.Sprintf("waiting for %s", count(p.Nodes, "node")))
+	o.progress(fmt.Sprintf("waiting for %s", count(o.nodes, "node")))
 	g, err := survey.Join(ctx, survey.NodesOptions{
-		Node: p.Node, Nodes: p.Nodes, Address: p.Address(), Interface: o.config.Interface,
-		Secret: secret, Wait: o.config.StartTimeout, Progress: o.progress,
+		Node: o.node, Nodes: o.nodes, Address: o.address, Interface: o.config.Interface,
+		Secret: []byte(secret()), Wait: o.config.StartTimeout, Progress: o.progress,
 		Sample: max(index.Bytes()/int64(max(index.Len(), 1)), 1),
 		Facts: []survey.Fact{
 			{Key: "hdmlp's version", Value: version},

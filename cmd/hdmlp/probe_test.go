@@ -42,12 +42,39 @@ func TestProbeRefusesWrongInput(t *testing.T) {
 		{[]string{data, "--plot", filepath.Join(dir, "x.pdf")}, ".png, .svg or .html"},
 		{[]string{data, "--cache", filepath.Join(dir, "none")}, "--cache"},
 		{[]string{data, "--cache", fifo}, "not a directory"},
+		{[]string{data, "--nodes", "0"}, "allowed: at least 1 node"},
+		{[]string{data, "--nodes", "2", "--node", "2"}, "from 0 to --nodes less one"},
+		{[]string{data, "--nodes", "2"}, "where node 0 is, is not given"},
+		{[]string{data, "--nodes", "2", "--address", ":1"}, "set HDMLP_SECRET"},
 	} {
 		code, out, errs := statusOf(t, newRootCommand(), append([]string{"probe"}, test.args...)...)
 		if code != 2 || out != "" || !strings.Contains(errs, test.want) {
 			t.Errorf("%q: exit status %d, printed %q and %q; want %q", test.args, code, out, errs,
 				test.want)
 		}
+	}
+}
+
+// TestProbeDoesNotGuessTheNodes: the binary, started by a launcher, says how the nodes are given to
+// it.
+func TestProbeDoesNotGuessTheNodes(t *testing.T) {
+	quiet(t)
+	for name, value := range map[string]string{
+		"WORLD_SIZE": "2", "SLURM_STEP_NUM_TASKS": "4", "OMPI_COMM_WORLD_SIZE": "2",
+		"PMI_SIZE": "3", "PMIX_SIZE": "2", "HDMLP_NODES": "a,b",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			code, out, errs := statusOf(t, newRootCommand(), "probe", t.TempDir(), "--time", "2s")
+			if code != 2 || out != "" || !strings.Contains(errs, name+"="+value) ||
+				!strings.Contains(errs, "`python -m hdmlp probe`") {
+				t.Errorf("exit status %d, printed %q and %q", code, out, errs)
+			}
+			code, _, errs = statusOf(t, newRootCommand(), "probe", t.TempDir(), "--nodes", "1")
+			if code != 2 || strings.Contains(errs, name+"=") {
+				t.Errorf("with --nodes: exit status %d, printed %q", code, errs)
+			}
+		})
 	}
 }
 

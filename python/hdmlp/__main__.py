@@ -6,16 +6,28 @@ import os
 import sys
 
 from ._daemon.binary import find_binary
-from .errors import DaemonNotFoundError
+from ._launch import command
+from .errors import ConfigError, DaemonNotFoundError
 
 
 def main() -> None:
-    """Replaces this process with the binary, with the same arguments."""
+    """Replaces this process with the binary, with the same arguments.
+
+    ``hdmlp probe`` gets further ones, from what the launcher says of the nodes.
+    """
     try:
         binary = find_binary()
+        called = command.complete(sys.argv[1:])
     except DaemonNotFoundError as error:
         sys.exit(f"hdmlp: {error}")
-    os.execv(binary, ["hdmlp", *sys.argv[1:]])
+    except ConfigError as error:
+        print(f"hdmlp: {error}", file=sys.stderr)
+        sys.exit(2)
+    if called.instead:
+        print(called.instead, file=sys.stderr)
+        return
+    os.environ.update(called.variables)
+    os.execv(binary, ["hdmlp", *called.arguments])
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def test_two_nodes_measure_the_network_between_them(binary, data, tmp_path):
         [
             *(binary, "dev", "cluster", "-n", "2", "--rate", "80mbit"),
             *("--run", f"probe-{os.getpid()}", "--"),
-            *(binary, "probe", data, "--time", "12s", "--json"),
+            *(sys.executable, "-m", "hdmlp", "probe", data, "--time", "12s", "--json"),
         ],
         tmp_path,
         HDMLP_SECRET=uuid.uuid4().hex,

@@ -108,7 +108,7 @@ def _on_nodes(place: Place, environ: Mapping[str, str]) -> Place:
 def _looked(environ: Mapping[str, str]) -> Place:
     return (
         _from_torch(number(environ, "LOCAL_RANK") or 0)
-        or _from_environment(environ)
+        or from_environment(environ)
         or _alone(environ)
     )
 
@@ -143,7 +143,15 @@ def _from_torch(local: int) -> Place | None:
     return Place(distributed.get_rank(), distributed.get_world_size(), local, "torch.distributed")
 
 
-def _from_environment(environ: Mapping[str, str]) -> Place | None:
+def from_environment(environ: Mapping[str, str]) -> Place | None:
+    """Returns the rank that a launcher's variables say; None if none does.
+
+    Args:
+        environ: The environment.
+
+    Raises:
+        ConfigError: The variables contradict each other, or are no numbers.
+    """
     for launcher, variables in _variables():
         if variables.needed is not None and variables.needed not in environ:
             continue
