@@ -74,6 +74,10 @@ func TestRoute(t *testing.T) {
 			with(both, inf, func(r *Read) { r.Source.Stale, r.Explores = true, true }),
 			Route{Source, false, true, true, true},
 		},
+		"a stale source that is chosen anyway": {
+			with(both, 0.2, func(r *Read) { r.Source.Stale, r.Explores = true, true }),
+			Route{Source, false, true, true, false},
+		},
 		"a stale source that may not be read": {
 			with(both, inf, func(r *Read) { r.Source.Stale = true }), Route{Asks: true, Chosen: true},
 		},
