@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
-// request says on whose behalf a sample is fetched (cache.Request).
+// request describes on whose behalf a sample is fetched (cache.Request).
 type request struct {
 	peers  bool           // other nodes may be asked
 	urgent bool           // something waits for it

@@ -161,7 +161,8 @@ func (r *Run) vary(nodes []plan.Node, v Variation) []plan.Node {
 }
 
 // plan makes the job's plan, as the engine makes it: with the environment that the nodes agreed on,
-// if any, and with what the classes hold when it begins, which a plan for the nodes `before` says.
+// if any, and with what the classes hold when it begins, which follows from a plan for the nodes
+// `before`.
 func (r *Run) plan(ctx context.Context, job *Job, before, nodes []plan.Node) error {
 	policy, err := policies.ByName(r.Policy)
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 // rate is how fast a part of the machine is, in MB/s.
 type rate struct {
 	mbps float64
-	// doubt says why it is uncertain, in sentences; "": it was measured well.
+	// doubt states why it is uncertain, in sentences; "": it was measured well.
 	doubt string
 }
 
 // assumed returns the rate of what the run measured too little of: what was known of it otherwise,
-// else what little was measured, else that it does not limit anything. why says what the run lacks.
+// else what little was measured, else that it does not limit anything. why states what the run
+// lacks.
 func assumed(why string, known rate, origin model.Origin, measured float64) rate {
 	from := map[model.Origin]string{
 		model.Given:    "as the configuration says",
@@ -171,7 +172,7 @@ func (r *Run) writeClass(node int, name string) rate {
 	return rate{mbps: r.written(of, class)}
 }
 
-// Unsure says what of the machine the run did not measure well, if the results depend on it; in
+// Unsure returns what of the machine the run did not measure well, if the results depend on it; in
 // sentences.
 func (r *Run) Unsure(results ...*Result) (all []string) {
 	// add adds a doubt if some result has more than a little of what it concerns.

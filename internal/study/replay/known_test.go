@@ -35,7 +35,7 @@ func shared(mbps float64, origin string) map[string]any {
 }
 
 // TestQuestionsAboutWhatWasNotMeasured: a tier that the run did not use has the rate that is known
-// of it, and the output says that, or that none is known. In the cells a question what if has the
+// of it, and the output states that, or that none is known. In the cells a question what if has the
 // three epochs read what the run did not.
 func TestQuestionsAboutWhatWasNotMeasured(t *testing.T) {
 	none := Variation{Memory: 0}

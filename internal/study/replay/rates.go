@@ -9,7 +9,7 @@ import (
 
 // link returns what a node receives from the others at most. A few answers may have come faster
 // than a link that is slow carries, so that then the slowest node counts. If there was no answer in
-// time, the link carries less than requests were given time for, which the environment says.
+// time, the link carries less than requests were given time for, as recorded in the environment.
 func (r *Run) link() rate {
 	least, most := math.Inf(1), 0.0
 	for _, n := range r.report.Nodes {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSourceThatHungOnce: an epoch in which the source hung says nothing about its rate in others.
+// TestSourceThatHungOnce: an epoch in which the source hung is no evidence of its rate in others.
 func TestSourceThatHungOnce(t *testing.T) {
 	for _, c := range []struct {
 		busy []float64 // of each epoch, in which 50 MB are read
@@ -44,7 +44,7 @@ func TestSourceThatHungOnce(t *testing.T) {
 }
 
 // TestLinksThatCarriedLittle: links from which too little came to measure them are not taken to be
-// without limit, and the comparison says so.
+// without limit, and the comparison reports that.
 func TestLinksThatCarriedLittle(t *testing.T) {
 	for _, c := range []struct {
 		mb    int        // that each node received in an epoch

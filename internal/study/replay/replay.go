@@ -50,7 +50,7 @@ const mega = 1e6
 // unmeasured is the rate in MB/s of what the run did not measure; too high to matter.
 const unmeasured = 1e6
 
-// expectedReport says what Read accepts.
+// expectedReport describes what Read accepts.
 const expectedReport = "expected is the JSON of loader.report(), or of " +
 	"loader.report(cluster=True) for a job on several nodes, or one of the `jobs` of " +
 	"`hdmlp stats --json`"
@@ -213,8 +213,8 @@ func (r *Run) finished(number int) bool {
 	return true
 }
 
-// LeftOut says which epochs that the run began are not in Epochs, and how far each node was in the
-// first of them; "" if there are none.
+// LeftOut describes which epochs that the run began are not in Epochs, and how far each node was in
+// the first of them; "" if there are none.
 func (r *Run) LeftOut() string {
 	next, last := r.Epochs[len(r.Epochs)-1].Epoch+1, -1
 	var at []string

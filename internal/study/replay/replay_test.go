@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// finishedRun is the report of a job that behaved as the model says: 100 samples of 1 MB,
-// 2 ranks, 3 epochs of 10 steps, a source of 50 MB/s, computation of 200 MB/s, and
-// a memory class with capacity for everything. Epoch 0 takes 2 s, later ones 0.5 s.
+// finishedRun is the report of a job that behaved as the model predicts: 100 samples of 1 MB, 2
+// ranks, 3 epochs of 10 steps, a source of 50 MB/s, computation of 200 MB/s, and a memory class
+// with capacity for everything. Epoch 0 takes 2 s, later ones 0.5 s.
 func finishedRun() map[string]any {
 	rank := func(number int) map[string]any {
 		reads := func(tier string) map[string]any {

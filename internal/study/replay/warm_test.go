@@ -68,7 +68,7 @@ func TestRunVariedStartsAsWarm(t *testing.T) {
 }
 
 // TestRunThatWrote: while samples wait to be written to a class, how much of it was used in which
-// time says how fast that is; otherwise it does not matter.
+// time gives the rate of these writes; otherwise it does not matter.
 func TestRunThatWrote(t *testing.T) {
 	report := finishedRun()
 	report["classes"] = []any{map[string]any{
