@@ -165,7 +165,8 @@ func (l *Listener) remove(c *Conn) bool {
 	return true
 }
 
-// leave removes c, and reports whether it was pending. user says that its user admits or closes it.
+// leave removes c, and reports whether it was pending. user is true if c's user admits or closes
+// it.
 func (l *Listener) leave(c *Conn, user bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

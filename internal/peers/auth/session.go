@@ -35,7 +35,7 @@ type Fault int
 
 const (
 	Unknown   Fault = iota // none of the others
-	CutShort               // the connection ended or timed out, which says nothing about TLS
+	CutShort               // the connection ended or timed out, which is no evidence about TLS
 	NotTLS                 // the other side does not use TLS
 	Rejected               // the other side rejected this one: its alert
 	Untrusted              // the other side's certificate was rejected here

@@ -1,5 +1,5 @@
 // Package breaker reads samples from the other nodes of a job, with a circuit breaker per node: it
-// knows which node owns a sample, and which nodes are worth asking at the moment.
+// has the owner of each sample, and records which nodes are worth asking at the moment.
 //
 // A node that is dead, hangs, or sends corrupt data is bypassed: its samples are read from the
 // source until it works again. A request that takes much longer than the source would is given up.

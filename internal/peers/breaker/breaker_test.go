@@ -63,7 +63,7 @@ func newTimedRig(n int, timeout time.Duration) *rig {
 // takes returns how long the source takes.
 func (r *rig) takes() time.Duration { return r.source }
 
-// soon returns what a caller says of a sample that is needed after so long from now.
+// soon returns the due function for a sample that is needed after so long from now.
 func soon(after time.Duration) func() time.Duration {
 	at := time.Now().Add(after)
 	return func() time.Duration { return max(time.Until(at), 0) }

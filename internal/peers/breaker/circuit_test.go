@@ -59,8 +59,8 @@ func TestPausesGrowUntilAnAnswer(t *testing.T) {
 	})
 }
 
-// TestBypassIsSaidOnce checks what is told of a node, and its state: once that it is bypassed, with
-// the reason, however often it fails; once that it answers again.
+// TestBypassIsSaidOnce checks what is reported of a node, and its state: once that it is bypassed,
+// with the reason, however often it fails; once that it answers again.
 func TestBypassIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3)
@@ -157,7 +157,8 @@ func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
 	})
 }
 
-// TestCancelledRequestIsNoFailure checks that a caller which gives up says nothing about the node.
+// TestCancelledRequestIsNoFailure checks that a request that its caller gives up does not count
+// against the node.
 func TestCancelledRequestIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
@@ -214,7 +215,7 @@ func TestRequestsContextEndsWithIt(t *testing.T) {
 	if w.ctx.Err() == nil {
 		t.Error("its context goes on")
 	}
-	set.SetAlive(1, false) // is told to nothing
+	set.SetAlive(1, false) // Options.Tell is nil
 }
 
 // TestOwnerThatCannotBeAsked checks that a sample without an owner, of this node, or of one that is

@@ -108,9 +108,9 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch reads sample id into dst, whose length must be the sample's, and returns what the peer said
-// of it: dst was verified against its digest. The error is a *FetchError, whose kind says what to
-// do; the contents of dst are then undefined. Fetch may be called concurrently.
+// Fetch reads sample id into dst, whose length must be the sample's, and returns what the peer
+// reported of it: dst was verified against its digest. The error is a *FetchError, whose kind
+// determines what to do; the contents of dst are then undefined. Fetch may be called concurrently.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (Answer, error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
@@ -289,7 +289,7 @@ func (c *Client) lane(i int) {
 }
 
 // note records a lane's state and wakes callers that wait for it: if err is nil, connection l is
-// open; otherwise l was lost, or, if l is nil, the attempt failed. wait says whether callers should
+// open; otherwise l was lost, or, if l is nil, the attempt failed. If wait is true, callers should
 // wait for the lane's next connection.
 func (c *Client) note(lane int, attempt context.Context, l *link.Link, err error, wait bool) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {

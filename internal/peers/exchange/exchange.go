@@ -8,7 +8,8 @@
 // Invariants:
 //
 //   - Every Fetch ends within the context's time and within the options' bound: with the sample in
-//     dst, its length and checksum verified, or with an error whose kind says what to do.
+//     dst, its length and checksum verified, or with an error whose kind determines what
+//     to do.
 //   - dst belongs to Fetch until Fetch returns, and no longer, even if an answer is still being
 //     received (package link).
 //   - No input from a peer makes the other side allocate memory: lengths, counts and tags are
@@ -18,7 +19,7 @@
 // Client and Server are safe for concurrent use. They own the goroutines that they start, and Close
 // waits for all of them.
 //
-// The package knows neither datasets nor plans, does not choose the peer, and never tries another
+// The package has no notion of datasets or plans, does not choose the peer, and never tries another
 // one: a caller whose peer fails reads the sample elsewhere.
 package exchange
 
@@ -93,9 +94,9 @@ type Holder interface {
 	// Sample calls send once with the sample's bytes and their digest, and whether it had to wait
 	// for a read from the source. The bytes must not change until send returns, which it does when
 	// they were written or the peer is gone. Sample may take as long as a read from the source, and
-	// must return early if ctx is canceled: the peer no longer wants the sample. If the error is
-	// ErrNotHeld, the peer is told so; any other means that the sample could not be read, and its
-	// text is sent along.
+	// must return early if ctx is canceled: the peer no longer needs the sample. If the error is
+	// ErrNotHeld, the peer is sent that code; any other means that the sample could not be read, and
+	// its text is sent along.
 	Sample(ctx context.Context, id int32,
 		send func(data []byte, digest uint32, read bool) error) error
 }

@@ -56,8 +56,8 @@ func TestFetchReturnsTheSample(t *testing.T) {
 	}
 }
 
-// TestAnswersTellOfTheSource: an answer says for how long its sample was read from the source; one
-// that lay in memory was not.
+// TestAnswersTellOfTheSource: an answer states how long the server waited for its sample to be read
+// from the source; 0 if it lay in memory.
 func TestAnswersTellOfTheSource(t *testing.T) { overAllTransports(t, testAnswersTellOfTheSource) }
 
 func testAnswersTellOfTheSource(t *testing.T, ln net.Listener, dial dialer) {

@@ -226,7 +226,7 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 }
 
 // welcome performs the server's side of the handshake, and returns the client's node and the
-// window. admit is called when the client's proof was verified, before the client is told; its
+// window. admit is called when the client's proof was verified, before the verdict is sent; its
 // error refuses the client: errBusy, if the node has too many connections.
 func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration,
 	admit func(node int) error,

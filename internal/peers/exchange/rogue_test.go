@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
 
-// rogueServer is a server that passes the handshake, and then behaves as the test says.
+// rogueServer is a server that passes the handshake, and then behaves as the test specifies.
 func rogueServer(ctx context.Context, p *pipes,
 	behave func(conn net.Conn, requests func() wire.Request),
 ) {

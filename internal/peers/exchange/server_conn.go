@@ -278,7 +278,7 @@ func (o *outlet) gather() bool {
 	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < most; n++ {
 		e := &c.mu.table[c.mu.ready[n]]
 		if e.cancelled && e.data != nil {
-			// The client no longer wants the sample.
+			// The client no longer needs the sample.
 			e.done()
 			e.data, e.code, e.text = nil, wire.CodeCancelled, "cancelled"
 		}

@@ -110,7 +110,7 @@ func TestFirstDifferenceIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A server takes the number that a client says: it must be one of the job's.
+	// A server takes the node number from the client: it must be one of the job's.
 	mine := hello{version: wire.Version, role: roleServer, node: 1, to: 4, nodes: 4}
 	theirs := hello{version: wire.Version, role: roleClient, node: 4, to: 1, nodes: 4}
 	if compare(mine, theirs) == nil {
@@ -206,7 +206,7 @@ func TestHandshakeLeavesNoDeadline(t *testing.T) {
 }
 
 // TestCutHandshakeFails checks that neither side takes a handshake for complete that ended before
-// its last byte, wherever it was cut, and that it says so.
+// its last byte, wherever it was cut, and that the errors report it.
 func TestCutHandshakeFails(t *testing.T) {
 	cut := func(name string, client, server *failing, wants ...error) {
 		t.Helper()

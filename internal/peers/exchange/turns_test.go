@@ -161,7 +161,7 @@ func TestCancelledRequestIsNotRead(t *testing.T) {
 		if err := <-second; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		synctest.Wait() // the server knows
+		synctest.Wait() // the server has received the cancellation
 		close(b.gate)
 		if err := <-first; err != nil {
 			t.Error(err)

@@ -17,8 +17,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/peers/cluster/clusterpb"
 )
 
-// loneAgent returns the agent of node 1, without a network. It knows all nodes; their instances are
-// a, b, c, in the order of their numbers.
+// loneAgent returns the agent of node 1, without a network. All nodes are known to it; their
+// instances are a, b, c, in the order of their numbers.
 func loneAgent(t *testing.T, nodes int) *Agent {
 	t.Helper()
 	a := newAgent(cluster.Options{

@@ -112,7 +112,7 @@ func (a *asked) tell(node int, hear ...int) {
 
 // TestBrokenConnectionEndsCalls: a connection breaks between a question and the answers. If it is
 // that of the node that asks, this gets none at once; if it is another's, that one alone has none.
-// Both are asked and told again when they have connected again.
+// Questions and news reach both again when they have connected again.
 func TestBrokenConnectionEndsCalls(t *testing.T) {
 	for broken, answers := range map[int][]int{1: nil, 2: {0}} {
 		synctest.Test(t, func(t *testing.T) {

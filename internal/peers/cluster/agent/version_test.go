@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/peers/cluster/session"
 )
 
-// other is a node 0 of another version of the protocol: all that it says is its Hello.
+// other is a node 0 of another version of the protocol: all that it sends is its Hello.
 type other uint32
 
 func (v other) Attend(_ context.Context, st *connect.BidiStream[pb.Frame, pb.Frame]) error {

@@ -129,7 +129,7 @@ func (v *virtual) stop() {
 	all.Wait()
 }
 
-// hears waits until a node is notified of an event, and returns how long that took.
+// Waits until a node is notified of an event, and returns how long that took.
 func (v *virtual) hears(n int, what string) time.Duration {
 	v.t.Helper()
 	began := time.Now()

@@ -246,7 +246,7 @@ func (t *transport) receive() {
 }
 
 // sealed reports whether memberlist can open a datagram: a byte 1, a nonce, and the output of
-// AES-GCM. Memberlist opens it again, but allocates memory before it knows whether it can.
+// AES-GCM. Memberlist opens it again, but allocates memory before it has checked whether it can.
 func (t *transport) sealed(b, scratch []byte) bool {
 	nonce := 1 + t.aead.NonceSize()
 	if len(b) < nonce+t.aead.Overhead() || len(b) == datagramLimit || b[0] != 1 {

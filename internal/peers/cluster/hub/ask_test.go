@@ -76,7 +76,7 @@ func TestNodesThatAskTheSameShareTheAnswers(t *testing.T) {
 	d.expect(t, "node 0 is late", "1.a <- Part", "1.a <- Gathered missing [0 2]")
 }
 
-// TestNodeThatConnectsAgainIsNotWaitedFor: it was asked and told on its former stream, on which
+// TestNodeThatConnectsAgainIsNotWaitedFor: a question and news went to its former stream, on which
 // nothing comes any more. Later questions go to its new one.
 func TestNodeThatConnectsAgainIsNotWaitedFor(t *testing.T) {
 	d, nodes := runningHarness(t, 3)

@@ -179,7 +179,7 @@ func TestRejoinedNodeIsDownUntilReady(t *testing.T) {
 
 	d.hub.detach(participants[1])
 	d.hub.Down(1, "a")
-	d.fireTimers() // node 0 is told of it
+	d.fireTimers() // node 0 is notified of it
 	again := d.participant(1, "b", 2)
 	d.hub.attach(again)
 	d.said = nil

@@ -165,8 +165,8 @@ func TestHubThroughTheLifeOfACluster(t *testing.T) {
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
 }
 
-// TestNodeThatLeavesIsGoneAtOnce checks that the other nodes are told when a node leaves, once they
-// know each other.
+// TestNodeThatLeavesIsGoneAtOnce checks that the other nodes are notified when a node leaves, once
+// the cluster runs.
 func TestNodeThatLeavesIsGoneAtOnce(t *testing.T) {
 	d := newHarness(2)
 	zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)

@@ -19,7 +19,7 @@ const (
 	hearTime = 1500 * time.Millisecond
 )
 
-// told is news of a node for the others.
+// News of a node for the others.
 type told struct {
 	caller
 	what []byte

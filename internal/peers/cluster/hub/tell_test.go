@@ -7,8 +7,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/peers/cluster/clusterpb"
 )
 
-// TestNewsOfSeveralNodesGoesOutTogether: once per node, and each that told learns who has heard:
-// not a node that refused its item, nor one that is gone or does not respond.
+// TestNewsOfSeveralNodesGoesOutTogether: once per node, and each sender is notified which nodes
+// lack its item: those that refused it, and those that are gone or do not respond.
 func TestNewsOfSeveralNodesGoesOutTogether(t *testing.T) {
 	d, nodes := runningHarness(t, 4)
 	tell := func(p *participant, id uint64) {
@@ -50,7 +50,7 @@ func TestNewsOfSeveralNodesGoesOutTogether(t *testing.T) {
 }
 
 // TestNodesThatLeaveAreToldOfTogether: the first at once, those that follow together, and before
-// anything that says that one of them is back.
+// any message that one of them is back.
 func TestNodesThatLeaveAreToldOfTogether(t *testing.T) {
 	d, nodes := runningHarness(t, 4)
 	leave := func(n int) {

@@ -95,7 +95,7 @@ func serveNode0(t *testing.T) (address string, refused chan error) {
 	return listener.Addr().String(), h.refused
 }
 
-// begin begins a node's stream to node 0; the test says everything on it.
+// begin begins a node's stream to node 0; the test sends everything on it.
 func begin(t *testing.T, address string) (stream, *trackingDialer) {
 	t.Helper()
 	dialer := &trackingDialer{network: cluster.OrSystem(nil)}

@@ -240,7 +240,7 @@ func (l *Link) wakeWriter() {
 	}
 }
 
-// cancel tells the server that c's answer is no longer wanted; an answer still arrives.
+// cancel notifies the server that c's answer is no longer needed; an answer still arrives.
 func (l *Link) cancel(c *call) {
 	l.mu.Lock()
 	l.cancelLocked(c)

@@ -3,7 +3,7 @@
 // 100 ms a message on a slow link whose buffer is full, which no congestion control that looks for
 // loss avoids.
 //
-// The kernel tells how much longer a round trip takes than the shortest one, which is about what
+// The kernel reports how much longer a round trip takes than the shortest one, which is about what
 // waits in the buffers of the path. If that is too long, the connection sends less than the path
 // has delivered lately until it is not; then a little more each time. So it gives way to other
 // traffic, as LEDBAT does (RFC 6817), but keeps a share of the path. A path that is never full, or

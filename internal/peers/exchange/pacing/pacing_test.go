@@ -149,7 +149,7 @@ func TestFastLinksHaveNoLimit(t *testing.T) {
 }
 
 // TestRestsDoNotLower has a connection send nothing for a minute, after which the kernel still
-// tells the long round trips of before: that is no throughput of a full path.
+// reports the long round trips of before: that is no throughput of a full path.
 func TestRestsDoNotLower(t *testing.T) {
 	l := newLink(2.5e6, 1)
 	l.run(2 * time.Second)
@@ -162,8 +162,8 @@ func TestRestsDoNotLower(t *testing.T) {
 	}
 }
 
-// TestUnknownPathsHaveNoLimit observes what tells nothing: nothing was sent, or the kernel does not
-// know round trips.
+// TestUnknownPathsHaveNoLimit observes paths without measurements: nothing was sent, or the kernel
+// reports no round trips.
 func TestUnknownPathsHaveNoLimit(t *testing.T) {
 	now := time.Unix(1, 0)
 	for _, path := range []Path{
