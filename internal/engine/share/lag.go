@@ -48,9 +48,9 @@ func (g *Group) Cost(id int) time.Duration { return g.members[id].cost }
 func (g *Group) Gathers() bool { return g.count(Gathering) > 0 }
 
 // Check starts the group if it is due, and charges the time since the last call to the members that
-// are furthest behind of those that could take what is made, if stuck says that the producer has no
-// memory for more pieces, and if others wait for these. It detaches the members that have cost more
-// than patience and free of their time, until that is so no more, and returns them.
+// are furthest behind of those that could take what is made, if the producer has no memory for more
+// pieces (stuck), and if others wait for these. It detaches the members that have cost more than
+// patience and free of their time, until that is so no more, and returns them.
 func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detached []int) {
 	g.gather(now)
 	waiting, behind := g.Waiting()

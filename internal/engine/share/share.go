@@ -2,9 +2,9 @@
 // prepared once for all of them (CoorDL 4.3, coordinated prep). ARCHITECTURE.md, "Jobs that share
 // what they prepare", has the reasons.
 //
-// It is a state machine without I/O, goroutines and clock: package share/feed runs it, and tells it
-// the time. Its methods are not safe for concurrent use. testdata/groups has transcripts of typical
-// sequences.
+// It is a state machine without I/O, goroutines and clock: package share/feed runs it, and passes
+// it the time. Its methods are not safe for concurrent use. testdata/groups has transcripts of
+// typical sequences.
 //
 // A position is a sample's offset in a rank's stream, counted over all epochs. The producer makes
 // pieces, contiguous ranges of positions, in stream order. Members take ranges of any size, which
@@ -36,7 +36,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
 )
 
-// State says where a member's batches come from.
+// State is where a member's batches come from.
 type State uint8
 
 // The states of a member.
@@ -109,7 +109,8 @@ func New(o Options) *Group {
 	return &Group{o: o, members: make(map[int]*member), held: make(map[int]piece)}
 }
 
-// Join adds a member, which is idle, and wants so many members to enter before the group starts.
+// Join adds a member, which is idle, and has the group wait for at least so many members to enter
+// before it starts.
 func (g *Group) Join(id, members int, now time.Time) {
 	g.o.Members = max(g.o.Members, members)
 	g.members[id] = &member{holds: make(map[int]int), since: now}
@@ -230,8 +231,8 @@ func (g *Group) move(at int64) {
 	g.turns++
 }
 
-// Producer says where the producer is to make pieces, and whether it is to make any. Each time that
-// the result changes by other than Made, turn does.
+// Producer returns where the producer is to make pieces, and whether it is to make any. turn
+// changes each time that the result changes other than by Made.
 func (g *Group) Producer() (turn int, at int64, running bool) { return g.turns, g.head, g.running }
 
 // Made adds the samples up to a position, which the producer has prepared, to the window, and

@@ -173,7 +173,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// shadow is what the test knows of a member.
+// shadow is the test's own record of a member.
 type shadow struct {
 	next    int64 // of its stream
 	size    int64 // of its batches

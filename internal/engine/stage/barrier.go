@@ -38,8 +38,8 @@ func OfClass(number uint32) (s cache.Segment, ok bool) {
 		number >= firstClassSegment
 }
 
-// Announced has a bit for each segment of a storage class that a process was told of, by class and
-// number. The zero value has none. It is not safe for concurrent use.
+// Announced has a bit for each segment of a storage class that was announced to a process, by class
+// and number. The zero value has none. It is not safe for concurrent use.
 type Announced [][]uint64
 
 // First reports whether a segment was not announced yet, and counts it as announced.
@@ -149,7 +149,7 @@ func (s *Stager) reach() int {
 	return max(int(horizon/each), 2)
 }
 
-// perAck is how many batches a process may take before it says so.
+// perAck is how many batches a process may take before it acknowledges them.
 const perAck = 16
 
 // perBatch returns how long the process works on a batch; 0: that is not known. It is more than its

@@ -28,8 +28,8 @@ import (
 //	           from when it takes the task until the sample has arrived. What several workers may
 //	           set is guarded by mu. The last arrival, which brings left to 0, sees all of that,
 //	           computes the totals, and closes done.
-//	staged     Belongs to the publisher once done is closed: all samples are there, or err says
-//	           which one cannot be.
+//	staged     Belongs to the publisher once done is closed: all samples are there, or err names
+//	           one that cannot be.
 //	parked     Belongs to the publisher: all samples have arrived except those in parked, for which
 //	           there was no memory. It reserves memory for them, and has them brought again.
 //	sent       The slots, and what Batch describes, belong to the process.
@@ -72,7 +72,7 @@ type batch struct {
 	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
 	slab    slab   // memory for results that vary in size, and for samples that were parked
 	parked  []int  // positions of the samples for which there was no memory
-	// wants has, by sample, the bytes that did not fit; nil: none was parked.
+	// The bytes that did not fit, by sample; nil: none was parked.
 	wants []int64
 
 	allocWait time.Duration // time spent waiting for memory in the buffer

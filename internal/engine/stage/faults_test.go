@@ -339,8 +339,8 @@ func TestUnavailableStandInIsRaised(t *testing.T) {
 	}
 }
 
-// TestFaultsAreToldAndHeard checks that a node tells what it has found, and nothing that it has
-// heard, and that what it hears is not read.
+// TestFaultsAreToldAndHeard checks that a node shares the faults that it has found, and none that
+// it has received, and that samples whose faults it has received are not read.
 func TestFaultsAreToldAndHeard(t *testing.T) {
 	o := plain(4, 1)
 	o.policy = Skip

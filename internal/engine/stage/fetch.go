@@ -50,7 +50,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	if b.count(id, s, err); err != nil {
 		return err
 	}
-	// The process is told of the sample's segment before the segment ends (Stager.Barrier).
+	// The sample's segment is announced to the process before the segment ends (Stager.Barrier).
 	defer s.Release()
 	if b.o.Verify {
 		if err := c.Verify(b.ctx, w, &b.request, id, s.Data, s.From); err != nil {

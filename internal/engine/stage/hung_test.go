@@ -15,9 +15,9 @@ import (
 )
 
 // TestHungReadEndsTheStreamInTime checks that when a read hangs, the stream ends in time, with an
-// error that says what hangs; that the memory that the read may still write to is not reused; that
-// the number of workers stays the same; that closing does not hang; and that everything is freed
-// when the read returns.
+// error that states what hangs; that the memory that the read may still write to is not reused;
+// that the number of workers stays the same; that closing does not hang; and that everything is
+// freed when the read returns.
 func TestHungReadEndsTheStreamInTime(t *testing.T) {
 	for _, capacity := range []int64{0, 800} {
 		synctest.Test(t, func(t *testing.T) {

@@ -175,8 +175,8 @@ func (s *Stager) reserve(begins bool) {
 }
 
 // starved reports whether the process waits although more samples could be read, and transformed,
-// at the same time: then that there are not more batches in progress is what it waits for. That it
-// waits for the first batch says nothing. s.mu must be held.
+// at the same time: then it waits because no more batches are in progress. A wait for the first
+// batch is no evidence of that. s.mu must be held.
 func (s *Stager) starved() bool {
 	return s.waiting && s.taken > 0 && s.o.Cache.Unused() &&
 		(s.o.Preprocessor == nil || s.o.Preprocessor.Takes(int(s.left.Load())+1) == 0)

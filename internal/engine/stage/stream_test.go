@@ -14,8 +14,9 @@ import (
 )
 
 // TestRanksGetExactlyTheStream is the property that matters to training: for any ranks, classes,
-// sizes, threads, buffers, habits of the process and resume points, each rank gets exactly what the
-// stream says, and if the caches hold the dataset each sample is read from the source once.
+// sizes, threads, buffers, habits of the process and resume points, each rank gets exactly the
+// samples of the stream, and if the caches hold the dataset each sample is read from the source
+// once.
 func TestRanksGetExactlyTheStream(t *testing.T) {
 	dir := t.TempDir()
 	run := 0

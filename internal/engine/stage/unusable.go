@@ -38,7 +38,7 @@ type Samples struct {
 	more       chan struct{}  // closed and replaced when own grows
 }
 
-// A list of what a node has found is told to others as one message (cluster.MaxPayload, 4 MiB): a
+// A list of what a node has found is sent to others as one message (cluster.MaxPayload, 4 MiB): a
 // path has at most 4096 bytes, and JSON makes up to 6 bytes of each.
 const (
 	mostFound  = 100  // samples
@@ -170,8 +170,8 @@ func (u *Samples) Hear(found []report.Fault) {
 	}
 }
 
-// remember returns the fault of a sample, recorded with err if there is none yet, which other nodes
-// are then told of. u.mu must be held.
+// remember returns the fault of a sample, recorded with err if there is none yet; a new one is sent
+// to the other nodes. u.mu must be held.
 func (u *Samples) remember(id int, sample *source.SampleError, err error) *fault {
 	x, isNew := u.note(id, sample, err)
 	if isNew {

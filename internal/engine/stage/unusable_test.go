@@ -20,8 +20,8 @@ func TestConflictsAreNotForgiven(t *testing.T) {
 	}
 }
 
-// TestLongReasonsAreCut checks that what other nodes are told of a sample is bounded, and valid
-// text; and that they are told once there is something.
+// TestLongReasonsAreCut checks that what is sent to other nodes about a sample is bounded, and
+// valid text; and that it is sent once there is something.
 func TestLongReasonsAreCut(t *testing.T) {
 	u := newUnusable(Skip)
 	found, upTo, more := u.Own(0)

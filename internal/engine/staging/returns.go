@@ -50,7 +50,7 @@ func (r *returnRing) next() (slot uint32, ok bool) {
 	return uint32(entry), true
 }
 
-// end returns the word that says where the stream ends.
+// end returns the word that holds where the stream ends.
 func (r *returnRing) end() *uint64 { return &r.words[1+entries] }
 
 // poller schedules the polls of the return ring while an allocation waits: each after half the time

@@ -112,7 +112,7 @@ func TestReturnedSlotsBecomeFree(t *testing.T) {
 }
 
 // TestAllocPollsTheReturnRing checks that a waiting allocation finds slots that are returned
-// meanwhile, by itself and when told to poll.
+// meanwhile, by itself and after Poll.
 func TestAllocPollsTheReturnRing(t *testing.T) {
 	skipUnordered(t)
 	for name, tell := range map[string]bool{"by itself": false, "told": true} {
@@ -220,8 +220,8 @@ func TestPollsAreFrequent(t *testing.T) {
 	})
 }
 
-// TestEndIsPublished checks that the word after the return ring says before which batch the stream
-// ends, counted from 1; 0: it does not end.
+// TestEndIsPublished checks that the word after the return ring holds the batch before which the
+// stream ends, counted from 1; 0: it does not end.
 func TestEndIsPublished(t *testing.T) {
 	b, err := New(4096, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // A group of jobs shares one buffer, its window (package share/feed): each of its processes maps it
-// privately, and is told of its slots by numbers of its own.
+// privately, and gets its slots under numbers of its own.
 
 // windowBit is set, with extraSlot, in the numbers of a window's slots. A process thus returns them
 // by frames.

@@ -1,5 +1,5 @@
 // Package feed gives the members of a group their batches (package share): one producer prepares
-// each of them once, into the group's window, and each member is told where it lies.
+// each of them once, into the group's window, and each member gets its location there.
 //
 //   - Feed runs the group's state machine for one local rank. It moves the producer to where the
 //     members are, and frees pieces of the window that no member needs.
@@ -139,7 +139,7 @@ func (f *Feed) step(at int64) (epoch, step int) {
 	return int(at / samples), int(at%samples) / f.o.Shape.Batch
 }
 
-// produce runs the producer wherever the group wants it, until ctx ends.
+// produce runs the producer wherever the group needs it, until ctx ends.
 func (f *Feed) produce(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +176,7 @@ func (f *Feed) produce(ctx context.Context) {
 	}
 }
 
-// errOver says that the producer has prepared the last epoch that it was planned for.
+// errOver reports that the producer has prepared the last epoch that it was planned for.
 var errOver = errors.New("the producer's last epoch is over")
 
 // whileAt calls cancel when the producer is to go elsewhere, and returns then, or when ctx ends.
@@ -243,8 +243,8 @@ const (
 	steps = 10
 	least = time.Second
 	most  = time.Minute
-	// often is how often it is checked whether a member holds others up.
-	often = 50 * time.Millisecond
+	// checkInterval is how often it is checked whether a member holds others up.
+	checkInterval = 50 * time.Millisecond
 )
 
 // patience returns for how long a member may hold up others. f.mu must be held.
@@ -292,13 +292,13 @@ func (f *Feed) look() {
 		f.moved.Broadcast()
 	}
 	if waiting || f.group.Gathers() {
-		f.timer.Reset(often)
+		f.timer.Reset(checkInterval)
 	}
 }
 
-// wait tells the producer that a member waits for what is not made, if one does.
+// wait notifies the producer that a member waits for what is not made, if one does.
 //
-// All memory of the window may be in use then, by members that are still to look at what they were
+// All memory of the window may be in use then, by members that have yet to process what they were
 // sent. They free it within moments, where memory beyond the window takes as long to make as a
 // batch. f.mu must be held.
 func (f *Feed) wait(waits bool, head int64) {
@@ -311,7 +311,7 @@ func (f *Feed) wait(waits bool, head int64) {
 		f.waits = now
 	}
 	f.yield(head, stage.Stall{}) // what a member was given that has left since
-	if f.group.Blocked() || now.Sub(f.waits) >= often {
+	if f.group.Blocked() || now.Sub(f.waits) >= checkInterval {
 		f.o.Producer.Wait()
 	} else {
 		f.o.Producer.WaitForSlots()

@@ -34,7 +34,8 @@ type Member struct {
 	sent, taken int              // the last batches that were sent and taken, over all epochs
 	slots       map[uint32]taken // by the number of the slot for the process
 	slot        uint32           // the last number
-	// segments are the memory of the window that the process was told of, by the producer's number.
+	// segments are the memory of the window that was announced to the process, by the producer's
+	// number.
 	segments map[uint32]*segment
 	segment  uint32 // the last number
 	blocked  bool   // it waits for a batch
@@ -48,8 +49,8 @@ type taken struct {
 	extra uint32 // the producer's number
 }
 
-// segment is memory of the window that the process was told of. Each time that it is, it has
-// another number, so that the process can be told at any later time that it needs it no more.
+// segment is memory of the window that was announced to the process. Each time that it is, it has
+// another number, so that the process can be notified at any later time that it no longer needs it.
 type segment struct {
 	number uint32
 	uses   int // batches that the process has there
@@ -357,8 +358,8 @@ func (m *Member) Return(slot uint32) (retired uint32, err error) {
 	return m.release(slot)
 }
 
-// untake releases a batch that was taken, and did not reach the process. The process was not told
-// of the segments that it comes with either. f.mu must be held.
+// untake releases a batch that was taken, and did not reach the process. The segments that it comes
+// with were not announced to the process either. f.mu must be held.
 func (m *Member) untake(b *stage.Batch) {
 	for _, slot := range b.Slots {
 		if _, err := m.release(slot); err != nil {

@@ -69,8 +69,8 @@ func TestMembersThatDoNotComeAreLogged(t *testing.T) {
 	}
 }
 
-// TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the process would be
-// told of the window, as when another rank of the job stops.
+// TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the window would be
+// announced to the process, as when another rank of the job stops.
 func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stopped := errors.New("stopped")
@@ -187,7 +187,7 @@ func TestNoMemoryBeyondTheWindowWhileSlotsAreFreed(t *testing.T) {
 	for _, c := range []struct {
 		step   time.Duration
 		beyond bool
-	}{{often / 5, false}, {3 * often, true}} {
+	}{{checkInterval / 5, false}, {3 * checkInterval, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProducer(t, 8, 2)
 			f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour})
