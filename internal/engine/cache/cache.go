@@ -50,8 +50,8 @@ import (
 
 // Cache is a node's cache of one dataset. It finds a sample in the fastest storage class that has
 // it, or else reads it from another node or the source, once for all requests at the same time, and
-// keeps it where the plan wants it. What belongs to a job, its plan and the nodes that it asks, is
-// in the job's Use.
+// keeps it in the class that the plan assigns it to. What belongs to a job, its plan and the nodes
+// that it asks, is in the job's Use.
 //
 // Its methods are safe for concurrent use.
 type Cache struct {
@@ -67,7 +67,7 @@ type Cache struct {
 	digests   Table
 	confirmed bitset         // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset         // samples for which their class turned out to have no capacity
-	watchers  store.Watchers // who is told of segments that are given back (release.go)
+	watchers  store.Watchers // notified of segments that are given back (release.go)
 	path      func(id int) string
 
 	pool    *pool.Pool
@@ -241,7 +241,7 @@ func (c *Cache) Settle(hung Hung) {
 	}
 }
 
-// Hung says what hangs.
+// Hung records which operations hang.
 type Hung struct {
 	Source  bool  // reads from the source, into classes or memory of the caller's
 	Moves   bool  // what Release drops from classes, or moves between them

@@ -106,7 +106,7 @@ func (g *rig) fetched(t testing.TB, r *Request, id int) ([]byte, Tier, error) {
 	return bytes.Clone(s.Data), s.From, err
 }
 
-// fetch fetches a sample to where the plan wants it, or else into a buffer.
+// fetch fetches a sample into the class that the plan assigns it to, or else into a buffer.
 func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
 	s, err := g.cache.Fetch(ctx, &Request{}, id, make([]byte, g.source.Index.Size(id)))
 	defer s.Release()

@@ -53,7 +53,7 @@ func (s *Sample) Release() {
 // behalf of a third node must not wait for that.
 var errElsewhere = errors.New("this node is fetching the sample from another one")
 
-// Fetch brings a sample into the class that the plan wants it in, if it can be delivered from
+// Fetch brings a sample into the class that the plan assigns it to, if it can be delivered from
 // there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
 // if the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
 //
@@ -366,10 +366,10 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 	return stamp, err
 }
 
-// keep puts a sample that was read into the class that a plan wants it in, and into those that keep
-// everything, if any plan keeps something. It does not wait for a class that cannot keep up, or
-// hangs, because others may wait for the flight: the class misses the sample, unless that is read
-// ahead of time, which has memory for its copy (fill).
+// keep puts a sample that was read into the class that a plan assigns it to, and into those that
+// keep everything, if any plan keeps something. It does not wait for a class that cannot keep up,
+// or hangs, because others may wait for the flight: the class misses the sample, unless that is
+// read ahead of time, which has memory for its copy (fill).
 func (c *Cache) keep(id int, data []byte, origin store.Origin) {
 	if c.planned.Load() == nil {
 		return

@@ -62,7 +62,7 @@ func TestConcurrentFetchesReadOnce(t *testing.T) {
 
 // TestFollowerReadsAfterLeaderIsCancelled checks that a fetch reads by itself if the read that it
 // waits for is cancelled because its leader's job ended. The cancelled source reports that it did
-// not answer, as a retrying one does when it is told to stop.
+// not answer, as a retrying one does when its context is cancelled.
 func TestFollowerReadsAfterLeaderIsCancelled(t *testing.T) {
 	for name, c := range map[string]struct {
 		capacity int64

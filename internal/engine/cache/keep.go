@@ -97,7 +97,7 @@ func (c *Cache) resume() {
 	c.pool.Continue()
 }
 
-// Busy reports whether all processors are busy, as Options.Busy says.
+// Busy reports whether all processors are busy (Options.Busy).
 func (c *Cache) Busy() bool { return c.busy != nil && c.busy() }
 
 // passing reports whether memory for a late sample did not repay lately.

@@ -73,7 +73,7 @@ func TestMemoryThatTakesLongerThanItSaves(t *testing.T) {
 	}
 }
 
-// unheard is a consumer that ignores what it is told.
+// unheard is a consumer whose methods do nothing.
 type unheard struct{}
 
 func (unheard) Bring(*Worker, int) bool { return false }

@@ -10,15 +10,15 @@ import (
 
 // # Dynamic migration
 //
-// A plan that replaces another while jobs run (thesis chapter 7) finds the classes full of what the
-// old one wanted. Release makes room for it (store.Migration), once every job has a plan, so
-// that none loses what its first plan will count on, and once no read is in progress that began by
-// an old plan.
+// A plan that replaces another while jobs run (thesis chapter 7) finds the classes full of the
+// samples of the old one. Release makes room for it (store.Migration), once every job has a plan,
+// so that none loses what its first plan will count on, and once no read is in progress that began
+// by an old plan.
 //
 // Batches flow meanwhile. A sample is in one of the classes at all times, or else is read from the
-// source as any other; no lock is held that a read takes. A plan that changes while samples are
-// dropped waits for these, for some milliseconds (migrating.dropping): what it wants is not
-// dropped by the one before.
+// source as any other; no lock is held that a read takes. A plan that is set while samples are
+// dropped waits for these, for some milliseconds (migrating.dropping): the plan before drops none
+// of the new one's samples.
 
 // migrating serialises Release.
 type migrating struct {
@@ -28,8 +28,8 @@ type migrating struct {
 	dropping chan struct{}
 }
 
-// longDrop is for how long a plan waits for samples that are being dropped. If a class hangs, it
-// does not wait any longer: what it wants may be dropped then, and is read again.
+// longDrop is for how long a plan waits for samples that are being dropped. If a class hangs, the
+// plan does not wait any longer: its samples may be dropped then, and are read again.
 const longDrop = 2 * time.Second
 
 // settled waits until no samples are dropped, and lets none be until release is called.
@@ -61,14 +61,14 @@ func (m *migrating) end(patience time.Duration) bool {
 // without them: a job loses copies at worst, which it reads again.
 const unsettled = 30 * time.Second
 
-// Release makes room for the plans that jobs have set with Keep: it drops what none of them wants
-// in a class, except in classes that keep everything. What another class of this node is to hold is
-// copied there first if it has room, without a read from the source. Keep comes before, and Fill
-// after it.
+// Release makes room for the plans that jobs have set with Keep: it drops from a class what none of
+// them assigns to it, except from classes that keep everything. What another class of this node is
+// to hold is copied there first if it has room, without a read from the source. Keep comes before,
+// and Fill after it.
 //
 // It returns when the room can be used, which takes seconds if processes still view what was
-// dropped, or when the job's use is closed: if a class hangs then, Cache.Close says so. One call at
-// a time makes room; others wait for it.
+// dropped, or when the job's use is closed: if a class hangs then, Cache.Close reports it. One call
+// at a time makes room; others wait for it.
 func (u *Use) Release() {
 	c := u.cache
 	u.migrates.Store(true)
@@ -123,7 +123,7 @@ type migration struct {
 	*Cache
 	ctx     context.Context
 	version int      // of the plans that wanted is of
-	wanted  []bitset // by class, what some job's plan wants there
+	wanted  []bitset // by class, what some job's plan assigns to it
 }
 
 // decide waits for jobs without a plan.

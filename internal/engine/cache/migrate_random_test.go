@@ -16,8 +16,8 @@ import (
 )
 
 // TestAnyPlansWhileBatchesFlow replaces random plans while samples are fetched, viewed, located and
-// served, and processes let go of memory at once, late or too late. All samples have the right
-// bytes, the classes keep within their room, and in the end they hold what the last plan wants.
+// served, and processes release memory at once, late or too late. All samples have the right bytes,
+// the classes keep within their room, and in the end they hold what the last plan assigns to them.
 func TestAnyPlansWhileBatchesFlow(t *testing.T) {
 	const samples = 60
 	rapid.Check(t, func(r *rapid.T) {

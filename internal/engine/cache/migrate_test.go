@@ -56,8 +56,8 @@ func (g *rig) holds(want ...[]int32) {
 	}
 }
 
-// TestNewPlanReplacesTheOldOne checks that after a new plan the classes hold what it wants and
-// nothing else, and that nothing was read again that moved between classes.
+// TestNewPlanReplacesTheOldOne checks that after a new plan the classes hold what it assigns to
+// them and nothing else, and that nothing was read again that moved between classes.
 func TestNewPlanReplacesTheOldOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		inMemory, onDisk int
@@ -131,8 +131,8 @@ func TestNewPlanReplacesTheOldOne(t *testing.T) {
 	}
 }
 
-// TestReleaseKeepsWhatOtherJobsWant checks that a class keeps what any job's plan wants there, and
-// a class that keeps everything keeps it.
+// TestReleaseKeepsWhatOtherJobsWant checks that a class keeps what any job's plan assigns to it,
+// and a class that keeps everything keeps it.
 func TestReleaseKeepsWhatOtherJobsWant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := both(t, 60, 20, 20)
@@ -278,7 +278,7 @@ func TestPlanDoesNotWaitForAHungDrop(t *testing.T) {
 }
 
 // TestReleaseEndsAlthoughAClassHangs checks that Release returns when its job's use is closed while
-// a class hangs, and that Close then says what hangs.
+// a class hangs, and that Close then reports what hangs.
 func TestReleaseEndsAlthoughAClassHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, h := newHanging(t, plain(8))
@@ -302,8 +302,8 @@ func TestReleaseEndsAlthoughAClassHangs(t *testing.T) {
 	})
 }
 
-// TestReleaseTellsWatchersOfMemoryOnly checks that who watches is told of the segments that go, but
-// of no samples: memory is not short, and other nodes need not be told.
+// TestReleaseTellsWatchersOfMemoryOnly checks that watchers are notified of the segments that are
+// given back, but of no samples: memory is not short, and other nodes need no notification.
 func TestReleaseTellsWatchersOfMemoryOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, class := both(t, 60, 40, 10)

@@ -10,11 +10,11 @@ import (
 // # Memory that is given back
 //
 // A class in memory consists of segments, which the class gives back when memory is short, while
-// jobs read. The cache says which samples it can do without first, and those who Watch it are told
-// which segments go, and which samples with them. Until the memory may grow again
-// (store.Shrinker.Growing), nothing is destined for the class (destination): samples that
-// went are read from the source without being kept, and not for other nodes (short). Then they are
-// brought again, as they are needed and ahead of time (Refill).
+// jobs read. The cache ranks the samples by which it can do without first (Rank), and notifies its
+// watchers (Watch) of the segments that are given back, and of the samples in them. Until the
+// memory may grow again (store.Shrinker.Growing), nothing is destined for the class (destination):
+// samples that were dropped are read from the source without being kept, and not for other nodes
+// (short). Then they are brought again, as they are needed and ahead of time (Refill).
 
 // Segment identifies a segment of shared memory of one of the cache's classes.
 type Segment struct {
@@ -22,7 +22,7 @@ type Segment struct {
 	Number uint32 // in the class
 }
 
-// Watch has w told of segments that are given back from now on, until leave is called.
+// Watch notifies w of segments that are given back from now on, until leave is called.
 func (c *Cache) Watch(w store.Watcher) (leave func()) { return c.watchers.Watch(w) }
 
 // Horizon returns for how long ahead of its use a sample should be located; 0: as long as one
@@ -41,7 +41,7 @@ func (c *Cache) Refill() {
 
 // Rank implements store.Refiller. A sample's rank is how late in the plans' order of filling
 // it comes, which is the order of its first need or of its usefulness, as the policy has it. What
-// no plan wants in the class ranks last.
+// no plan assigns to the class ranks last.
 func (c *Cache) Rank(class int) func(id int32) float64 {
 	ranks := make([]float32, c.index.Len())
 	for i := range ranks {

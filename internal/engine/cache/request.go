@@ -31,8 +31,8 @@ type Peers interface {
 		least time.Duration) (node int, digest uint32, waited time.Duration, err error)
 }
 
-// Request says on whose behalf samples are fetched. It does not change once it is used, so that all
-// fetches of a consumer can share one.
+// Request describes on whose behalf samples are fetched. It does not change once it is used, so
+// that all fetches of a consumer can share one.
 type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
 	Consumer Consumer // nil: ahead of time, or for another node
@@ -67,8 +67,8 @@ var (
 	// ErrNoCapacity reports that the class that the plan assigns the sample to is full, and the
 	// fetch has no buffer for it.
 	ErrNoCapacity = errors.New("the sample's storage class is full, and there is no buffer for it")
-	// ErrAbandoned reports that the read hung, and the watchdog gave it up and told all that waited
-	// for it. The caller must not touch the sample, nor what waited for it.
+	// ErrAbandoned reports that the read hung, and that the watchdog gave it up and notified all that
+	// waited for it. The caller must not touch the sample, nor what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
-// given returns what a user says that reads of a tier take, whatever their size.
+// given returns what reads of a tier take, whatever their size, as given in the configuration.
 func given(latency, queued float64) model.Known {
 	return model.Known{
 		Coefficients: model.Coefficients{Latency: latency, Queued: queued},

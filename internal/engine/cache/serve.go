@@ -28,11 +28,11 @@ func (c *Cache) Held(id int) (data []byte, digest uint32, hold store.Hold, ok bo
 
 // Serve brings a sample for another node, and calls send once with it and its digest, and whether
 // this node had to wait for a read from the source. The bytes are valid until send returns. Serve
-// reads the sample from the source if necessary, and keeps it if the plan says so; other nodes may
-// have at most as many reads in progress as the node itself. source is the number of bytes that
-// this call read from the source. The error is source.ErrNoSample if this node is itself fetching
-// the sample from another one, or has no memory to keep it: it would have to read the sample for
-// each request.
+// reads the sample from the source if necessary, and keeps it if the plan assigns it to a class;
+// other nodes may have at most as many reads in progress as the node itself. source is the number
+// of bytes that this call read from the source. The error is source.ErrNoSample if this node is
+// itself fetching the sample from another one, or has no memory to keep it: it would have to read
+// the sample for each request.
 func (c *Cache) Serve(ctx context.Context, id int,
 	send func(data []byte, digest uint32, read bool) error,
 ) (src int64, err error) {

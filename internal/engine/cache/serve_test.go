@@ -140,8 +140,8 @@ func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte,
 	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
 }
 
-// TestRequestsKnowTheSourceAsItIs checks that a request to another node is told how long the source
-// takes as it is known when that asks.
+// TestRequestsKnowTheSourceAsItIs checks that a request to another node gets the estimate of how
+// long the source takes that is current when it asks for it.
 func TestRequestsKnowTheSourceAsItIs(t *testing.T) {
 	o := plain(4)
 	o.known = map[string]model.Known{"source": given(0.001, 0)}

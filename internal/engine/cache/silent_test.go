@@ -78,8 +78,8 @@ func newHanging(t *testing.T, o rigOptions) (*rig, *hanging) {
 
 // TestHungClassIsBypassed checks that while a class hangs, samples are read from the source after a
 // tenth of a second at most, and all but the first at once; that they are counted as such; that the
-// hung read does not write to the fetch's buffer; that it is told once; and that the class is read
-// again when it responds.
+// hung read does not write to the fetch's buffer; that this is reported once; and that the class is
+// read again when it responds.
 func TestHungClassIsBypassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan bool, 8)
@@ -159,7 +159,7 @@ func TestSlowSourceLeavesTimeForItself(t *testing.T) {
 }
 
 // TestHungClassWhenTheCacheIsClosed checks that Close takes a bounded time if reads of a class, or
-// writes to it, hang, and says which class it is.
+// writes to it, hang, and reports which class it is.
 func TestHungClassWhenTheCacheIsClosed(t *testing.T) {
 	for name, do := range map[string]func(g *rig){
 		"read": func(g *rig) {

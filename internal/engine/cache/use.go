@@ -12,8 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
-// Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
-// nodes it asks. Jobs that share a cache come and go independently. Its methods are safe for
+// Use is one job's use of a Cache: which samples it keeps there, what it reads ahead, and which
+// other nodes it asks. Jobs that share a cache come and go independently. Its methods are safe for
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
@@ -51,8 +51,8 @@ func (c *Cache) Use(peers Peers) *Use {
 	return u
 }
 
-// Keep sets, by class, which samples the job wants kept, and replaces its earlier plan. Samples
-// that a class already holds stay. If jobs want a sample in different classes, the oldest job
+// Keep sets, by class, which samples are kept for the job, and replaces its earlier plan. Samples
+// that a class already holds stay. If jobs assign a sample to different classes, the oldest job
 // decides.
 func (u *Use) Keep(plan [][]int32) {
 	defer u.cache.migrating.settled()()

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestOldestJobDecidesWhereSamplesAreKept checks that if jobs that share a cache want a sample in
-// different classes, the oldest open job decides, and that a sample that no job wants any more is
-// not kept.
+// TestOldestJobDecidesWhereSamplesAreKept checks that if jobs that share a cache assign a sample to
+// different classes, the oldest open job decides, and that a sample that no open job assigns to a
+// class is not kept.
 func TestOldestJobDecidesWhereSamplesAreKept(t *testing.T) {
 	o := plain(6)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
@@ -70,7 +70,7 @@ func TestKeepAllKeepsEverythingRead(t *testing.T) {
 	}
 }
 
-// half owns the samples from 10 on, and answers when it is told.
+// half owns the samples from 10 on, and answers once the test closes answer.
 type half struct {
 	fakePeer
 	asked  atomic.Int32

@@ -37,7 +37,7 @@ import (
 const minHung = 4
 
 // giveUp gives up the reads that began before the given time. It ends each flight last: a leader
-// that returns waits for that, so its consumer has been told by then.
+// that returns waits for that, so its consumer has been notified by then.
 func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.GiveUp(before) {
 		err := c.hungError(fl)

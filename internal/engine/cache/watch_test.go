@@ -110,7 +110,7 @@ func (b *slowConsumer) Bring(*Worker, int) (abandoned bool) {
 }
 
 // TestConsumersAreToldBeforeTheReadReturns checks that a hung read that returns after it was given
-// up finds its consumer told: GivenUp must not come after the end of the read.
+// up finds its consumer notified: GivenUp must not come after the end of the read.
 func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

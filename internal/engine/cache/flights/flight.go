@@ -8,8 +8,8 @@ import (
 )
 
 // Flight is one read of a sample, from when a fetch has found that no class holds it until all
-// fetches that wait for it are told. So no sample is read twice at the same time. The fetch that
-// begins a flight leads it; later ones follow, which means that they wait.
+// fetches that wait for it have its result. So no sample is read twice at the same time. The fetch
+// that begins a flight leads it; later ones follow, which means that they wait.
 //
 //	          Land            done is closed
 //	flying ----------> landing ----------> landed
@@ -27,8 +27,8 @@ import (
 //	          belongs to the watchdog until it closes done (Tell); then it does not change. The
 //	          leader's buffer may still be written to, the followers' are not. since and inside do
 //	          not change any more.
-//	returned  Final: the read has returned after all, and its leader, which has waited for done,
-//	          knows what happened.
+//	returned  Final: the read has returned after all. Its leader, which has waited for done, finds
+//	          that the flight was given up.
 type Flight[R, F any] struct {
 	// These do not change:
 	ID   int32

@@ -16,8 +16,8 @@ import (
 // ErrLeader reports that a flight brought nothing for reasons of its leader alone.
 var ErrLeader = errors.New("the reader that led this fetch was cancelled")
 
-// Table is the flights of a dataset's samples. R says on whose behalf a sample is read, and F where
-// it was found.
+// Table is the flights of a dataset's samples. R describes on whose behalf a sample is read, and F
+// where it was found.
 type Table[R, F any] struct {
 	shards [64]shard[R, F]
 	hung   struct { // guards the following
@@ -115,7 +115,7 @@ func (t *Table[R, F]) Enter(fl *Flight[R, F], inside bool) {
 
 // Land ends a flight for its leader, which has found the sample, now in data, or err: no fetch can
 // join any more, and followers get their copies. It reports whether the flight landed; if not, it
-// was given up, and all that waited were told.
+// was given up, and all fetches that waited have its error.
 func (t *Table[R, F]) Land(fl *Flight[R, F], data []byte, found F, err error) bool {
 	s := t.shard(fl.ID)
 	s.Lock()

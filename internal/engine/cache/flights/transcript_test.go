@@ -32,7 +32,7 @@ type fetcher struct {
 //	oldest                              prints whether a flight does not wait for its turn
 //	give-up                             the watchdog takes away all flights that do not
 //	tell                                the watchdog closes the flights that it took away
-//	look NAME...                        prints what each fetch knows
+//	look NAME...                        prints the state and the result of each fetch
 func TestTranscript(t *testing.T) {
 	results := map[string]error{
 		"cancelled": context.Canceled, "full": errFull, "missing": errors.New("missing"),

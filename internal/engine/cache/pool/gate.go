@@ -195,7 +195,7 @@ func (g *Gate) Expect() {
 // Gates to one source must not look for their limits alone. Each would find that more reads of its
 // own are more of the source's throughput, which they take from those of the others: of four nodes
 // behind a source of 200 MB/s, each had up to 512 reads in progress, for a second each, where one
-// is enough. If all change their limits together, a gate's throughput tells of the source's.
+// is enough. If all change their limits together, a gate's throughput reflects the source's.
 func (g *Gate) Follow(limit int, takes time.Duration) {
 	g.mu.Lock()
 	if g.takes > 0 && (g.takes > alike*takes || takes > alike*g.takes) {

@@ -155,8 +155,8 @@ func TestGateThatHearsNothingFindsItsLimit(t *testing.T) {
 	})
 }
 
-// TestLimitThatDoesNotChangeIsNewsAgain checks that a gate tells the limit that it has found from
-// time to time, for those that follow it.
+// TestLimitThatDoesNotChangeIsNewsAgain checks that a gate reports the limit that it has found
+// again from time to time although it is the same, for the gates that follow it.
 func TestLimitThatDoesNotChangeIsNewsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(Limits{Start: 4, Least: 4, Most: 4}, func(int) {})
@@ -179,8 +179,8 @@ func TestLimitThatDoesNotChangeIsNewsAgain(t *testing.T) {
 	})
 }
 
-// TestGateFollowsWithinItsLimits checks that a gate that is told a limit of another one admits as
-// many reads at once, as far as it can.
+// TestGateFollowsWithinItsLimits checks that a gate that follows another one's limit admits as many
+// reads at once, as far as its own limits allow.
 func TestGateFollowsWithinItsLimits(t *testing.T) {
 	changed := 0
 	g := NewGate(Limits{Start: 1, Least: 1, Most: 3}, func(n int) { changed = n })

@@ -105,7 +105,7 @@ func TestSpareBuffersAreFew(t *testing.T) {
 	})
 }
 
-// refusing is a class that writes what the test says.
+// refusing is a class whose writes end as the test directs.
 type refusing struct {
 	store.Store
 	begun chan bool
@@ -119,8 +119,9 @@ func (r *refusing) Put(int, []byte, store.Origin) error {
 	return <-r.ends
 }
 
-// TestWriterTellsWhatItWrites checks that reads know of the bytes in front of them while a sample
-// is written, that writes are measured, and that each is told, even if the class refuses it.
+// TestWriterTellsWhatItWrites checks that the bytes of a sample that is being written count as in
+// front of reads, that writes are measured, and that each is reported, even if the class refuses
+// it.
 func TestWriterTellsWhatItWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads meter.Meter

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// beat is how often it is looked whether this process was stopped, while writes are in progress,
-	// and stopped how late that is at least if it was, as by SIGSTOP, a control group's freezer or a
-	// virtual machine that is paused.
-	beat    = time.Second
-	stopped = time.Second
+	// checkInterval is how often it is checked, while writes are in progress, whether this process
+	// was stopped, and stopped how late a check is at least if it was, as by SIGSTOP, a control
+	// group's freezer or a virtual machine that is paused.
+	checkInterval = time.Second
+	stopped       = time.Second
 )
 
 // timed measures how long writes take. If the process itself was stopped, the class is not at
@@ -28,8 +28,8 @@ func (t *timed) begin(now time.Time) (end func(now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer == nil {
-		t.due = now.Add(beat)
-		t.timer = time.AfterFunc(beat, t.beats)
+		t.due = now.Add(checkInterval)
+		t.timer = time.AfterFunc(checkInterval, t.beats)
 	}
 	if t.writing == nil {
 		t.writing = make(map[*time.Time]struct{})
@@ -55,8 +55,8 @@ func (t *timed) beats() {
 		t.timer = nil
 		return
 	}
-	t.due = now.Add(beat)
-	t.timer.Reset(beat)
+	t.due = now.Add(checkInterval)
+	t.timer.Reset(checkInterval)
 }
 
 // check has the writes in progress begin now if the process was stopped. t.mu must be held.
@@ -64,7 +64,7 @@ func (t *timed) check(now time.Time) {
 	if t.timer == nil || now.Sub(t.due) < stopped {
 		return
 	}
-	t.due = now.Add(beat) // once for each stop; the timer ends soon
+	t.due = now.Add(checkInterval) // once for each stop; the timer ends soon
 	for begun := range t.writing {
 		*begun = now
 	}

@@ -29,7 +29,7 @@ func TestWritesAreNotLongBecauseTheProcessWasStopped(t *testing.T) {
 		if present, ever := w.longest(later); present != 0 || ever != time.Second/2 {
 			t.Errorf("%v and %v, when the write has ended", present, ever)
 		}
-		time.Sleep(2 * beat)
+		time.Sleep(2 * checkInterval)
 		synctest.Wait()
 		if w.timer != nil {
 			t.Error("the timer runs while nothing is written")

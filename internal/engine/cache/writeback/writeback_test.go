@@ -68,8 +68,8 @@ func TestWriterNeverDelaysARead(t *testing.T) {
 }
 
 // TestMemoryIsLeftForBatches checks that memory is reserved for what is read ahead of time until
-// a half is taken, also by what does not come; that it is told once when there is some again; and
-// that none is needed for what the class has or is to be written.
+// a half is taken, also by what does not come; that a notification comes once when there is some
+// again; and that none is needed for what the class has or is to be written.
 func TestMemoryIsLeftForBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
@@ -101,7 +101,7 @@ func TestMemoryIsLeftForBatches(t *testing.T) {
 }
 
 // TestAllWritersReserveOrNone checks that what one class has no memory for takes none of another's,
-// and that a sample larger than the memory is told of when it can come alone.
+// and that a notification comes when a sample larger than the memory can come alone.
 func TestAllWritersReserveOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := newSlow(t)
