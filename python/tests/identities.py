@@ -8,8 +8,8 @@ import subprocess
 import sys
 import textwrap
 
+import hdmlp
 import pytest
-from hdmlp._daemon import connecting
 
 #: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits
 #: for its input to end if it is told to stay. Before each epoch but the first it waits for a line,
@@ -76,7 +76,7 @@ class Rank:
             [*prefix, sys.executable, "-c", RANK, str(root), json.dumps(options)],
             env={
                 **os.environ,
-                "PYTHONPATH": os.path.dirname(os.path.dirname(connecting.__file__)),
+                "PYTHONPATH": os.path.dirname(os.path.dirname(hdmlp.__file__)),
                 **(environment or {}),
             },
             stdin=subprocess.PIPE,

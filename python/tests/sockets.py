@@ -49,7 +49,7 @@ def variables(**changes):
         if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
     }
     environment.update(
-        PYTHONPATH=os.path.dirname(os.path.dirname(connecting.__file__)), HDMLP_LINGER="0s"
+        PYTHONPATH=os.path.dirname(os.path.dirname(errors.__file__)), HDMLP_LINGER="0s"
     )
     environment.update({key: value for key, value in changes.items() if value is not None})
     return environment

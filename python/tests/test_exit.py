@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hdmlp._daemon import connecting
+import hdmlp
 
 #: A script that ends in the middle of an epoch, as one does that only looks at the first batch.
 SCRIPT = """
@@ -31,7 +31,7 @@ def test_a_script_that_ends_in_an_epoch_says_nothing(real, tmp_path, workers):
     (root / "a").mkdir(parents=True)
     for n in range(12):
         image.new("RGB", (9, 9), (n, n, n)).save(root / "a" / f"{n}.png")
-    package = os.path.dirname(os.path.dirname(connecting.__file__))
+    package = os.path.dirname(os.path.dirname(hdmlp.__file__))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, root, str(workers)],
         env=dict(os.environ, PYTHONPATH=package),

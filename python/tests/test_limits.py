@@ -80,7 +80,7 @@ def rank(tmp_path, folder):
         if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
     }
     environment.update(
-        PYTHONPATH=os.path.dirname(os.path.dirname(connecting.__file__)),
+        PYTHONPATH=os.path.dirname(os.path.dirname(errors.__file__)),
         HDMLP_LINGER="0s",
         HDMLP_SOCKET=str(tmp_path / "d.sock"),
         HDMLP_INDEX_DIR=str(tmp_path / "index"),
