@@ -13,7 +13,7 @@ import (
 // coorDL returns the scenarios of CoorDL's figures.
 func coorDL(t *testing.T) []*scenario.File {
 	t.Helper()
-	paths, err := filepath.Glob("../../scenarios/coordl/*.toml")
+	paths, err := filepath.Glob("../../../scenarios/coordl/*.toml")
 	if err != nil || len(paths) < 7 {
 		t.Fatalf("%d scenarios, %v", len(paths), err)
 	}
@@ -66,7 +66,7 @@ func TestImagesAsOne(t *testing.T) {
 	for _, policy := range []string{"pagecache", "minio"} {
 		var results [2]*simulate.Result
 		for i, k := range []int{1, together} {
-			f, err := scenario.Open("../../scenarios/coordl/openimages.toml")
+			f, err := scenario.Open("../../../scenarios/coordl/openimages.toml")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func TestUseEnvironment(t *testing.T) {
 	if err := os.WriteFile(path, envfile.Encode(written), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Open("../../scenarios/thesis-1.toml")
+	f, err := Open("../../../scenarios/thesis-1.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestUnknownRemainsTheScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := Open("../../scenarios/thesis-1.toml")
+	f, err := Open("../../../scenarios/thesis-1.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestUnknownRemainsTheScenarios(t *testing.T) {
 }
 
 func TestFallingCurvesAreRefused(t *testing.T) {
-	f, err := Open("../../scenarios/thesis-1.toml")
+	f, err := Open("../../../scenarios/thesis-1.toml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestFiles(t *testing.T) {
 func testIndex(t *testing.T, dir string,
 	with func(source, order string) (*scenario.Scenario, error), write func(name, text string),
 ) {
-	image, err := os.ReadFile(filepath.Join("..", "dataset", "testdata", "index-1.golden"))
+	image, err := os.ReadFile(filepath.Join("..", "..", "source", "testdata", "index-1.golden"))
 	if err != nil {
 		t.Fatal(err)
 	}

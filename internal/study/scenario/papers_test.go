@@ -13,7 +13,7 @@ import (
 // papers are the scenarios that come with HDMLP.
 func papers(t *testing.T) []*scenario.File {
 	t.Helper()
-	paths, err := filepath.Glob("../../scenarios/*.toml")
+	paths, err := filepath.Glob("../../../scenarios/*.toml")
 	if err != nil || len(paths) < 13 {
 		t.Fatalf("%d scenarios, %v", len(paths), err)
 	}
