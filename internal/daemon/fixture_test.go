@@ -143,14 +143,14 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 // end waits until the daemon has exited by itself, and checks that no dataset is open.
 func (r *running) end() {
 	r.t.Helper()
-	patience := time.NewTimer(time.Minute)
-	defer patience.Stop()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
 	select {
 	case err := <-r.ended:
 		if err != nil {
 			r.t.Errorf("the daemon ended with %v", err)
 		}
-	case <-patience.C:
+	case <-timeout.C:
 		r.t.Error("the daemon did not end")
 		r.stop()
 		<-r.ended

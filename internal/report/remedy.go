@@ -144,7 +144,7 @@ func rate(all []work) float64 {
 func did(e *Epoch, ranks int64) (all []remedy.Did) {
 	var consumed int64
 	cause, most := worst(e.Stall)
-	saturated := most >= e.StallSeconds/2 && most >= waits*e.Seconds*float64(ranks)
+	saturated := most >= e.StallSeconds/2 && most >= minWaitShare*e.Seconds*float64(ranks)
 	add := func(resource string, bytes int64, is bool) {
 		if bytes > 0 {
 			all = append(all, remedy.Did{
@@ -169,9 +169,9 @@ func did(e *Epoch, ranks int64) (all []remedy.Did) {
 	return all
 }
 
-// waits is the share of the time that ranks must have waited for a resource to show that it was
-// saturated.
-const waits = 0.1
+// minWaitShare is the share of the time that ranks must have waited for a resource to show that it
+// was saturated.
+const minWaitShare = 0.1
 
 // diagnose sets Known, Limit and Remedies from what the nodes know.
 func (c *ClusterReport) diagnose() {

@@ -7,9 +7,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan"
 )
 
-// worthSaying is the share of an epoch's time that a plan which is not adopted must save to be
-// mentioned.
-const worthSaying = 0.05
+// minMentionedSaving is the share of an epoch's time that a plan which is not adopted must save to
+// be mentioned.
+const minMentionedSaving = 0.05
 
 // replanned describes which plan the nodes have adopted last, and what a new one would bring that
 // they have not, in sentences that begin with a space.
@@ -44,10 +44,10 @@ func replanned(rounds []plan.Replanning) (text string) {
 	// New is 0 if the plan's time was not predicted.
 	switch now := last.Takes(); {
 	case last.Adopted:
-	case last.Before > 0 && last.Took > (1+worthSaying)*last.Before:
+	case last.Before > 0 && last.Took > (1+minMentionedSaving)*last.Before:
 		text += fmt.Sprintf(" An epoch took %.3f s with that plan, and %.3f s before.", last.Took,
 			last.Before)
-	case last.New > 0 && now-last.New > worthSaying*now:
+	case last.New > 0 && now-last.New > minMentionedSaving*now:
 		text += fmt.Sprintf(" With a new plan an epoch would take %.3f s instead of %.3f s; it is not "+
 			"adopted: %s (%s, %.3f s).", last.New, now, last.Why, human.Format(last.Bytes), last.Move)
 	}

@@ -49,7 +49,7 @@ func (r *Report) CompareTime(env *model.Environment) {
 		seconds = r.Ran
 	}
 	bound := machine.TimeBound(w)
-	if bound > 0 && (seconds >= bound*contradicts || warm(r.Classes) || givenOf(r.Known) != "") {
+	if bound > 0 && (seconds >= bound*minTimeShare || warm(r.Classes) || givenOf(r.Known) != "") {
 		r.TimeBound, r.TimeShare = bound, seconds/bound
 	}
 	r.Sentence = r.sentence()

@@ -48,7 +48,7 @@ func fromSource(bytes int64, share float64, bound int64, classes []Class, whole 
 	case !whole:
 		return fmt.Sprintf(" %s were read from the source so far; with these caches, the epochs "+
 			"begun take about %s or more.", read, least)
-	case share >= staged:
+	case share >= minStagedShare:
 		return fmt.Sprintf(" %s were read from the source, about the minimum for these caches (%s).",
 			read, least)
 	}
@@ -56,8 +56,9 @@ func fromSource(bytes int64, share float64, bound int64, classes []Class, whole 
 		"all ranks go through the epochs together (%s).", read, share, least)
 }
 
-// staged is the least share of the bound that what is staged across the ends of epochs explains.
-const staged = 0.95
+// minStagedShare is the least share of the bound that what is staged across the ends of epochs
+// explains.
+const minStagedShare = 0.95
 
 // warm reports whether caches held samples when the job began.
 func warm(classes []Class) bool {
@@ -74,8 +75,8 @@ func directly(direct, all int64) string {
 		human.Format(direct))
 }
 
-// contradicts is the share of the least runtime that no error of measurements explains.
-const contradicts = 0.8
+// minTimeShare is the share of the least runtime that no error of measurements explains.
+const minTimeShare = 0.8
 
 // here is where a node's own report says that a runtime is possible.
 const here = "this machine"
@@ -92,7 +93,7 @@ func (b *Bounds) ofTime(classes []Class, known *model.Node, where string) string
 	if share < 1 && warm(classes) {
 		empty = " if caches are empty at first"
 	}
-	if given := givenOf(known); share < contradicts && empty == "" && given != "" {
+	if given := givenOf(known); share < minTimeShare && empty == "" && given != "" {
 		return fmt.Sprintf(" The runtime was %.3g s, but with what the configuration gives of the "+
 			"machine (%s) it would be at least %.3g s: these numbers are wrong.", share*bound, given,
 			bound)

@@ -22,10 +22,10 @@ const (
 	// Of the buffers, so many of at most so many bytes are kept for later reads.
 	spareBuffers = 16
 	spareBytes   = 1 << 20
-	// tellAfter is for how long the store has not responded when that is told.
-	tellAfter = 2 * time.Second
-	// stopped is how late a timer is at least if the process itself was stopped.
-	stopped = time.Second
+	// reportDelay is for how long the store has not responded when that is told.
+	reportDelay = 2 * time.Second
+	// stopLateness is how late a timer is at least if the process itself was stopped.
+	stopLateness = time.Second
 )
 
 // Reader reads from a store whose disk may hang, for a limited time. Its methods are safe for
@@ -171,7 +171,7 @@ func (r *Reader) wait(a *timedRead, dst []byte, limit time.Duration) error {
 		case <-a.timer.C:
 		}
 		now := time.Now()
-		if now.Sub(a.due) < stopped {
+		if now.Sub(a.due) < stopLateness {
 			break
 		}
 		a.begun = now
@@ -292,7 +292,7 @@ func (r *Reader) giveUp(a *timedRead) bool {
 	r.silent.Store(true)
 	if r.mu.alarm == nil {
 		now := time.Now()
-		wait := max(tellAfter-now.Sub(a.begun), 0)
+		wait := max(reportDelay-now.Sub(a.begun), 0)
 		r.mu.due = now.Add(wait)
 		r.mu.alarm = time.AfterFunc(wait, r.alarmed)
 	}
@@ -304,7 +304,7 @@ func (r *Reader) alarmed() {
 	r.mu.Lock()
 	now := time.Now()
 	tell := len(r.mu.hung) > 0 && !r.mu.told
-	if tell && now.Sub(r.mu.due) >= stopped {
+	if tell && now.Sub(r.mu.due) >= stopLateness {
 		r.restart(now)
 		tell = false
 	}
@@ -320,8 +320,8 @@ func (r *Reader) restart(now time.Time) {
 	for a := range r.mu.hung {
 		a.begun = now
 	}
-	r.mu.since, r.mu.due = now, now.Add(tellAfter)
-	r.mu.alarm.Reset(tellAfter)
+	r.mu.since, r.mu.due = now, now.Add(reportDelay)
+	r.mu.alarm.Reset(reportDelay)
 }
 
 // Close waits for all reads and drops to end. It reports whether they have within that time: if

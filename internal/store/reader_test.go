@@ -93,7 +93,7 @@ func TestStoreIsNotSilentBecauseTheProcessWasStopped(t *testing.T) {
 			<-time.After(5*time.Second - limit)
 			r.end(a, nil)
 			first, last, h := <-told, <-told, r.Hangs(time.Now())
-			if h.Times != 1 || h.Took != 5*time.Second || first != time.Hour+tellAfter ||
+			if h.Times != 1 || h.Took != 5*time.Second || first != time.Hour+reportDelay ||
 				last != time.Hour+5*time.Second {
 				t.Errorf("%+v, told after %v and %v", h, first, last)
 			}
@@ -112,13 +112,13 @@ func TestStoreIsNotSilentBecauseTheProcessWasStopped(t *testing.T) {
 			if r.alarmed(); len(told) > 0 {
 				t.Error("the store is said to be silent at once")
 			}
-			<-time.After(tellAfter - 1)
-			if h := r.Hangs(time.Now()); len(told) > 0 || h.Silent != tellAfter-1 {
+			<-time.After(reportDelay - 1)
+			if h := r.Hangs(time.Now()); len(told) > 0 || h.Silent != reportDelay-1 {
 				t.Errorf("%d times told; %+v", len(told), h)
 			}
 			<-time.After(2)
 			r.end(a, nil)
-			if h := r.Hangs(time.Now()); len(told) != 2 || h.Times != 1 || h.Took != tellAfter+1 {
+			if h := r.Hangs(time.Now()); len(told) != 2 || h.Times != 1 || h.Took != reportDelay+1 {
 				t.Errorf("%d times told; %+v", len(told), h)
 			}
 		})

@@ -3,12 +3,12 @@ package share
 import "time"
 
 const (
-	// free is the part of a member's time in the group for which it may hold up others without being
-	// detached.
-	free = 0.01
-	// longest is the most that is charged at a time: if more has passed since the last Check, which
+	// freeShare is the part of a member's time in the group for which it may hold up others without
+	// being detached.
+	freeShare = 0.01
+	// maxCharge is the most that is charged at a time: if more has passed since the last Check, which
 	// come far sooner, this process was stopped, as by SIGSTOP or a control group's freezer.
-	longest = time.Second
+	maxCharge = time.Second
 )
 
 // Block records that a member's process waits for its next batch, all before which were delivered.
@@ -50,15 +50,15 @@ func (g *Group) Gathers() bool { return g.count(Gathering) > 0 }
 // Check starts the group if it is due, and charges the time since the last call to the members that
 // are furthest behind of those that could take what is made, if the producer has no memory for more
 // pieces (stuck), and if others wait for these. It detaches the members that have cost more than
-// patience and free of their time, until that is so no more, and returns them.
-func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detached []int) {
+// limit and freeShare of their time, until that is so no more, and returns them.
+func (g *Group) Check(now time.Time, stuck bool, limit time.Duration) (detached []int) {
 	g.gather(now)
 	waiting, behind := g.Waiting()
 	if !stuck || !waiting || !behind {
 		g.heldUp = time.Time{}
 		return nil
 	}
-	cost := min(now.Sub(g.heldUp), longest)
+	cost := min(now.Sub(g.heldUp), maxCharge)
 	if g.heldUp.IsZero() {
 		cost = 0
 	}
@@ -75,9 +75,9 @@ func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detach
 			continue
 		}
 		m.cost += cost
-		if cost > 0 && m.cost > patience+time.Duration(free*float64(now.Sub(m.since))) {
+		if cost > 0 && m.cost > limit+time.Duration(freeShare*float64(now.Sub(m.since))) {
 			m.state = Private
-			m.back = m.since.Add(time.Duration(float64(m.cost-patience) / free))
+			m.back = m.since.Add(time.Duration(float64(m.cost-limit) / freeShare))
 			detached = append(detached, id)
 		}
 	}

@@ -184,7 +184,7 @@ type shadow struct {
 
 func stream(t *testing.T, r *rand.Rand) {
 	const pieceSize, memory, step = 8, 6, 50 * time.Millisecond
-	patience := time.Second
+	limit := time.Second
 	g := New(Options{
 		Members: r.IntN(4), Deadline: 5 * time.Second, Keep: r.IntN(3),
 		Begin: func(at int64) int64 { return at / pieceSize * pieceSize },
@@ -263,7 +263,7 @@ func stream(t *testing.T, r *rand.Rand) {
 				stopped++
 			}
 		}
-		g.Check(now, len(used) >= memory, patience)
+		g.Check(now, len(used) >= memory, limit)
 		// If none is behind, what the members keep fills the memory, and a piece gets more of it.
 		_, at, running := g.Producer()
 		_, behind := g.Waiting()
@@ -298,7 +298,7 @@ func stream(t *testing.T, r *rand.Rand) {
 	}
 	// Each member that ever came may have cost the others their patience once, and a hundredth of
 	// the time; at most 5 are there at a time.
-	most := time.Duration(id)*(patience+2*step) + now.Sub(time.Unix(0, 0))*5/100
+	most := time.Duration(id)*(limit+2*step) + now.Sub(time.Unix(0, 0))*5/100
 	if wait > most {
 		t.Errorf("members waited %v for %d of %d that were stopped", wait, stopped, id)
 	}

@@ -3,9 +3,9 @@ package stage
 import "time"
 
 const (
-	gainLeast   = 1.1 // times the throughput: less is no gain
-	gainTries   = 3   // turnovers that may show it: a slow sample makes one of them slow
-	growthPause = 2 * time.Second
+	minGain        = 1.1 // times the throughput: less is no gain
+	gainTries      = 3   // turnovers that may show it: a slow sample makes one of them slow
+	growthInterval = 2 * time.Second
 )
 
 // growth decides when a full buffer grows: by one step once per turnover, the time in which all
@@ -51,10 +51,10 @@ func (g *growth) took(now time.Time, waited time.Duration, taken int) {
 	g.best = max(g.best, float64(taken-g.taken)/max(waited-g.waited, 1).Seconds())
 	switch {
 	case g.before == 0:
-	case g.best >= gainLeast*g.before:
+	case g.best >= minGain*g.before:
 		g.pause, g.before = 0, 0
 	case g.turned == gainTries:
-		g.pause, g.before = max(2*g.pause, growthPause), 0
+		g.pause, g.before = max(2*g.pause, growthInterval), 0
 		g.rests = now.Add(g.pause)
 	}
 }

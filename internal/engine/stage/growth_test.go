@@ -106,7 +106,7 @@ func TestGrowthOfAnotherRun(t *testing.T) {
 	if g.took(now, time.Second, 2); !g.due(now, false) || g.due(now, true) {
 		t.Errorf("%+v: due", g)
 	}
-	if !g.due(now.Add(growthPause), true) {
+	if !g.due(now.Add(growthInterval), true) {
 		t.Error("not after the pause")
 	}
 }
@@ -126,7 +126,7 @@ func TestJudgementOutlastsARun(t *testing.T) {
 		g.full(0, 0, 8)
 		g.took(now, time.Second, 8)
 	}
-	if g.due(now, true) || !g.due(now.Add(growthPause), true) {
+	if g.due(now, true) || !g.due(now.Add(growthInterval), true) {
 		t.Errorf("%+v: no pause after a growth in vain", g)
 	}
 }

@@ -62,8 +62,8 @@ type poller struct {
 }
 
 const (
-	soonest = 250 * time.Microsecond
-	latest  = 10 * time.Millisecond
+	minPollInterval = 250 * time.Microsecond
+	maxPollInterval = 10 * time.Millisecond
 )
 
 // again schedules the next call of wake.
@@ -72,9 +72,9 @@ func (l *poller) again(wake func()) {
 	case !ordered:
 	case l.timer == nil:
 		l.began = time.Now()
-		l.timer = time.AfterFunc(soonest, wake)
+		l.timer = time.AfterFunc(minPollInterval, wake)
 	default:
-		l.timer.Reset(min(max(time.Since(l.began)/2, soonest), latest))
+		l.timer.Reset(min(max(time.Since(l.began)/2, minPollInterval), maxPollInterval))
 	}
 }
 

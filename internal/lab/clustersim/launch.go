@@ -18,8 +18,8 @@ const (
 	startTimeout = 30 * time.Second
 	// breaks is how long it takes until a process in an allreduce notices that another has failed.
 	breaks = 5 * time.Second
-	// patience is how long a process whose step failed elsewhere waits for its error.
-	patience = 3 * time.Minute
+	// errorTimeout is how long a process whose step failed elsewhere waits for its error.
+	errorTimeout = 3 * time.Minute
 )
 
 // launch is a launch in progress.

@@ -54,7 +54,7 @@ func (t *trainer) train(ctx context.Context) error {
 	for {
 		within, cancel := ctx, context.CancelFunc(func() {})
 		if broken {
-			within, cancel = context.WithTimeout(ctx, patience)
+			within, cancel = context.WithTimeout(ctx, errorTimeout)
 		}
 		if f := t.paused(t.rank, t.WorldSize()); f != nil {
 			select {

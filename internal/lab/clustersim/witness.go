@@ -228,7 +228,7 @@ func (t *trainer) reread(ctx context.Context) {
 		len(t.script.Breaks) > 1 || len(t.script.Undecodable) > 0 { // which begin it once more
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, errorTimeout)
 	t.asked.Go(func() {
 		defer cancel()
 		if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
@@ -264,7 +264,7 @@ func (t *trainer) review(ctx context.Context) {
 		t.script.Plans == script.Failing || next >= t.script.Epochs {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, errorTimeout)
 	defer cancel()
 	if t.crew.Alone(ctx) != nil {
 		return

@@ -19,8 +19,8 @@ const most = 12
 var given = flag.Int("crash.states", 0,
 	"random states after a crash at each point; 0: as many as each test has by default")
 
-// patience is how long a check may take.
-const patience = 2 * time.Minute
+// checkTimeout is how long a check may take.
+const checkTimeout = 2 * time.Minute
 
 // Explore calls check with the states that a crash at any point of the recording may leave, each in
 // a directory of its own, until one returns an error. With at most 12 units pending it tries all
@@ -246,7 +246,7 @@ func (x *explorer) checks(c crash) error {
 	if err := x.image(c).write(path, x.mu.root, x.mu.freed, c.fill); err != nil {
 		return err
 	}
-	hangs := time.AfterFunc(patience, func() { panic(x.describe(c) + ": the check hangs") })
+	hangs := time.AfterFunc(checkTimeout, func() { panic(x.describe(c) + ": the check hangs") })
 	defer hangs.Stop()
 	return x.check(path)
 }

@@ -151,7 +151,7 @@ func TestDirectoryThatHangsWhenItIsClosed(t *testing.T) {
 		begin := time.Now()
 		d.LeaveCache()
 		d.Close()
-		if took := time.Since(begin); took > closing+time.Second {
+		if took := time.Since(begin); took > closeTimeout+time.Second {
 			t.Errorf("leaving took %v", took)
 		}
 		if c.stuck.Load() == 0 {
@@ -239,7 +239,7 @@ func TestCachesAreClosedWhenASourceAnswersAgain(t *testing.T) {
 			c.version++
 			next := c.open(t, cfg)
 			_, _, err := next.JoinCache(t.Context(), by(cfg))
-			if (err == nil) != (after < ending) {
+			if (err == nil) != (after < endTimeout) {
 				t.Errorf("the read ended after %v: %v", after, err)
 			}
 			<-gate

@@ -94,7 +94,7 @@ func TestStartedAgainWithOtherFiles(t *testing.T) {
 				d.LeaveCache()
 			}
 			d.Close()
-			if want := min(leaves, ending); took != want || (err == nil) != (leaves < ending) {
+			if want := min(leaves, endTimeout); took != want || (err == nil) != (leaves < endTimeout) {
 				t.Errorf("left after %v: %v after %v", leaves, err, took)
 			}
 			<-gone

@@ -17,18 +17,20 @@ import (
 // A storage class whose directory is on a disk that hangs must not hold up what does not need it.
 // While a cache is in use, its reads are given up (store.Reader), and no batch waits for its
 // writes (package writeback). Here are the ends: opening a store takes at most start_timeout,
-// and closing one at most closing. What hangs then is left to end by itself. A store that is opened
-// after all is closed again, and so are those that a read used which hung when the last job left.
-// One that cannot be closed stays open until the daemon exits.
+// and closing one at most closeTimeout. What hangs then is left to end by itself. A store that is
+// opened after all is closed again, and so are those that a read used which hung when the last job
+// left. One that cannot be closed stays open until the daemon exits.
 
 const (
 	// slowAfter is for how long a directory may not answer until that is reported.
 	slowAfter = 2 * time.Second
-	// closing is for how long the closing of a store, which writes to its directory, is waited for.
-	closing = 5 * time.Second
-	// ending is for how long a store without room waits for those of other datasets: a job that has
-	// just ended is still being taken apart, and started again with other files it needs its room.
-	ending = 2 * time.Second
+	// closeTimeout is for how long the closing of a store, which writes to its directory, is waited
+	// for.
+	closeTimeout = 5 * time.Second
+	// endTimeout is for how long a store without room waits for those of other datasets: a job that
+	// has just ended is still being taken apart, and started again with other files it needs its
+	// room.
+	endTimeout = 2 * time.Second
 )
 
 // LeaveCache leaves the dataset's cache. The last call closes it.
@@ -119,7 +121,7 @@ func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 	slow func(dir string),
 ) (out []Class, err error) {
 	names := classNames(cfg.StorageClasses)
-	within, cancel := context.WithTimeout(ctx, ending)
+	within, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for i, c := range cfg.StorageClasses {
 		var opened Class
@@ -275,7 +277,7 @@ func (d *Dataset) closeStores(classes []Class) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- c.Store.Close() }()
-		timeout := time.NewTimer(closing)
+		timeout := time.NewTimer(closeTimeout)
 		select {
 		case err := <-done:
 			if err != nil {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// leaving is for how long a job waits for the end of those that are leaving a cache which does
-	// not suit it. The end takes milliseconds, unless reads hang.
-	leaving = 5 * time.Second
-	// noticed is after how long it is known that a process has left: its connection has ended, but
+	// leaveTimeout is for how long a job waits for the end of those that are leaving a cache which
+	// does not suit it. The end takes milliseconds, unless reads hang.
+	leaveTimeout = 5 * time.Second
+	// noticeTime is after how long it is known that a process has left: its connection has ended, but
 	// while processors are busy, the next job may be here first.
-	noticed = 300 * time.Millisecond
-	// lookAgain is after how long it looks again whether they are leaving.
-	lookAgain = 100 * time.Millisecond
+	noticeTime = 300 * time.Millisecond
+	// checkInterval is after how long it looks again whether they are leaving.
+	checkInterval = 100 * time.Millisecond
 )
 
 // AwaitEnd waits, if the dataset's cache does not suit a job, and all jobs that have it are leaving
@@ -28,16 +28,16 @@ func (d *Dataset) AwaitEnd(ctx context.Context, j Join) error {
 	e := d.entry
 	for begun := time.Now(); ; {
 		over, stays := e.unsuited(j)
-		most := leaving
+		most := leaveTimeout
 		if stays {
-			most = noticed
+			most = noticeTime
 		}
 		if over == nil || time.Since(begun) >= most {
 			break
 		}
 		select {
 		case <-over:
-		case <-time.After(lookAgain):
+		case <-time.After(checkInterval):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -24,11 +24,11 @@ func TestAJobThatFollowsHasItsOwnCache(t *testing.T) {
 		own          bool
 	}{
 		"it is known late": {
-			leaves: time.Second, late: noticed / 2, waits: time.Second, own: true,
+			leaves: time.Second, late: noticeTime / 2, waits: time.Second, own: true,
 		},
 		"it is leaving":               {leaves: time.Second, waits: time.Second, own: true},
-		"it does not end":             {leaves: time.Hour, waits: leaving},
-		"it stays":                    {leaves: time.Second, stays: true, waits: noticed},
+		"it does not end":             {leaves: time.Hour, waits: leaveTimeout},
+		"it stays":                    {leaves: time.Second, stays: true, waits: noticeTime},
 		"it has the same settings":    {leaves: time.Second, suits: true},
 		"it stays, with the same":     {leaves: time.Second, stays: true, suits: true},
 		"it has just left, and waits": {leaves: 0, own: true},
@@ -131,8 +131,8 @@ func TestWaitingForCachesOfAnotherJobIsTold(t *testing.T) {
 			if at := <-told; at != slowAfter && limit != slowAfter/2 || len(told) > 0 {
 				t.Errorf("told after %v", at)
 			}
-			if limit == 0 || limit > closing {
-				if err != nil || took != closing {
+			if limit == 0 || limit > closeTimeout {
+				if err != nil || took != closeTimeout {
 					t.Errorf("limit %v: %v after %v", limit, err, took)
 				}
 				d.LeaveCache()

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 )
 
-// settles fails the test unless both functions of a Vacate are called.
-func settles(t *testing.T, c *Coordinator, samples ...int32) {
+// vacates fails the test unless both functions of a Vacate are called.
+func vacates(t *testing.T, c *Coordinator, samples ...int32) {
 	t.Helper()
 	calls := 0
 	c.Vacate(0, 0, samples, func() { calls++ }, func() { calls++ })
@@ -39,15 +39,15 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		}
 	}
 	testkit.Until(t, "node 1 is asked", asks(true, 0, 3, 39))
-	settles(t, all[1], 3, 39)
+	vacates(t, all[1], 3, 39)
 	testkit.Until(t, "it is not asked for two samples", asks(false, 3, 39))
-	settles(t, all[1], 0)
+	vacates(t, all[1], 0)
 	testkit.Until(t, "it is not asked for three samples", asks(false, 0, 3, 39))
 	if !asks(true, 1, 2, 38)() {
 		t.Error("node 1 is not asked for samples that it holds")
 	}
 	_, version := all[1].away.get()
-	settles(t, all[1]) // a segment whose samples were dropped or moved for a new plan
+	vacates(t, all[1]) // a segment whose samples were dropped or moved for a new plan
 	if _, now := all[1].away.get(); now != version {
 		t.Error("the other nodes are told of samples that went for a new plan")
 	}
@@ -81,7 +81,7 @@ func TestOtherNodesLearnWhileMoreIsGivenBack(t *testing.T) {
 		nodes := formed(t, 2, on(networktest.New()))
 		nodes[0].SetOwner(func(int) int { return 1 })
 		for i := range 20 {
-			settles(t, nodes[1], int32(i))
+			vacates(t, nodes[1], int32(i))
 			<-time.After(awayPause / 2)
 		}
 		if _, asked := nodes[0].Peers().Arrival(0, 1000, 0); asked {
@@ -118,7 +118,7 @@ func TestNodeThatDidNotAnswerIsToldAgain(t *testing.T) {
 		}
 	})
 	all[0].SetOwner(func(int) int { return 1 })
-	settles(t, all[1], 3)
+	vacates(t, all[1], 3)
 	<-job.asked
 	close(job.ready)
 	testkit.Until(t, "node 1 is not asked for the sample", func() bool {
@@ -140,7 +140,7 @@ func TestNodeThatComesBackLearnsWhatWasGivenBack(t *testing.T) {
 		if nodes[1].Alive(2) {
 			t.Fatal("a node that was cut off is alive")
 		}
-		settles(t, nodes[1], 3)
+		vacates(t, nodes[1], 3)
 		network.Join("10.0.0.3")
 		<-time.After(2 * time.Minute)
 		_, there := nodes[2].Peers().Arrival(4, 1000, 0)

@@ -24,7 +24,7 @@ type replanReport struct {
 const (
 	mostEpoch        = 1 << 40
 	mostTransformers = 1 << 16
-	longest          = 1e9 // epoch, seconds
+	maxEpochSeconds  = 1e9 // epoch, seconds
 )
 
 // Reassess implements planner.Nodes.
@@ -65,8 +65,8 @@ func decodeReplan(text []byte, samples int) (out plan.Report, err error) {
 			"allowed: 0 to %d, no later epoch, and 0 to %d", r.Epoch, r.Since, r.Transformers,
 			mostEpoch, mostTransformers)
 	}
-	if !(r.Took >= 0 && r.Took <= longest) {
-		return out, fmt.Errorf("epochs of %g s; allowed: 0 to %g", r.Took, longest)
+	if !(r.Took >= 0 && r.Took <= maxEpochSeconds) {
+		return out, fmt.Errorf("epochs of %g s; allowed: 0 to %g", r.Took, maxEpochSeconds)
 	}
 	out = plan.Report{
 		Epoch: r.Epoch, Plan: r.Plan, Since: r.Since, Took: r.Took, Transformers: r.Transformers,

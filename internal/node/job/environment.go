@@ -2,9 +2,9 @@ package job
 
 const mega = 1e6
 
-// fastest is the largest rate that is reported as measured, in MB/s: a training loop that does
+// maxRate is the largest rate that is reported as measured, in MB/s: a training loop that does
 // nothing has no rate.
-const fastest = 1e6
+const maxRate = 1e6
 
 // meanSize returns the mean size of a sample, in MB.
 func (j *Job) meanSize() float64 {
@@ -30,10 +30,10 @@ func (j *Job) pace() {
 			return
 		}
 		batch := float64(stream.RankSamples(number)) / float64(max(stream.Steps(), 1)) * size
-		rate += batch / max(seconds, batch/fastest)
+		rate += batch / max(seconds, batch/maxRate)
 	}
 	if len(j.ranks) == len(j.config.Ranks) {
-		j.consumed = min(rate, fastest)
+		j.consumed = min(rate, maxRate)
 	}
 }
 
@@ -47,7 +47,7 @@ func (j *Job) Transforms() float64 {
 	if did.Samples == 0 || did.Seconds <= 0 {
 		return 0
 	}
-	return min(float64(did.Samples)*j.meanSize()/did.Seconds, fastest)
+	return min(float64(did.Samples)*j.meanSize()/did.Seconds, maxRate)
 }
 
 // transformers returns how many threads transform samples; 0: they are delivered unchanged.

@@ -16,23 +16,23 @@ import (
 func (r *Rank) Report() *report.Report { return r.job.Report() }
 
 const (
-	// settle is how long a report over all nodes waits for ranks that are in the epoch that the rank
-	// which asks has just finished, and settlePause how long it waits before it asks again.
-	settle      = 2 * time.Second
-	settlePause = 50 * time.Millisecond
+	// settleTime is how long a report over all nodes waits for ranks that are in the epoch that the
+	// rank which asks has just finished, and settleInterval how long it waits before it asks again.
+	settleTime     = 2 * time.Second
+	settleInterval = 50 * time.Millisecond
 )
 
 // ClusterReport returns the merged reports of all nodes of the job. For a node that does not answer
 // within 2 s it has the latest report. If the rank has just finished an epoch, the report waits up
 // to 2 s for the ranks that have not, so that it has the whole epoch.
 func (r *Rank) ClusterReport(ctx context.Context) *report.ClusterReport {
-	for until := time.Now().Add(settle); ; {
+	for until := time.Now().Add(settleTime); ; {
 		c := r.job.ClusterReport(ctx)
 		if !behind(c, r.Number()) || time.Now().After(until) {
 			return c
 		}
 		select {
-		case <-time.After(settlePause):
+		case <-time.After(settleInterval):
 		case <-ctx.Done():
 			return c
 		}

@@ -183,8 +183,8 @@ func (p *Turns) expects(rank, epoch int) bool {
 
 // Await waits until an epoch is known, or never will be.
 func (p *Turns) Await(ctx context.Context, epoch int) error {
-	patience, timeout := time.NewTimer(longWait), time.NewTimer(p.timeout)
-	defer patience.Stop()
+	slow, timeout := time.NewTimer(longWait), time.NewTimer(p.timeout)
+	defer slow.Stop()
 	defer timeout.Stop()
 	for {
 		p.mu.Lock()
@@ -198,7 +198,7 @@ func (p *Turns) Await(ctx context.Context, epoch int) error {
 		}
 		select {
 		case <-changed:
-		case <-patience.C:
+		case <-slow.C:
 			p.tasks.Go(func() { p.logWaiting(epoch) })
 		case <-timeout.C:
 			p.giveUp(epoch)

@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// patience is how long planning waits for the ranks' first batches, which are more urgent.
-	patience = 5 * time.Second
-	// margin is how many times its estimate planning may take before ranks have to wait for it.
-	margin = 8
+	// firstBatchTimeout is how long planning waits for the ranks' first batches, which are more
+	// urgent.
+	firstBatchTimeout = 5 * time.Second
+	// planTimeFactor is how many times its estimate planning may take before ranks have to wait for
+	// it.
+	planTimeFactor = 8
 )
 
 // bootstrap makes a job's plan while batches already flow (plan.Starter).
 //
 // When the first rank of a node begins to read, begin makes the node follow the policy's First for
 // one epoch from there: the node itself reads what its ranks need, and keeps it. No node has to ask
-// another one for that. Once every rank of the node has a batch, or patience has run out, run tells
-// the other nodes where this node began and how far it will have read at most when the plan is
-// ready: its plan.BootstrapWindow. From all windows each node derives what every node will
+// another one for that. Once every rank of the node has a batch, or firstBatchTimeout has passed,
+// run sends the other nodes where this node began and how far it will have read at most when the
+// plan is ready: its plan.BootstrapWindow. From all windows each node derives what every node will
 // have kept (plan.Resume), and plans with it, so nothing that was read in the windows is read
 // again. The nodes switch to their plans when all have one: a node that did so earlier would ask
 // others for samples that these do not know they are to keep.
@@ -142,14 +144,14 @@ func (p *bootstrap) gate(ctx context.Context, epoch, step int) error {
 
 // run makes the plan, and switches to it:
 //
-//  1. wait until every rank of this node has a batch, or for patience;
+//  1. wait until every rank of this node has a batch, or for firstBatchTimeout;
 //  2. settle this node's window, and exchange windows with the other nodes;
 //  3. adopt what all windows keep (Resume), and make the plan;
 //  4. keep what the plan says, but ask for samples as before, until all nodes have plans;
 //  5. follow the plan.
 func (p *bootstrap) run(ctx context.Context) error {
 	o := &p.planner.o
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(firstBatchTimeout)
 	defer timeout.Stop()
 	select {
 	case <-p.flowing:
@@ -205,13 +207,13 @@ func (p *bootstrap) run(ctx context.Context) error {
 }
 
 // settle fixes the end of the window: after what has been staged, what may be staged ahead of that,
-// and what is read in margin times the estimated planning time at the rate so far; but at most one
-// epoch, in which everything is needed once.
+// and what is read in planTimeFactor times the estimated planning time at the rate so far; but at
+// most one epoch, in which everything is needed once.
 func (p *bootstrap) settle() plan.BootstrapWindow {
 	window, staged := p.window, p.planner.o.Staged()
 	rate := float64(staged) / time.Since(p.began).Seconds()
 	ahead := p.planner.o.Ahead +
-		int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(window.Steps))))
+		int(math.Ceil(min(planTimeFactor*rate*planTime(p.in).Seconds(), float64(window.Steps))))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begin := window.Epoch*p.in.Stream.Steps() + window.Step

@@ -2,8 +2,8 @@ package planner
 
 import "slices"
 
-// few is the share of a class or of a dataset that is not worth a word.
-const few = 0.05
+// minFreeShare is the share of a class or of a dataset that is not worth a word.
+const minFreeShare = 0.05
 
 // Free returns, by class of this node, how many bytes the plan in force leaves free although nodes
 // do not hold the needed bytes, or 0: the class is slower than the source, and reads of both at the
@@ -23,12 +23,12 @@ func (p *Planner) Free(needed int64) []int64 {
 			owned += p.o.Size(k)
 		}
 	}
-	if float64(needed-owned) <= few*float64(needed) {
+	if float64(needed-owned) <= minFreeShare*float64(needed) {
 		return nil
 	}
 	free := make([]int64, len(withheld))
 	for j, bytes := range withheld {
-		if !p.o.Classes[j].KeepsAll && float64(bytes) > few*float64(p.o.Classes[j].Capacity) {
+		if !p.o.Classes[j].KeepsAll && float64(bytes) > minFreeShare*float64(p.o.Classes[j].Capacity) {
 			free[j] = bytes
 		}
 	}

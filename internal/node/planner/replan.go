@@ -52,9 +52,9 @@ type rounds struct {
 
 const (
 	none = -1 // no epoch
-	// settles is after how many epochs with the same plan caches are filled, and an epoch was
+	// settleEpochs is after how many epochs with the same plan caches are filled, and an epoch was
 	// measured with filled ones.
-	settles = 2
+	settleEpochs = 2
 )
 
 // startRounds starts re-planning if another plan could ever be better: if the policy plans by what
@@ -230,7 +230,7 @@ func (r *rounds) report() plan.Report {
 	mine.Node.Held = nil // the plan has it
 	r.mu.Lock()
 	mine.Epoch, mine.Since = r.begun, r.since
-	from := max(r.since+settles-1, r.asked)
+	from := max(r.since+settleEpochs-1, r.asked)
 	r.asked = r.begun
 	r.mu.Unlock()
 	mine.Took = r.took(from, mine.Epoch)
@@ -288,7 +288,7 @@ func (r *rounds) decide(ctx context.Context, reports []plan.Report) (out plan.Re
 	in = p.input(out.Epoch+1, nodes)
 	in.Context = ctx
 	in.Agree()
-	q.Input, q.Settled = in, least >= since+settles
+	q.Input, q.Settled = in, least >= since+settleEpochs
 	// The two plans that are compared, and the one in force.
 	if err := p.o.Admit(2 * policies.Memory(in)); err != nil {
 		return out, nil, in, err

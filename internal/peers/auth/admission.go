@@ -42,8 +42,8 @@ type Listener struct {
 const (
 	// dying is the share of Total that may be closed by the Listener, and not yet by their users.
 	dying = 1.0 / 8
-	// patience is how long Accept waits for a user that does not close a connection.
-	patience = time.Second
+	// closeTimeout is how long Accept waits for a user that does not close a connection.
+	closeTimeout = time.Second
 )
 
 // Listen returns a Listener that wraps l.
@@ -74,7 +74,7 @@ func (l *Listener) wait() {
 	var late <-chan time.Time
 	for l.full() {
 		if late == nil {
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(closeTimeout)
 			defer timer.Stop()
 			late = timer.C
 		}

@@ -132,12 +132,12 @@ func TestConnectionsThatWereEndedAreClosedFirst(t *testing.T) {
 		if waited := took(); waited != 300*time.Millisecond {
 			t.Errorf("accepted after %v, not when one was admitted", waited)
 		}
-		if waited := took(); waited != patience {
-			t.Errorf("accepted after %v, as none was closed, not %v", waited, patience)
+		if waited := took(); waited != closeTimeout {
+			t.Errorf("accepted after %v, as none was closed, not %v", waited, closeTimeout)
 		}
 		all[10].Close() // which was admitted, and does not count
-		if waited := took(); waited != patience {
-			t.Errorf("accepted after %v, as an admitted one was closed, not %v", waited, patience)
+		if waited := took(); waited != closeTimeout {
+			t.Errorf("accepted after %v, as an admitted one was closed, not %v", waited, closeTimeout)
 		}
 	})
 }

@@ -124,9 +124,9 @@ func TestBufferBelongsToTheCallerAfterATimeout(t *testing.T) {
 			ln, dial := listen(t)
 			const size = 3 << 20
 			h := newHolder(size, size, size)
-			const patience = time.Minute // 720 MiB pass, and each fetch waits for those before it
-			serve(t, ln, node(0), h, ServerOptions{Timeout: patience})
-			c := client(t, dial, ClientOptions{Timeout: patience})
+			const timeout = time.Minute // 720 MiB pass, and each fetch waits for those before it
+			serve(t, ln, node(0), h, ServerOptions{Timeout: timeout})
+			c := client(t, dial, ClientOptions{Timeout: timeout})
 			var all sync.WaitGroup
 			for worker := range 4 {
 				all.Go(func() {

@@ -167,10 +167,10 @@ func (id Identity) transcript(conn net.Conn, client, server []byte) (auth.Transc
 
 // greet performs the client's side of the handshake, and returns the window.
 func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
-	patience time.Duration,
+	timeout time.Duration,
 ) (int, error) {
 	granted := 0
-	err := bounded(ctx, conn, patience, func() error {
+	err := bounded(ctx, conn, timeout, func() error {
 		mine := hello{
 			version: wire.Version,
 			role:    roleClient,
@@ -228,10 +228,10 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 // welcome performs the server's side of the handshake, and returns the client's node and the
 // window. admit is called when the client's proof was verified, before the verdict is sent; its
 // error refuses the client: errBusy, if the node has too many connections.
-func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration,
+func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, timeout time.Duration,
 	admit func(node int) error,
 ) (node, granted int, err error) {
-	err = bounded(ctx, conn, patience, func() error {
+	err = bounded(ctx, conn, timeout, func() error {
 		theirs, got, err := readHello(conn)
 		if err != nil {
 			return err
@@ -297,10 +297,10 @@ func secure(ctx context.Context, conn net.Conn, h *hello) error {
 
 // bounded runs a handshake within its time limit, and adds a kind and the peer's address to its
 // error.
-func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake func() error) error {
+func bounded(ctx context.Context, conn net.Conn, timeout time.Duration, shake func() error) error {
 	// The last deadline that is set applies, so a context that ends just now must set its own after
 	// this one: AfterFunc starts after it.
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })

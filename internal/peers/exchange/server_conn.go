@@ -347,8 +347,8 @@ func (o *outlet) take(most int) {
 // send writes what gather collected, and notifies the lenders.
 func (o *outlet) send() error {
 	c := o.c
-	patience := c.s.o.Timeout * time.Duration(1+o.bytes/writeBytes)
-	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	timeout := c.s.o.Timeout * time.Duration(1+o.bytes/writeBytes)
+	if err := c.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	var err error

@@ -64,9 +64,9 @@ func (s *Stream) FirstAccess(ranks []int, from, to int) []int32 {
 	return order
 }
 
-// looked is in how many epochs ReadAfter looks for samples. Few random orders leave out the same
-// ones.
-const looked = 16
+// lookedEpochs is in how many epochs ReadAfter looks for samples. Few random orders leave out the
+// same ones.
+const lookedEpochs = 16
 
 // ReadAfter returns, in the same order, those of the samples that an epoch after this one reads, or
 // may read: the stream has no end, its orders are given, or too many epochs would have to be drawn.
@@ -82,7 +82,7 @@ func (s *Stream) ReadAfter(epoch int, samples []int32) []int32 {
 	var e *Epoch
 	// Without a shuffle, all epochs leave out the same.
 	for n := epoch + 1; n < s.spec.Epochs && s.spec.Shuffle != Sequential && len(missing) > 0; n++ {
-		if n > epoch+looked {
+		if n > epoch+lookedEpochs {
 			return samples
 		}
 		e = s.EpochInto(e, n)

@@ -108,16 +108,16 @@ func (Frequency) Original() simulated.Rules {
 func thesisOrder(m *simulated.Machine, i int) []int32 {
 	files := len(m.Sizes)
 	reads := m.Reads[i]
-	often := make([]int32, files)
+	counts := make([]int32, files)
 	most := int32(0)
 	for _, k := range reads {
-		often[k]++
-		most = max(most, often[k])
+		counts[k]++
+		most = max(most, counts[k])
 	}
 
 	// A counting sort by frequency.
 	begin := make([]int, most+2)
-	for _, n := range often {
+	for _, n := range counts {
 		begin[most-n+1]++
 	}
 	never := files - begin[most+1] // start of those of frequency 0
@@ -125,7 +125,7 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		begin[n+1] += begin[n]
 	}
 	order := make([]int32, files)
-	for k, n := range often {
+	for k, n := range counts {
 		order[begin[most-n]] = int32(k)
 		begin[most-n]++
 	}
@@ -158,8 +158,8 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		}
 	}
 	for _, k := range reads {
-		if often[k] > 0 {
-			often[k] = 0
+		if counts[k] > 0 {
+			counts[k] = 0
 			put(k)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
-// cannotBeat reports whether an epoch takes at least so many seconds with any plan. What is quick
-// to find out comes first.
-func (q *Question) cannotBeat(now measured, seconds float64) (bool, error) {
+// noPlanTakesLess reports whether an epoch takes at least so many seconds with any plan. What is
+// quick to find out comes first.
+func (q *Question) noPlanTakesLess(now measured, seconds float64) (bool, error) {
 	if q.floor(now, 1) >= seconds {
 		return true, nil
 	}

@@ -22,9 +22,9 @@ func drawMachine(t *rapid.T, of string) machine {
 	}
 }
 
-// TestNoPlanBeatsTheFloor checks that epochs take at least as long with the plans of several
-// policies, made for several machines, as with any plan by cannotBeat.
-func TestNoPlanBeatsTheFloor(t *testing.T) {
+// TestNoPlanTakesLessThanTheFloor checks that epochs take at least as long with the plans of
+// several policies, made for several machines, as with any plan by noPlanTakesLess.
+func TestNoPlanTakesLessThanTheFloor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SampledFrom([]int{1, 2, 3, 4, 8}).Draw(t, "nodes")
 		planned := drawMachine(t, "planned")
@@ -40,7 +40,7 @@ func TestNoPlanBeatsTheFloor(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if spared, err := q.cannotBeat(is, 1.001*is.seconds); spared || err != nil {
+				if spared, err := q.noPlanTakesLess(is, 1.001*is.seconds); spared || err != nil {
 					t.Errorf("%s: %.4f s, at least %.4f s", policy.Name(), is.seconds, q.floor(is, 1))
 				}
 			}
@@ -95,14 +95,14 @@ func TestOwnableOfManySamples(t *testing.T) {
 }
 
 // TestNoPlanRepaysInFewEpochs checks that an epoch spares at most what moving takes, in the mean of
-// all nodes: then no plan spares repays times of that in so many epochs.
+// all nodes: then no plan spares repayFactor times of that in so many epochs.
 func TestNoPlanRepaysInFewEpochs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "nodes")
 		planned := drawMachine(t, "planned")
 		share := rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1}).Draw(t, "share")
 		q := question(t, nodes, share, &planned, drawMachine(t, "now"))
-		q.Input.From = q.end() - rapid.IntRange(1, repays).Draw(t, "left")
+		q.Input.From = q.end() - rapid.IntRange(1, repayFactor).Draw(t, "left")
 		q.mean = q.Input.MeanSize()
 		mean := func(plan *plan.Plan) (float64, *holding) { // seconds of an epoch on a mean node
 			m, err := q.measure(plan)

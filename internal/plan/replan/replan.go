@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// least is the share of an epoch's time that a new plan must save. Estimates of tiers differ by
-	// a few per cent from one round to the next although nothing has changed.
-	least = 0.05
-	// repays is how many times the time that moving takes must be saved in the remaining epochs.
+	// minSaving is the share of an epoch's time that a new plan must save. Estimates of tiers differ
+	// by a few per cent from one round to the next although nothing has changed.
+	minSaving = 0.05
+	// repayFactor is how many times the time that moving takes must be saved in the remaining epochs.
 	// Moving competes with training for the same tiers, and the rates of both may be wrong by a
 	// fourth (routing.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
 	// something for the epoch in which the move takes place.
-	repays = 2
-	// explains is by what factor the predicted time of an epoch may differ from the measured one for
-	// the model to be trusted again after it was wrong: that of rates (routing.Choose).
-	explains = 1.25
+	repayFactor = 2
+	// trustFactor is by what factor the predicted time of an epoch may differ from the measured one
+	// for the model to be trusted again after it was wrong: that of rates (routing.Choose).
+	trustFactor = 1.25
 )
 
 // Reasons why a new plan is not adopted.
@@ -36,9 +36,9 @@ const (
 	Ended = "the job ends before it could be followed"
 	// Unknown: plans would compare guesses.
 	Unknown = "a tier is not measured yet"
-	// Equal: it saves less than least of an epoch.
+	// Equal: it saves less than minSaving of an epoch.
 	Equal = "it would be at most 5 % faster, which is within the error of predictions"
-	// Costs: moving takes too long, whatever the plan if only repays epochs remain.
+	// Costs: moving takes too long, whatever the plan if only repayFactor epochs remain.
 	Costs = "it would not save twice the time that moving takes in the epochs that remain"
 	// Wrong: the model has made a plan that is worse than the one before, and does not explain why.
 	Wrong = "epochs became longer with a new plan, which the model does not explain"
@@ -114,7 +114,8 @@ func Decide(q Question) (out plan.Replanning, plan *plan.Plan, err error) {
 		return out, nil, err
 	}
 	switch {
-	case left <= repays && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole && h.owned():
+	case left <= repayFactor && !q.worse() && q.Input.Stream.Spec().Scheme != access.Whole &&
+		h.owned():
 		// A move reads what it moves once, from where it is now. An epoch spares at most as much by it,
 		// as it reads a sample once, on one node. Other owners are no move.
 		out.Took, out.Why = q.Took, Costs
@@ -149,8 +150,8 @@ func (q *Question) faster(out plan.Replanning, now measured) (plan.Replanning,
 	*plan.Plan, error,
 ) {
 	left := float64(q.end() - q.Input.From)
-	enough := least * cmp.Or(out.Took, out.Seconds)
-	spared, err := q.cannotBeat(now, out.Takes()-enough)
+	enough := minSaving * cmp.Or(out.Took, out.Seconds)
+	spared, err := q.noPlanTakesLess(now, out.Takes()-enough)
 	if err != nil || spared {
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, err
@@ -176,7 +177,7 @@ func (q *Question) faster(out plan.Replanning, now measured) (plan.Replanning,
 	switch {
 	case best.plan == q.Plan, saved <= enough:
 		out.Why = Equal
-	case left*saved <= repays*out.Move:
+	case left*saved <= repayFactor*out.Move:
 		out.Why = Costs
 	default:
 		out.Adopted = true
@@ -194,7 +195,7 @@ func (q *Question) fewerSourceReads(out plan.Replanning, now measured) (plan.Rep
 	*plan.Plan, error,
 ) {
 	nodes := float64(len(q.Input.Nodes))
-	enough := max(least*now.source, least*least*now.reads) * nodes // MB
+	enough := max(minSaving*now.source, minSaving*minSaving*now.reads) * nodes // MB
 	if out.Took == 0 || q.Failed.Plan != nil || min(now.source*nodes, now.holding.free()) <= enough {
 		return out, nil, nil
 	}
@@ -205,8 +206,8 @@ func (q *Question) fewerSourceReads(out plan.Replanning, now measured) (plan.Rep
 	spared := (now.source - c.source) * nodes
 	left := float64(q.end() - q.Input.From)
 	switch {
-	case c.seconds > min(now.seconds, (1+least)*out.Takes()), spared <= enough,
-		left*spared <= repays*float64(c.bytes)/1e6, left*c.seconds <= repays*c.move:
+	case c.seconds > min(now.seconds, (1+minSaving)*out.Takes()), spared <= enough,
+		left*spared <= repayFactor*float64(c.bytes)/1e6, left*c.seconds <= repayFactor*c.move:
 		return out, nil, nil
 	}
 	out.Adopted, out.Why, out.Spared = true, "", int64(spared*1e6)
@@ -246,12 +247,12 @@ func (q *Question) filled(now measured) (candidate, error) {
 
 // worse reports whether epochs have become longer with the plan in force, by more than noise.
 func (q *Question) worse() bool {
-	return q.Before.Seconds > 0 && q.Took > (1+least)*q.Before.Seconds
+	return q.Before.Seconds > 0 && q.Took > (1+minSaving)*q.Before.Seconds
 }
 
 // explained reports whether the model predicts what was measured of a plan.
 func explained(predicted, took float64) bool {
-	return predicted <= explains*took && took <= explains*predicted
+	return predicted <= trustFactor*took && took <= trustFactor*predicted
 }
 
 // back decides by measured times alone whether to return to the plan before the one in force.
@@ -268,7 +269,7 @@ func (q *Question) back(out plan.Replanning, now measured) (plan.Replanning,
 	}
 	out.New = q.Before.Seconds
 	out.Bytes, out.Move = before.move(now.holding)
-	if float64(q.end()-q.Input.From)*(q.Took-q.Before.Seconds) <= repays*out.Move {
+	if float64(q.end()-q.Input.From)*(q.Took-q.Before.Seconds) <= repayFactor*out.Move {
 		return out, nil, nil
 	}
 	out.Adopted = true

@@ -195,7 +195,7 @@ func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 	defer look.Stop()
 	last := time.Now()
 	cancelled := ctx.Done()
-	var patience <-chan time.Time
+	var expired <-chan time.Time
 	for {
 		select {
 		case <-done:
@@ -204,8 +204,8 @@ func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 			cancelled = nil
 			timer := time.NewTimer(farewell)
 			defer timer.Stop()
-			patience = timer.C
-		case <-patience:
+			expired = timer.C
+		case <-expired:
 			return fmt.Errorf("scan %s: %w", w.root, ctx.Err())
 		case now := <-look.C:
 			// Time in which the process was stopped, or starved, does not count.

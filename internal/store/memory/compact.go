@@ -78,7 +78,7 @@ func (s *classStore) most() int64 { return s.mu.capacity + s.mu.size - s.mu.used
 
 // Compact implements store.Compactor.
 func (s *classStore) Compact(ctx context.Context, room int64) {
-	w := waiting{s: s, left: min(2*s.class.Delay()+leastPatience, mostPatience)}
+	w := waiting{s: s, left: min(2*s.class.Delay()+minCompactWait, maxCompactWait)}
 	tried := map[*segment]bool{}
 	for g := s.sparsest(room, tried); g != nil && ctx.Err() == nil; g = s.sparsest(room, tried) {
 		tried[g] = true
@@ -89,8 +89,8 @@ func (s *classStore) Compact(ctx context.Context, room int64) {
 
 const (
 	// Compact waits for processes to let go of memory, in total for twice as long as that is
-	// expected to take and leastPatience more, but no longer than mostPatience.
-	leastPatience, mostPatience = time.Second, 30 * time.Second
+	// expected to take and minCompactWait more, but no longer than maxCompactWait.
+	minCompactWait, maxCompactWait = time.Second, 30 * time.Second
 )
 
 // waiting waits for memory that is leaving, and for samples that are being added.

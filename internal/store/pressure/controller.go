@@ -17,29 +17,29 @@ const (
 	// 1/mostShare of the limit.
 	leastShare, leastReserve, mostLeast = 16, 16 * mib, 256 * mib
 	mostShare                           = 4
-	// reaction is the time from a growth's first byte until segments are given back, and what else
-	// adds to the delay: a poll near the mark, a step of the process, and what the kernel takes to
-	// free pages.
-	reaction = 750 * time.Millisecond
+	// reactionTime is the time from a growth's first byte until segments are given back, and what
+	// else adds to the delay: a poll near the mark, a step of the process, and what the kernel takes
+	// to free pages.
+	reactionTime = 750 * time.Millisecond
 	// maxDelay bounds how long giving back is expected to take, and leastHorizon how little time it
 	// is granted.
 	maxDelay, leastHorizon = 10 * time.Second, 200 * time.Millisecond
-	// window is the time over which growth is measured.
-	window = time.Second
-	// shortStall is the share of the time in which tasks wait for memory from which on memory counts
+	// trendWindow is the time over which growth is measured.
+	trendWindow = time.Second
+	// stallLimit is the share of the time in which tasks wait for memory from which on memory counts
 	// as short before the reserve is touched.
-	shortStall = 0.1
-	// firstCalm is how long there must be room before the cache grows again. It doubles, up to
-	// lastCalm, if memory soon becomes short again.
-	firstCalm, lastCalm = 10 * time.Second, 5 * time.Minute
+	stallLimit = 0.1
+	// minRegrowDelay is how long there must be room before the cache grows again. It doubles, up to
+	// maxRegrowDelay, if memory soon becomes short again.
+	minRegrowDelay, maxRegrowDelay = 10 * time.Second, 5 * time.Minute
 	// leastGrowth is the least that the cache is allowed to grow by.
 	leastGrowth = 8 * mib
 	// The next poll is when the room above the reserve would be used up at so many times Rate,
 	// within these bounds.
-	pollRate             = 8
-	minPoll, maxPoll     = 50 * time.Millisecond, time.Second
-	maxLeaving           = 30 * time.Second
-	resumeMark, growMark = 1.75, 1.5 // times the reserve
+	pollRate                 = 8
+	minPoll, maxPoll         = 50 * time.Millisecond, time.Second
+	maxLeaving               = 30 * time.Second
+	resumeFactor, growFactor = 1.75, 1.5 // times the reserve
 )
 
 // Reading is what is measured at one time. Sizes are in bytes.
@@ -75,7 +75,7 @@ type Action struct {
 //	           room is used up: not Allow        free < reserve: GiveBack
 //	growing ------------------------------> full -----------------------> short
 //	   ^                                     |                              |
-//	   |   room for as long as calm          |                              |
+//	   |   room for regrowDelay              |                              |
 //	   +-------------------------------------+------------------------------+
 //
 // The reserve is what other processes take at Rate until what is given back is free. If they are
@@ -86,11 +86,11 @@ type Action struct {
 // INVARIANT: after every Action, Free + Leaving + GiveBack is at least the reserve, as far as the
 // cache has as much, and the cache cannot take Free below it.
 type Controller struct {
-	state   state
-	history []Reading // of the last window
-	room    time.Time // since when there has been room to grow; zero: there is none
-	resumed time.Time // when the cache began to grow again
-	calm    time.Duration
+	state       state
+	history     []Reading // of the last window
+	room        time.Time // since when there has been room to grow; zero: there is none
+	resumed     time.Time // when the cache began to grow again
+	regrowDelay time.Duration
 }
 
 type state uint8
@@ -104,28 +104,28 @@ const (
 // Reserve returns what is to be kept free below a limit if giving back takes so long.
 func Reserve(limit int64, delay time.Duration) int64 {
 	least := min(max(limit/leastShare, leastReserve), mostLeast)
-	need := int64(Rate * (min(delay, maxDelay) + reaction).Seconds())
+	need := int64(Rate * (min(delay, maxDelay) + reactionTime).Seconds())
 	return max(min(max(need, least), limit/mostShare), min(least, limit/2))
 }
 
 // Horizon returns how long giving back may take below a limit, so that the reserve suffices.
 func Horizon(limit int64) time.Duration {
 	covers := time.Duration(float64(limit/mostShare) / Rate * float64(time.Second))
-	return min(max(covers-reaction, leastHorizon), maxDelay)
+	return min(max(covers-reactionTime, leastHorizon), maxDelay)
 }
 
 // Step takes a Reading, and returns what to do.
 func (c *Controller) Step(r Reading) (a Action) {
-	c.calm = max(c.calm, firstCalm)
+	c.regrowDelay = max(c.regrowDelay, minRegrowDelay)
 	growth, stall := c.trend(r)
 	delay := min(r.Delay, maxDelay)
 	reserve := Reserve(r.Limit, delay)
 	// Growth beyond what the reserve is for.
-	excess := max(int64(growth*(delay+reaction).Seconds())-reserve, 0)
+	excess := max(int64(growth*(delay+reactionTime).Seconds())-reserve, 0)
 	low := reserve + min(excess, r.Limit/mostShare)
 	why := fmt.Sprintf("%s had %s left of %s", r.What, human.Format(max(r.Free, 0)),
 		human.Format(r.Limit))
-	if stall >= shortStall {
+	if stall >= stallLimit {
 		low += reserve / 2
 		why += fmt.Sprintf(", and processes waited %.0f %% of the time for memory", 100*stall)
 	}
@@ -133,8 +133,8 @@ func (c *Controller) Step(r Reading) (a Action) {
 		a.GiveBack, a.Why = low+reserve/4-coming, why
 		if c.state != short {
 			a.Begins = true
-			if !c.resumed.IsZero() && r.At.Sub(c.resumed) < 2*c.calm {
-				c.calm = min(2*c.calm, lastCalm)
+			if !c.resumed.IsZero() && r.At.Sub(c.resumed) < 2*c.regrowDelay {
+				c.regrowDelay = min(2*c.regrowDelay, maxRegrowDelay)
 			}
 		}
 		c.state = short
@@ -150,7 +150,7 @@ func (c *Controller) Step(r Reading) (a Action) {
 
 // grow sets how much the cache may grow by, and reports whether an episode ends.
 func (c *Controller) grow(r Reading, reserve int64, a *Action) (ends bool) {
-	spare := r.Free - int64(growMark*float64(reserve))
+	spare := r.Free - int64(growFactor*float64(reserve))
 	if c.state == growing {
 		if spare < leastGrowth {
 			c.state = full
@@ -160,14 +160,14 @@ func (c *Controller) grow(r Reading, reserve int64, a *Action) (ends bool) {
 		a.Allow = spare
 		return false
 	}
-	if r.Free < int64(resumeMark*float64(reserve)) || spare < leastGrowth {
+	if r.Free < int64(resumeFactor*float64(reserve)) || spare < leastGrowth {
 		c.room = time.Time{}
 		return false
 	}
 	if c.room.IsZero() {
 		c.room = r.At
 	}
-	if r.At.Sub(c.room) < c.calm {
+	if r.At.Sub(c.room) < c.regrowDelay {
 		return false
 	}
 	ends = c.state == short
@@ -178,14 +178,14 @@ func (c *Controller) grow(r Reading, reserve int64, a *Action) (ends bool) {
 // trend adds a Reading to the history, and returns how fast other processes grew over the window,
 // in bytes per second, and in which share of it tasks waited for memory.
 func (c *Controller) trend(r Reading) (growth, stall float64) {
-	for len(c.history) > 0 && (r.At.Sub(c.history[0].At) > window || c.history[0].What != r.What ||
-		c.history[0].Limit != r.Limit || r.At.Before(c.history[0].At)) {
+	for len(c.history) > 0 && (r.At.Sub(c.history[0].At) > trendWindow ||
+		c.history[0].What != r.What || c.history[0].Limit != r.Limit || r.At.Before(c.history[0].At)) {
 		c.history = c.history[1:]
 	}
 	c.history = append(c.history, r)
 	first := c.history[0]
 	passed := r.At.Sub(first.At).Seconds()
-	if passed < window.Seconds()/2 {
+	if passed < trendWindow.Seconds()/2 {
 		return 0, 0 // too short to tell
 	}
 	others := func(x Reading) int64 { return x.Limit - x.Free - x.Taken }

@@ -195,7 +195,7 @@ func TestCacheGrowsAgainAfterAWhile(t *testing.T) {
 			waits = append(waits, time.Since(began))
 		}
 		for i, w := range waits {
-			if want := firstCalm << i; w < want || w > want+5*time.Second {
+			if want := minRegrowDelay << i; w < want || w > want+5*time.Second {
 				t.Errorf("after episode %d, the cache grew again after %v", i, w)
 			}
 		}

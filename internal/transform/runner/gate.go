@@ -127,26 +127,27 @@ func (g *gate) count(now time.Time) {
 	g.waited = now
 	if !g.last.IsZero() {
 		g.timed++
-		g.each += (now.Sub(g.last).Seconds() - g.each) / float64(min(g.timed, newest))
+		g.each += (now.Sub(g.last).Seconds() - g.each) / float64(min(g.timed, averagedItems))
 	}
 	g.last = now
 }
 
-// newest is how many items a moving average is over.
-const newest = 32
+// averagedItems is how many items a moving average is over.
+const averagedItems = 32
 
 // takes estimates how long so many items take, in seconds; 0 if none has waited for a while.
 func (g *gate) takes(items int) float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.line) == 0 && g.now().Sub(g.waited) > lull {
+	if len(g.line) == 0 && g.now().Sub(g.waited) > idleTime {
 		return 0
 	}
 	return float64(items) * g.each
 }
 
-// lull is for how long no item may wait although threads are the bottleneck: items come in bursts.
-const lull = 50 * time.Millisecond
+// idleTime is for how long no item may wait although threads are the bottleneck: items come in
+// bursts.
+const idleTime = 50 * time.Millisecond
 
 // first removes the first item from the line. The caller must hold g.mu.
 func (g *gate) first() *item {

@@ -248,7 +248,7 @@ func TestTakes(t *testing.T) {
 			t.Errorf("30 items on 3 threads: %.3f s, want about %.3f s", got, want)
 		}
 		all.Wait()
-		time.Sleep(2 * lull)
+		time.Sleep(2 * idleTime)
 		if got := g.takes(30); got != 0 {
 			t.Errorf("none waits: %.3f s", got)
 		}

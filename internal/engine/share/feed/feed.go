@@ -238,22 +238,23 @@ func (f *Feed) sweep() {
 }
 
 const (
-	// steps is for how many of the fastest member's batches another may hold it up (CoorDL 4.3:
-	// ten times the duration of an iteration), and least the time if that is shorter or not known.
-	steps = 10
-	least = time.Second
-	most  = time.Minute
+	// holdUpSteps is for how many of the fastest member's batches another may hold it up (CoorDL 4.3:
+	// ten times the duration of an iteration), and minHoldUp the time if that is shorter or not
+	// known.
+	holdUpSteps = 10
+	minHoldUp   = time.Second
+	maxHoldUp   = time.Minute
 	// checkInterval is how often it is checked whether a member holds others up.
 	checkInterval = 50 * time.Millisecond
 )
 
-// patience returns for how long a member may hold up others. f.mu must be held.
-func (f *Feed) patience() time.Duration {
+// holdUpLimit returns for how long a member may hold up others. f.mu must be held.
+func (f *Feed) holdUpLimit() time.Duration {
 	pace, ok := f.o.Producer.Pace()
 	if !ok {
-		return least
+		return minHoldUp
 	}
-	return min(max(time.Duration(steps*pace*float64(time.Second)), least), most)
+	return min(max(time.Duration(holdUpSteps*pace*float64(time.Second)), minHoldUp), maxHoldUp)
 }
 
 // check detaches members that hold others up, and starts the group once the deadline for members
@@ -270,7 +271,7 @@ func (f *Feed) look() {
 	waiting, behind := f.group.Waiting()
 	f.wait(waiting && !behind, head)
 	stuck := waiting && behind && f.o.Producer.Stuck()
-	detached := f.group.Check(time.Now(), stuck, f.patience())
+	detached := f.group.Check(time.Now(), stuck, f.holdUpLimit())
 	for _, id := range detached {
 		m := f.all[id]
 		if m.lags++; m.lags > 1 {

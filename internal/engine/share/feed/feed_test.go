@@ -319,10 +319,10 @@ func TestAStoppedMemberHoldsOthersUpOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { stopped.take(0, 50) })
 		other.take(0, 100)
-		if took := time.Since(begun); took > 2*least {
+		if took := time.Since(begun); took > 2*minHoldUp {
 			t.Errorf("it held up the other for %v", took)
 		}
-		if r := stopped.m.Report(); r.Detached == 0 || r.HeldUp < least.Seconds() {
+		if r := stopped.m.Report(); r.Detached == 0 || r.HeldUp < minHoldUp.Seconds() {
 			t.Errorf("its report is %+v", r)
 		}
 		time.Sleep(time.Hour)
@@ -345,7 +345,7 @@ func TestTheProducersLastEpochEndsForAll(t *testing.T) {
 		begun := time.Now()
 		stopped.take(0, 1)
 		other.take(0, 18)
-		if took := time.Since(begun); took > least || stopped.m.Report().Detached > 0 {
+		if took := time.Since(begun); took > minHoldUp || stopped.m.Report().Detached > 0 {
 			t.Errorf("it waited for %v for the one that is stopped: %+v", took, stopped.m.Report())
 		}
 		end(t, f, p, stopped, other)
@@ -368,11 +368,11 @@ func TestALateMemberPreparesItsOwn(t *testing.T) {
 		}
 		again := join(t, f, shapeOf(8, false)) // as from a checkpoint
 		synctest.Wait()                        // the first was sent what it may have at a time
-		again.begin(12+flight, 100)
+		again.begin(12+minFlight, 100)
 		synctest.Wait()
 		var wg sync.WaitGroup
 		wg.Go(func() { first.take(12, 100) })
-		again.take(12+flight, 100)
+		again.take(12+minFlight, 100)
 		wg.Wait()
 		if again.private > 0 {
 			t.Errorf("%d samples were prepared for a member that resumed in the window",

@@ -14,11 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
-// flight is how many batches are sent to a member's process before it has taken them, if it has no
-// workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it
+// minFlight is how many batches are sent to a member's process before it has taken them, if it has
+// no workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it
 // can keep of the window; but two batches more than it uses hide the time of sending them. One with
 // workers uses as many as these have, up to mostFlight.
-const flight, mostFlight = 4, 256
+const minFlight, mostFlight = 4, 256
 
 // Member is one rank of a job in a group. Run is called by one goroutine at a time; its other
 // methods are safe for concurrent use.
@@ -66,7 +66,7 @@ func (f *Feed) Join(name string, shape Shape, members, ahead int) *Member {
 	f.group.Join(f.last, members, time.Now())
 	m := &Member{
 		feed: f, id: f.last, name: name, shape: shape, slots: make(map[uint32]taken),
-		segments: make(map[uint32]*segment), flight: min(max(flight, ahead+2), mostFlight),
+		segments: make(map[uint32]*segment), flight: min(max(minFlight, ahead+2), mostFlight),
 	}
 	f.all[m.id] = m
 	f.o.Producer.Hold(shape.Batch)

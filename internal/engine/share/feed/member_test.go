@@ -99,7 +99,7 @@ func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
 // TestAProcessIsSentWhatItsWorkersCanTake beyond what it has taken, up to a limit, as it cannot be
 // taken back.
 func TestAProcessIsSentWhatItsWorkersCanTake(t *testing.T) {
-	for ahead, want := range map[int]int{0: flight, 1: flight, 10: 12, 1 << 30: mostFlight} {
+	for ahead, want := range map[int]int{0: minFlight, 1: minFlight, 10: 12, 1 << 30: mostFlight} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProducer(t, 1, mostFlight+20)
 			f := newFeed(t, p, share.Options{Keep: 1})
