@@ -198,4 +198,23 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// TestAssignmentsAndWords: no assignment has more than two values, unless they are one call's
+// results; names and comments describe things in the field's words.
+func TestAssignmentsAndWords(t *testing.T) {
+	f, err := measure(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range f.packed {
+		t.Errorf("%s: assign more than two values in lines of their own", at)
+	}
+	for _, at := range f.unclear {
+		t.Errorf("%s: name a constant by its quantity, such as checkInterval", at)
+	}
+	if most := f.comments * 5 / 1000; len(f.persons) > most {
+		t.Errorf("%d lines of comments have code talk or want, %d are allowed:\n%s", len(f.persons),
+			most, strings.Join(f.persons, "\n"))
+	}
+}
+
 var places = flag.Bool("places", false, "TestFigures prints where the words and assignments are")

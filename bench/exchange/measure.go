@@ -85,10 +85,13 @@ func table(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "path\tbytes\tpeer\tMB/s\tsamples/s\tCPU s/GB\tp50\tp99\texchange is\t")
 	for _, r := range results {
-		samples, p50, p99 := fmt.Sprintf("%.0f", r.Rate/float64(r.Size)),
-			fmt.Sprint(r.Median.Round(time.Microsecond)), fmt.Sprint(r.P99.Round(time.Microsecond))
+		samples := fmt.Sprintf("%.0f", r.Rate/float64(r.Size))
+		p50 := fmt.Sprint(r.Median.Round(time.Microsecond))
+		p99 := fmt.Sprint(r.P99.Round(time.Microsecond))
 		if r.Peer == "iperf3" {
-			samples, p50, p99 = "", "", ""
+			samples = ""
+			p50 = ""
+			p99 = ""
 		}
 		against := ""
 		if r.Peer != "exchange" && r.Against > 0 {

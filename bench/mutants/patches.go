@@ -118,7 +118,9 @@ func (p *patch) find(text string) (from, to int, err error) {
 			end += len(line)
 		}
 		if ok {
-			found, from, to = found+1, k, end
+			found++
+			from = k
+			to = end
 		}
 	}
 	if found != 1 {

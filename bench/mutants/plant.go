@@ -90,7 +90,9 @@ func (p *planted) plantIn(r room.Room, dir string, names []string, patches []*pa
 		}
 		s.mutate()
 		for _, m := range s.mutants {
-			m.Room, m.Dir, m.id = r.Name, dir, count
+			m.Room = r.Name
+			m.Dir = dir
+			m.id = count
 			m.Security = m.Security || slices.Contains(room.Secure, s.name)
 			count++
 		}

@@ -143,7 +143,9 @@ func (s *suite) reach(ctx context.Context) error {
 		if readErr != nil {
 			return readErr
 		}
-		t.Seconds, t.Failed, t.Reached = took.Seconds(), broken, strings.Fields(string(reached))
+		t.Seconds = took.Seconds()
+		t.Failed = broken
+		t.Reached = strings.Fields(string(reached))
 		s.Tests = append(s.Tests, t)
 	}
 	s.Complete = true

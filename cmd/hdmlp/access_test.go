@@ -59,7 +59,11 @@ func TestAccessCountsFrequencies(t *testing.T) {
 }
 
 func TestAccessBySampleAndByStepAgree(t *testing.T) {
-	out, err := askAccess(t, func(o *accessOptions) { o.sample, o.epochs, o.json = 4711, 10, true })
+	out, err := askAccess(t, func(o *accessOptions) {
+		o.sample = 4711
+		o.epochs = 10
+		o.json = true
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,10 @@ func TestAccessBySampleAndByStepAgree(t *testing.T) {
 	}
 	for _, r := range reads.Reads {
 		out, err := askAccess(t, func(o *accessOptions) {
-			o.rank, o.epoch, o.step, o.json = r.Rank, r.Epoch, r.Step, true
+			o.rank = r.Rank
+			o.epoch = r.Epoch
+			o.step = r.Step
+			o.json = true
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,14 +97,22 @@ func TestAccessBySampleAndByStepAgree(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	out, err = askAccess(t, func(o *accessOptions) {
-		o.samples, o.nodes, o.batch, o.tail, o.shuffle, o.sample, o.epochs = 5, 4, 4, "drop",
-			"none", 4, 3
+		o.samples = 5
+		o.nodes = 4
+		o.batch = 4
+		o.tail = "drop"
+		o.shuffle = "none"
+		o.sample = 4
+		o.epochs = 3
 	})
 	if err != nil || out != "Sample 4 is never read in 3 epochs.\n" {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	out, err = askAccess(t, func(o *accessOptions) {
-		o.rank, o.epoch, o.step, o.shuffle = 1, 0, 2, "none"
+		o.rank = 1
+		o.epoch = 0
+		o.step = 2
+		o.shuffle = "none"
 	})
 	if err != nil || !strings.Contains(out,
 		"Rank 1 reads 25 samples in epoch 0, step 2 of 0 to 99:\n\n  201  205  209") {
@@ -116,10 +131,14 @@ func TestAccessNamesTheWrongFlag(t *testing.T) {
 		"--sample is 10000; allowed":   func(o *accessOptions) { o.sample = 10000 },
 		"--rank is 4; allowed: 0 to 3": func(o *accessOptions) { o.rank = 4 },
 		"--epoch is 1000; allowed": func(o *accessOptions) {
-			o.rank, o.epoch, o.step = 0, 1000, 0
+			o.rank = 0
+			o.epoch = 1000
+			o.step = 0
 		},
 		"--step is 100; allowed": func(o *accessOptions) {
-			o.rank, o.epoch, o.step = 0, 0, 100
+			o.rank = 0
+			o.epoch = 0
+			o.step = 100
 		},
 		"go together":             func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
 		"--step needs --rank":     func(o *accessOptions) { o.epoch, o.step = 0, 0 },

@@ -68,7 +68,9 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		return nil, nil, err
 	}
 	m = record.Measured()
-	m.Command, m.Cores, m.Room = o.command, runtime.GOMAXPROCS(0), available.Load()
+	m.Command = o.command
+	m.Cores = runtime.GOMAXPROCS(0)
+	m.Room = available.Load()
 	if busy != "" {
 		m.Notes = append(m.Notes, analysis.Note{Text: busy})
 	}
@@ -293,7 +295,9 @@ func fill(m *analysis.Measured, s *survey.Result, transforms bool, files float64
 func perSample(points []analysis.Point, files float64) []analysis.Point {
 	for i := range points {
 		p := &points[i]
-		p.Median, p.Low, p.High = p.Median/files, p.Low/files, p.High/files
+		p.Median /= files
+		p.Low /= files
+		p.High /= files
 	}
 	return points
 }
@@ -304,7 +308,9 @@ func peers(s *survey.Result, mb float64) *analysis.Rate {
 	best := s.Network[len(s.Network)-1].Best()
 	p := instrument.PointOf(1, best.Rate, mb)
 	scale := s.Node.Network.Rate(best.Streams, mb) / best.Rate.Median
-	p.Median, p.Low, p.High = p.Median*scale, p.Low*scale, p.High*scale
+	p.Median *= scale
+	p.Low *= scale
+	p.High *= scale
 	return &p.Rate
 }
 

@@ -130,7 +130,10 @@ func (n *others) share(ctx context.Context, g *survey.Group, m *analysis.Measure
 	if err != nil {
 		return false, n.gone(ctx, err)
 	}
-	d.Samples, d.MB, m.Ranks, m.Nodes = 0, 0, 0, g.Nodes
+	d.Samples = 0
+	d.MB = 0
+	m.Ranks = 0
+	m.Nodes = g.Nodes
 	for _, p := range all {
 		d.Samples += p.Samples
 		d.MB += p.MB

@@ -71,7 +71,9 @@ EXIT STATUS
 			scan := scanProgress{out: cmd.ErrOrStderr(), start: time.Now()}
 			compare := compareProgress{out: cmd.ErrOrStderr()}
 			if !opts.json && isTerminal(cmd.ErrOrStderr()) {
-				opts.scanned, opts.compared, opts.opened = scan.update, compare.update, scan.close
+				opts.scanned = scan.update
+				opts.compared = compare.update
+				opts.opened = scan.close
 			}
 			defer compare.close()
 			defer scan.close()
@@ -247,8 +249,11 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 		return nil, err
 	}
 	v := k.view
-	v.Dir, v.Version, v.Dataset, v.Samples, v.Held = opts.dir, version, path, index.Len(),
-		len(contents.Held())
+	v.Dir = opts.dir
+	v.Version = version
+	v.Dataset = path
+	v.Samples = index.Len()
+	v.Held = len(contents.Held())
 	v.Seconds = time.Since(start).Seconds()
 	if opts.fix && len(k.drop) > 0 {
 		if err := c.Drop(ds, k.drop); err != nil {

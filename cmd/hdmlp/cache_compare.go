@@ -97,7 +97,9 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 	case err != nil:
 		f.What, f.Reason = copyCorrupt, err.Error()
 	case found.Digest != found.Recorded:
-		f.What, f.Copy, f.Other = copyCorrupt, digestText(found.Digest), digestText(found.Recorded)
+		f.What = copyCorrupt
+		f.Copy = digestText(found.Digest)
+		f.Other = digestText(found.Recorded)
 	case failed != nil:
 		f.What, f.Reason = sourceFailed, failed.Error()
 		var sample *source.SampleError
@@ -105,8 +107,9 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 			f.Reason = sample.Reason()
 		}
 	case !found.Equal:
-		f.What, f.Copy, f.Other = copyDiffers, digestText(found.Digest),
-			digestText(digest.Of(buffer))
+		f.What = copyDiffers
+		f.Copy = digestText(found.Digest)
+		f.Other = digestText(digest.Of(buffer))
 	}
 	k.note(&f, int64(len(buffer)))
 	return nil

@@ -74,14 +74,18 @@ func newDatasetView(root string, source source.Indexed, list bool,
 	fingerprint := x.Fingerprint()
 	v.Fingerprint = hex.EncodeToString(fingerprint[:])
 	s := x.Statistics()
-	v.Sizes.Smallest, v.Sizes.Mean, v.Sizes.Median, v.Sizes.Largest = s.Smallest, s.Mean, s.Median,
-		s.Largest
+	v.Sizes.Smallest = s.Smallest
+	v.Sizes.Mean = s.Mean
+	v.Sizes.Median = s.Median
+	v.Sizes.Largest = s.Largest
 	for _, b := range s.Histogram {
 		v.Sizes.Histogram = append(v.Sizes.Histogram, sizeBin(b))
 	}
 	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
 	if keeper, ok := source.(indexKeeper); ok {
-		v.kept, v.Index.Path, v.Index.Loaded = true, keeper.IndexPath(), keeper.FromIndex()
+		v.kept = true
+		v.Index.Path = keeper.IndexPath()
+		v.Index.Loaded = keeper.FromIndex()
 		if err := keeper.IndexError(); err != nil {
 			v.Index.Error = err.Error()
 		}

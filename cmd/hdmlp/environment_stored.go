@@ -62,7 +62,9 @@ func readStored(ctx context.Context, dir string, o source.OpenOptions,
 		}
 		s.Age = max(now.Sub(info.ModTime()).Seconds(), 0)
 	}
-	s.node, s.Nodes, s.Sample = f.Node, f.Size.Nodes, f.Size.Sample
+	s.node = f.Node
+	s.Nodes = f.Size.Nodes
+	s.Sample = f.Size.Sample
 	return s, nil
 }
 

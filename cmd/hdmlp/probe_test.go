@@ -81,7 +81,9 @@ func TestProbeDoesNotGuessTheNodes(t *testing.T) {
 // TestProbeMeasuresAndStores runs the whole command in the least time, on files that exist.
 func TestProbeMeasuresAndStores(t *testing.T) {
 	quiet(t)
-	data, cache, dir := tree(t, 40), t.TempDir(), t.TempDir()
+	data := tree(t, 40)
+	cache := t.TempDir()
+	dir := t.TempDir()
 	out, plot := filepath.Join(dir, "env.toml"), filepath.Join(dir, "rates.svg")
 	code, text, errs := statusOf(t, newRootCommand(), "probe", data, "--time", "2s", "--cache", cache,
 		"--out", out, "--plot", plot, "--index-dir", dir)

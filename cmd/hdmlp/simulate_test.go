@@ -223,7 +223,9 @@ func TestSimulateIsDeterministic(t *testing.T) {
 
 func TestSimulateSweepsValues(t *testing.T) {
 	out, err := askSimulate(t, func(o *simulateOptions) {
-		o.csv, o.sweep, o.policies = true, []string{"compute=50 MB/s,100,200"}, []string{"perfect"}
+		o.csv = true
+		o.sweep = []string{"compute=50 MB/s,100,200"}
+		o.policies = []string{"perfect"}
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -191,8 +191,9 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 ) (*transformAnswer, error) {
 	answer := &transformAnswer{}
 	o := program.Output()
-	answer.Output.Shape, answer.Output.Type, answer.Output.Bytes = o.Shape, o.Type.String(),
-		o.Bytes()
+	answer.Output.Shape = o.Shape
+	answer.Output.Type = o.Type.String()
+	answer.Output.Bytes = o.Bytes()
 	answer.Output.Layout = [...]string{pixels.CHW: "CHW", pixels.HWC: "HWC"}[o.Layout]
 	w := program.Worker()
 	defer w.Close()

@@ -59,7 +59,9 @@ func (s fakeSource) Stat(context.Context, int) (source.Stamp, error) { return 0,
 // opener gives up, and no sample of /broken can be read. sources counts open ones.
 func fakeNode(sources *atomic.Int64, ram *memory.Class) *node.Node {
 	open := func(ctx context.Context, path string, _ source.OpenOptions) (source.Indexed, error) {
-		n, name, broken := 20, "%04d.x", error(nil)
+		n := 20
+		name := "%04d.x"
+		broken := error(nil)
 		switch path {
 		case "/long":
 			n, name = 10_000, strings.Repeat("n", 2000)+"%04d.x"

@@ -61,7 +61,9 @@ func TestCurve(t *testing.T) {
 func TestTimes(t *testing.T) {
 	e := thesis()
 	slowNet := thesis()
-	slowNet.PeerBandwidth, slowNet.SourceBandwidth, slowNet.SourceLatency = 40, 20, 0.25
+	slowNet.PeerBandwidth = 40
+	slowNet.SourceBandwidth = 20
+	slowNet.SourceLatency = 0.25
 	for _, c := range []struct {
 		what      string
 		got, want float64

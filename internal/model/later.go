@@ -67,7 +67,9 @@ func (e *Environment) Epoch(l *Later) Forecast {
 		Preprocess: Load{l.Node / (e.Preprocess * float64(transformers)), l.Node},
 		Classes:    make([]Load, len(e.Classes)-1),
 	}
-	h, source, peers := l.Hits, e.sourceOf(l), 0.0
+	h := l.Hits
+	source := e.sourceOf(l)
+	peers := 0.0
 	if h == nil {
 		h = e.hits(l)
 	}

@@ -116,7 +116,11 @@ func FromCurve(curve Curve, size float64) Coefficients {
 		p := float64(c.Clients)
 		t := p * size / c.MBps
 		w := 1 / (t * t) // relative errors
-		n, sp, st, spp, spt = n+w, sp+w*p, st+w*t, spp+w*p*p, spt+w*p*t
+		n += w
+		sp += w * p
+		st += w * t
+		spp += w * p * p
+		spt += w * p * t
 	}
 	slope := max((n*spt-sp*st)/(n*spp-sp*sp), 0)
 	alone := max((st-slope*sp)/n+slope, size/fastest)

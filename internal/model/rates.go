@@ -72,7 +72,11 @@ func oneStream(rates []Rate) Coefficients {
 		several = several || r.Size != fewest.Size
 		took := float64(r.Streams) * r.Size / r.MBps
 		w := 1 / (took * took)
-		n, ss, s2, st, t = n+w, ss+w*r.Size, s2+w*r.Size*r.Size, st+w*r.Size*took, t+w*took
+		n += w
+		ss += w * r.Size
+		s2 += w * r.Size * r.Size
+		st += w * r.Size * took
+		t += w * took
 	}
 	perMB := Coefficients{PerMB: st / s2}
 	if !several {

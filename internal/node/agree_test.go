@@ -82,7 +82,10 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	here, there, slash, container := t.TempDir(), t.TempDir(), "/", t.TempDir()
+	here := t.TempDir()
+	there := t.TempDir()
+	slash := "/"
+	container := t.TempDir()
 	for name, c := range map[string]struct {
 		root, slash string
 		files       string // what the rank sees; the first rank sees "data"

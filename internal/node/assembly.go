@@ -148,7 +148,9 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if transform != nil {
 		transform()
 	}
-	a.parts.Order, a.parts.Cache, a.parts.Memory = a.Order, cache, a.claim
+	a.parts.Order = a.Order
+	a.parts.Cache = cache
+	a.parts.Memory = a.claim
 	if a.Coordinator != nil {
 		a.parts.Nodes, a.parts.Peers = a.Coordinator, a.Coordinator.Peers()
 	}
@@ -220,7 +222,9 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	if err != nil {
 		return err
 	}
-	m, cfg, c := a.spec.Request, a.Config, a.spec.Request.Cluster
+	m := a.spec.Request
+	cfg := a.Config
+	c := a.spec.Request.Cluster
 	o := coordinator.Options{
 		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks,
 		Address: c.Address, Loader: c.Loader, Secret: c.Secret,

@@ -54,7 +54,9 @@ func (s *shapes) Join(_ context.Context, r *Rank, _ Opener) (job.Member, error) 
 // 13, and one of which rank 3 has no sample.
 func TestARankWithAnEmptyBatchGoesAlone(t *testing.T) {
 	empty := func(m *request.Open) {
-		m.Stream.Scheme, m.Stream.Tail, m.Stream.GlobalBatch = "uniform", "keep", 13
+		m.Stream.Scheme = "uniform"
+		m.Stream.Tail = "keep"
+		m.Stream.GlobalBatch = 13
 		m.Transforms = json.RawMessage(
 			`[{"name": "ImgDecode"}, {"name": "CenterCrop", "size": 8}, {"name": "ToTensor"}]`)
 	}

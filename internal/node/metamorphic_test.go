@@ -242,7 +242,9 @@ func (s *setup) message(t *testing.T, j *training, rank int, dir string) request
 		set("prefetch_batches", s.Prefetch),
 		set("source_threads", s.SourceThreads), set("cache_threads", s.CacheThreads),
 		func(m *request.Open) {
-			m.Stream.Seed, m.Stream.Epochs, m.Stream.GlobalBatch = &j.Seed, j.Epochs, j.Batch
+			m.Stream.Seed = &j.Seed
+			m.Stream.Epochs = j.Epochs
+			m.Stream.GlobalBatch = j.Batch
 			m.Stream.Shuffle, m.Stream.Scheme = j.Shuffle, j.Scheme
 		},
 	}

@@ -45,8 +45,9 @@ func New(o Options, log *slog.Logger) *Node {
 		jobs:    make(map[string]*entry),
 	}
 	n.options.Processors = o.Machine.Processors
-	o.Budget.Available, o.Budget.Bound, o.Budget.Promised = o.Machine.AvailableMemory,
-		o.Machine.MemoryBound, n.catalog.Promised
+	o.Budget.Available = o.Machine.AvailableMemory
+	o.Budget.Bound = o.Machine.MemoryBound
+	o.Budget.Promised = n.catalog.Promised
 	n.stop = func() {}
 	if o.Watch != nil {
 		n.stop = o.Watch()

@@ -128,7 +128,10 @@ func (n *Node) configure(m *request.Open, progress request.Progress) (*config.Co
 
 // open creates or joins a job, whether or not it is in a group.
 func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
-	m, cfg, said, view := o.request, o.config, o.said, o.view
+	m := o.request
+	cfg := o.config
+	said := o.said
+	view := o.view
 	e, made, err := n.enter(o)
 	if err != nil {
 		return nil, err
@@ -169,7 +172,9 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 // enter returns the entry of the job, with a reference that the caller must release. made reports
 // whether it is new: then the caller must assemble it.
 func (n *Node) enter(o opening) (e *entry, made bool, err error) {
-	m, cfg, said := o.request, o.config, o.said
+	m := o.request
+	cfg := o.config
+	said := o.said
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -208,7 +213,10 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 
 // assemble opens the dataset, and assembles the job.
 func (e *entry) assemble(ctx context.Context, o *opening) error {
-	m, said, view, progress := &e.request, o.said, o.view, o.progress
+	m := &e.request
+	said := o.said
+	view := o.view
+	progress := o.progress
 	spec := Spec{
 		Request: m, Config: e.config, Said: said, Turns: e.turns, Life: e.life, End: e.end,
 		Produces: e.produces, Listening: o.listening,

@@ -292,7 +292,9 @@ func TestOpenedDescribesTheJob(t *testing.T) {
 	n := w.node()
 	for rank, want := range []int{14, 14, 12} {
 		r := open(t, n, message(rank, 3, func(m *request.Open) {
-			m.Stream.GlobalBatch, m.Stream.Scheme, m.Stream.Tail = 40, "uniform", "keep"
+			m.Stream.GlobalBatch = 40
+			m.Stream.Scheme = "uniform"
+			m.Stream.Tail = "keep"
 		}))
 		o := r.Opened()
 		if o.RankSamples != want || o.Samples != samples || o.Bytes != total || o.Steps != 1 ||

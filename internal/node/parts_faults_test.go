@@ -158,7 +158,11 @@ func TestRankThatLeavesEndsTheJobAtTheNextEpoch(t *testing.T) {
 // TestRankInUseKeepsItsPart checks that a process which is refused because another one has its rank
 // does not give that rank's part of the next epoch.
 func TestRankInUseKeepsItsPart(t *testing.T) {
-	const batch, n, epochs = 2, 6, 5
+	const (
+		batch  = 2
+		n      = 6
+		epochs = 5
+	)
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)
 	for e := range epochs {

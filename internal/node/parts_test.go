@@ -22,7 +22,9 @@ import (
 // from epoch first on.
 func partOf(t *testing.T, batch, first int, ids []int32) func(*request.Open) {
 	return func(m *request.Open) {
-		m.Stream.Shuffle, m.Stream.Epochs, m.Stream.Seed = "given", 0, nil
+		m.Stream.Shuffle = "given"
+		m.Stream.Epochs = 0
+		m.Stream.Seed = nil
 		m.Stream.Given = &request.Given{
 			Batch:   batch,
 			Entries: len(ids),
@@ -105,7 +107,12 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 // together each get their own part, under each policy, with a plan made at once and in the
 // background, and that the audit is over all of them.
 func TestRanksGetTheirOwnParts(t *testing.T) {
-	const each, batch, n, epochs = 2, 3, 10, 4
+	const (
+		each   = 2
+		batch  = 3
+		n      = 10
+		epochs = 4
+	)
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
@@ -146,7 +153,12 @@ func TestRanksGetTheirOwnParts(t *testing.T) {
 // TestPartsAreReadOnce checks that if the nodes together can hold the dataset, what several epochs
 // need is read from the source once, whichever epoch and node needs it first.
 func TestPartsAreReadOnce(t *testing.T) {
-	const each, batch, n, epochs = 2, 3, 8, 5
+	const (
+		each   = 2
+		batch  = 3
+		n      = 8
+		epochs = 5
+	)
 	for _, background := range []bool{false, true} {
 		c := newNodes(t, 3, background)
 		needed := map[int32]bool{}
@@ -173,7 +185,11 @@ func TestPartsAreReadOnce(t *testing.T) {
 // TestLaterPartsWaitForThePlan checks that an epoch that may need samples that the first one did
 // not begins only when it is known which node keeps them.
 func TestLaterPartsWaitForThePlan(t *testing.T) {
-	const batch, n, epochs = 3, 8, 4
+	const (
+		batch  = 3
+		n      = 8
+		epochs = 4
+	)
 	c := newNodes(t, 2, true)
 	free := hold(nil, c.list...)
 	ranks := c.mustOpenParts(1, batch, n, set("memory", "21000B"))

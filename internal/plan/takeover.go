@@ -73,7 +73,9 @@ func (p *Plan) TakeOver(available func(node int) bool, nodes []Node,
 		if owner[k] != none || !missed(k) {
 			continue
 		}
-		need, best, in := size(k), none, 0
+		need := size(k)
+		best := none
+		in := 0
 		for _, n := range left {
 			j := slices.IndexFunc(free[n], func(r int64) bool { return r >= need })
 			if j >= 0 && (best == none || access.Mix(n, k) > access.Mix(best, k)) {

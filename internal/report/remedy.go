@@ -20,7 +20,9 @@ func (r *Report) Diagnose(caches, entries bool) {
 	}
 	run.Entries = entries
 	now, remedies := remedy.Diagnose(run)
-	r.run, r.Limit, r.Remedies = run, &now, remedies
+	r.run = run
+	r.Limit = &now
+	r.Remedies = remedies
 	r.Sentence = r.sentence()
 }
 
@@ -178,7 +180,9 @@ func (c *ClusterReport) diagnose() {
 	c.Limit, c.Remedies = nil, nil
 	if run, ok := c.merged(); ok {
 		now, remedies := remedy.Diagnose(&run)
-		c.Limit, c.Remedies, c.Known = &now, remedies, &run.Known
+		c.Limit = &now
+		c.Remedies = remedies
+		c.Known = &run.Known
 	}
 }
 

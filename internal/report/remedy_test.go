@@ -360,7 +360,9 @@ func TestStallsOfOtherNodesExplainLongSteps(t *testing.T) {
 		for n := range 2 {
 			r := limitedRun(n, 2)
 			later := &r.Epochs[1]
-			later.Seconds, later.Stall, later.StallSeconds = 100, nil, float64(n)*stall
+			later.Seconds = 100
+			later.Stall = nil
+			later.StallSeconds = float64(n) * stall
 			if r.Diagnose(true, false); r.Limit.Other == 0 && n == 0 {
 				t.Errorf("node 0 alone: %+v", r.Limit)
 			}

@@ -123,14 +123,20 @@ func TestReplanningIsSaid(t *testing.T) {
 	better := plan.Replanning{
 		Epoch: 1, From: 2, Seconds: 1.2, New: 0.4, Bytes: 36_300_000, Move: 7.2,
 	}
-	adopted, costs, equal, different := better, better, better, plan.Replanning{From: 3}
+	adopted := better
+	costs := better
+	equal := better
+	different := plan.Replanning{From: 3}
 	adopted.Adopted, different.Adopted = true, true
 	costs.Why = "it would not repay"
 	equal.Why, equal.New = "it would be as fast", 1.19
 	fewer := adopted
 	fewer.New, fewer.Spared = fewer.Seconds, 20<<20
 	back, wrong := adopted, equal
-	back.From, back.Took, back.Before, back.Why = 9, 2, 1.5, "it is worse"
+	back.From = 9
+	back.Took = 2
+	back.Before = 1.5
+	back.Why = "it is worse"
 	wrong.Took, wrong.Before = 2, 1.5
 	unseen := costs // what is measured is less than what the new plan would take
 	unseen.Took = 0.41
@@ -229,7 +235,9 @@ func TestNoStallHasNoCause(t *testing.T) {
 // other nodes, those that are alive but bypassed are listed.
 func TestSummaryHasTheFirstFaultsAndBypassedNodes(t *testing.T) {
 	r := report()
-	r.Faults, r.Source, r.Bound = make([]Fault, maxFaults+5), Amount{1, 7}, 5
+	r.Faults = make([]Fault, maxFaults+5)
+	r.Source = Amount{1, 7}
+	r.Bound = 5
 	c := r.Summary()
 	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != maxFaults+5 ||
 		c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
@@ -254,7 +262,10 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	mine.Complete(nil, 200)
 	c := mine.Summary()
 	heard := c.Nodes[0]
-	heard.Node, heard.Responding, heard.Age, heard.Why = 0, false, 12, "it is gone"
+	heard.Node = 0
+	heard.Responding = false
+	heard.Age = 12
+	heard.Why = "it is gone"
 	silent := NodeReport{
 		Node:  2,
 		Age:   -1,

@@ -125,7 +125,9 @@ func (b *Builder) finish() {
 	r = binary.LittleEndian.AppendUint64(r, uint64(b.dir.Changed))
 	b.records = append(r, digest...)
 	b.base = len(b.names)
-	b.digest, b.copied, b.begun = b.digest[:0], nil, false
+	b.digest = b.digest[:0]
+	b.copied = nil
+	b.begun = false
 }
 
 // Build returns the index, without the contents of its excerpts (Index.WithContents). The Builder

@@ -259,7 +259,9 @@ func (x *Index) verifyDirectories() error {
 		case r.flags()&^settledFlag != 0 || binary.LittleEndian.Uint32(r[28:]) != 0:
 			return fmt.Errorf("directory %d has unknown flags", i)
 		}
-		pathEnd, namesEnd, samplesEnd = r.pathEnd(), r.namesEnd(), r.samplesEnd()
+		pathEnd = r.pathEnd()
+		namesEnd = r.namesEnd()
+		samplesEnd = r.samplesEnd()
 		if path := x.path(i); i > 0 && !validPath(string(path)) {
 			return fmt.Errorf("directory %d has the path %q", i, path)
 		}

@@ -125,8 +125,9 @@ func TestEncodedIndexDecodesToItself(t *testing.T) {
 					size := rapid.OneOf(rapid.Int64Range(0, 200_000),
 						rapid.Int64Range(0, 1<<40)).Draw(t, "size")
 					b.Sample(n, size, rapid.Int64().Draw(t, "time"), 0)
-					names, sizes, labels = append(names, path+"/"+n), append(sizes, size),
-						append(labels, class)
+					names = append(names, path+"/"+n)
+					sizes = append(sizes, size)
+					labels = append(labels, class)
 				}
 			}
 		}

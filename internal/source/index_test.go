@@ -165,7 +165,10 @@ func TestStatisticsMatchTheSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := x.Statistics()
-		below, above, smallest, largest := 0, 0, sizes[0], sizes[0]
+		below := 0
+		above := 0
+		smallest := sizes[0]
+		largest := sizes[0]
 		for _, size := range sizes {
 			smallest, largest = min(smallest, size), max(largest, size)
 			if size < s.Median {

@@ -179,7 +179,9 @@ var errReplaced = errors.New("the copy was replaced")
 // copy copies a sample from a store to another, and reports whether that holds it then. It does
 // nothing if there is no room.
 func (m *Migration) copy(to, from, id int) bool {
-	size, target, source := m.Size(id), &m.Stores[to], &m.Stores[from]
+	size := m.Size(id)
+	target := &m.Stores[to]
+	source := &m.Stores[from]
 	if total, used := target.Capacity(); total-used < size {
 		return false
 	}

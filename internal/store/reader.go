@@ -268,7 +268,9 @@ func (r *Reader) end(a *timedRead, err error) {
 		if r.mu.told {
 			r.mu.past.add(r.mu.since, time.Now())
 		}
-		r.mu.alarm, tell, r.mu.told = nil, r.mu.told, false
+		r.mu.alarm = nil
+		tell = r.mu.told
+		r.mu.told = false
 	}
 	r.mu.Unlock()
 	if tell {

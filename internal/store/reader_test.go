@@ -92,7 +92,9 @@ func TestStoreIsNotSilentBecauseTheProcessWasStopped(t *testing.T) {
 			}
 			<-time.After(5*time.Second - limit)
 			r.end(a, nil)
-			first, last, h := <-told, <-told, r.Hangs(time.Now())
+			first := <-told
+			last := <-told
+			h := r.Hangs(time.Now())
 			if h.Times != 1 || h.Took != 5*time.Second || first != time.Hour+reportDelay ||
 				last != time.Hour+5*time.Second {
 				t.Errorf("%+v, told after %v and %v", h, first, last)
@@ -135,7 +137,9 @@ func TestLongLimitIsNotTakenForAStop(t *testing.T) {
 		if !errors.Is(err, ErrLate) || !r.Close(never) {
 			t.Error(err)
 		}
-		first, last, h := <-told, <-told, r.Hangs(time.Now())
+		first := <-told
+		last := <-told
+		h := r.Hangs(time.Now())
 		if h.Times != 1 || h.Took != 20*time.Second || first != 15*time.Second ||
 			last != 20*time.Second {
 			t.Errorf("%+v, told after %v and %v", h, first, last)

@@ -48,7 +48,9 @@ var hueTables = sync.OnceValue(func() *tables {
 	for span := 1; span < 256; span++ {
 		// the highest channel is at its maximum: only differences matter
 		for d := range span + 1 {
-			high, middle, low := byte(255), byte(255-d), byte(255-span)
+			high := byte(255)
+			middle := byte(255 - d)
+			low := byte(255 - span)
 			for order, c := range [6][3]byte{
 				{high, middle, low},
 				{high, low, middle},
@@ -69,24 +71,44 @@ func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
 	var order int
 	switch {
 	case r >= g && r >= b && g >= b:
-		order, high, middle, low = 0, r, g, b
+		order = 0
+		high = r
+		middle = g
+		low = b
 	case r >= g && r >= b:
-		order, high, middle, low = 1, r, b, g
+		order = 1
+		high = r
+		middle = b
+		low = g
 	case g >= b && r >= b:
-		order, high, middle, low = 2, g, r, b
+		order = 2
+		high = g
+		middle = r
+		low = b
 	case g >= b:
-		order, high, middle, low = 3, g, b, r
+		order = 3
+		high = g
+		middle = b
+		low = r
 	case r >= g:
-		order, high, middle, low = 4, b, r, g
+		order = 4
+		high = b
+		middle = r
+		low = g
 	default:
-		order, high, middle, low = 5, b, g, r
+		order = 5
+		high = b
+		middle = g
+		low = r
 	}
 	s := t.saturation[high][high-low]
 	if s == 0 {
 		return high, high, high
 	}
 	h := t.hue[order][high-middle][high-low] + shift
-	p, f, share := t.least[high][s], t.rest[h], t.share[s]
+	p := t.least[high][s]
+	f := t.rest[h]
+	share := t.share[s]
 	// Only one of q and t in fromHSV is used. For non-negative numbers, rounding half up equals
 	// rounding half away from 0.
 	rising := byte(float64(high)*(1.0-float64(float64(share)*(1.0-float64(f)))) + 0.5)
@@ -117,7 +139,9 @@ func toHSV(r, g, b byte) (h, s, v byte) {
 	}
 	span := float32(high - low)
 	saturation := span / float32(high)
-	rc, gc, bc := float32(high-r)/span, float32(high-g)/span, float32(high-b)/span
+	rc := float32(high-r) / span
+	gc := float32(high-g) / span
+	bc := float32(high-b) / span
 	var hue float32
 	switch high {
 	case r:

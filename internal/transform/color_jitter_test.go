@@ -12,7 +12,9 @@ func TestHueTables(t *testing.T) {
 	tables := hueTables()
 	for _, shift := range []byte{0, 1, 77, 200} {
 		for c := 0; c < 1<<24; c += step {
-			r, g, b := byte(c>>16), byte(c>>8), byte(c)
+			r := byte(c >> 16)
+			g := byte(c >> 8)
+			b := byte(c)
 			h, s, v := toHSV(r, g, b)
 			r1, g1, b1 := fromHSV(h+shift, s, v)
 			if r2, g2, b2 := tables.turn(r, g, b, shift); r1 != r2 || g1 != g2 || b1 != b2 {

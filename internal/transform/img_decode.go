@@ -42,7 +42,11 @@ func (s decode) follow(k *known) error {
 	if k.stage != encoded {
 		return errors.New("it decodes a file's bytes and must come first in the list")
 	}
-	k.stage, k.gray, k.fast, k.orient, k.most = picture, s.gray, s.fast, s.orient, s.most
+	k.stage = picture
+	k.gray = s.gray
+	k.fast = s.fast
+	k.orient = s.orient
+	k.most = s.most
 	k.channels = 3
 	if s.gray {
 		k.channels = 1

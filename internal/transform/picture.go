@@ -23,7 +23,9 @@ func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if len(sample) != p.bytes {
 		return nil, fmt.Errorf("a sample has %d bytes, not %d", p.bytes, len(sample))
 	}
-	width, height, channels := p.known.width, p.known.height, p.known.channels
+	width := p.known.width
+	height := p.known.height
+	channels := p.known.channels
 	picture := image.NewNRGBA(image.Rect(0, 0, width, height))
 	for y := range height {
 		for x := range width {

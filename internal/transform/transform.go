@@ -86,7 +86,10 @@ const (
 
 // fixed sets the size that all images have from here on.
 func (k *known) fixed(width, height int) {
-	k.width, k.height, k.shorter, k.varies = width, height, 0, ""
+	k.width = width
+	k.height = height
+	k.shorter = 0
+	k.varies = ""
 }
 
 // image returns an error if the input of a step that works on images is not an image.
@@ -241,7 +244,9 @@ func (k *known) output() Output {
 	case k.stage == sizes:
 		o.Shape = []int{0, 0, k.channels}
 	case k.stage == raw:
-		o.Shape, o.Type, o.Layout = k.array.shape[:], k.array.to(), pixels.HWC
+		o.Shape = k.array.shape[:]
+		o.Type = k.array.to()
+		o.Layout = pixels.HWC
 	case o.Layout == pixels.CHW:
 		o.Shape = []int{k.channels, k.height, k.width}
 	default:

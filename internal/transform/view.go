@@ -96,7 +96,11 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 		reverse(&v.source, v.mirror)
 		v.mirror = 0
 	}
-	v.scaled, v.full, v.filter, v.order, v.resizer = true, image.Pt(width, height), f, o, v.w.step
+	v.scaled = true
+	v.full = image.Pt(width, height)
+	v.filter = f
+	v.order = o
+	v.resizer = v.w.step
 	v.window = image.Rectangle{Max: v.full}
 	return nil
 }

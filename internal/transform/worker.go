@@ -144,8 +144,12 @@ type Alloc func(size int) ([]byte, error)
 // encoded form. It wraps an error of alloc.
 func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	p := w.program
-	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
-	w.taken, w.resized, w.spared = 0, 0, [2]int64{}
+	w.last = time.Now()
+	w.drawn = w.drawn[:0]
+	w.step = 0
+	w.taken = 0
+	w.resized = 0
+	w.spared = [2]int64{}
 	var err error
 	switch p.known.stage {
 	case raw:

@@ -166,7 +166,10 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		if !ok {
 			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
 		}
-		held.From, held.Read, held.Direct, held.Relayed = s.From, s.Read, s.Direct, s.Relayed
+		held.From = s.From
+		held.Read = s.Read
+		held.Direct = s.Direct
+		held.Relayed = s.Relayed
 		return held, nil
 	}
 	return s, nil

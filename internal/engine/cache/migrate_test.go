@@ -147,7 +147,10 @@ func TestReleaseKeepsWhatOtherJobsWant(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8)
-		o.memory, o.file, o.dir, o.keepAll = 400, 800, t.TempDir(), true
+		o.memory = 400
+		o.file = 800
+		o.dir = t.TempDir()
+		o.keepAll = true
 		g := newRig(t, o)
 		defer g.close()
 		g.follow(from(0, 4))

@@ -14,7 +14,9 @@ func TestFillLeavesAQuarterOfTheWorkers(t *testing.T) {
 		gate := make(chan struct{})
 		under := make(chan int, 100)
 		o := plain(40)
-		o.threads, o.memory, o.fill = 4, 2000, true // samples 20 to 39 have no class
+		o.threads = 4
+		o.memory = 2000
+		o.fill = true // samples 20 to 39 have no class
 		o.hook = func(_ context.Context, id int) error {
 			under <- id
 			<-gate
@@ -46,7 +48,10 @@ func TestFillThatIsWaitedForIsUrgent(t *testing.T) {
 		next := make(chan struct{})
 		var order []int // one read at a time
 		o := plain(40)
-		o.threads, o.mostThreads, o.memory, o.fill = 1, 1, 2000, true
+		o.threads = 1
+		o.mostThreads = 1
+		o.memory = 2000
+		o.fill = true
 		o.hook = func(_ context.Context, id int) error {
 			order = append(order, id)
 			<-next

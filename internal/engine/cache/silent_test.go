@@ -229,7 +229,9 @@ func TestSlowClassWithoutASource(t *testing.T) {
 func TestUndroppedCopyIsNotDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8)
-		o.file, o.dir, o.timeout = 800, t.TempDir(), time.Minute
+		o.file = 800
+		o.dir = t.TempDir()
+		o.timeout = time.Minute
 		first := newRig(t, o)
 		for id := range 8 {
 			if _, _, err := first.fetched(t, &Request{}, id); err != nil {

@@ -21,7 +21,9 @@ func newStuck(t *testing.T, o rigOptions) (g *rig, resume func()) {
 	h := &hanging{}
 	o.sizes = slices.Repeat([]int{large}, 20)
 	o.known = map[string]model.Known{"source": given(0.001, 0), "file": given(0.0001, 0)}
-	o.file, o.dir, o.timeout = 20*large, t.TempDir(), time.Minute
+	o.file = 20 * large
+	o.dir = t.TempDir()
+	o.timeout = time.Minute
 	o.wrap = func(s store.Store) store.Store {
 		h.Store = s
 		return h

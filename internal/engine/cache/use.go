@@ -101,7 +101,9 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	u.stopFills()
-	u.filled, u.read, u.fills = plan, read, make([][]*pool.Fill, len(plan))
+	u.filled = plan
+	u.read = read
+	u.fills = make([][]*pool.Fill, len(plan))
 	for j := range plan {
 		u.fill(j)
 	}

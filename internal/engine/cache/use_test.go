@@ -14,7 +14,9 @@ import (
 // class is not kept.
 func TestOldestJobDecidesWhereSamplesAreKept(t *testing.T) {
 	o := plain(6)
-	o.memory, o.file, o.dir = 200, 200, t.TempDir()
+	o.memory = 200
+	o.file = 200
+	o.dir = t.TempDir()
 	g := newRig(t, o)
 	defer g.close()
 	first, second := g.use, g.cache.Use(nil)
@@ -49,7 +51,10 @@ func TestKeepAllKeepsEverythingRead(t *testing.T) {
 	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4)
-			o.memory, o.file, o.dir, o.keepAll = 200, 400, t.TempDir(), true
+			o.memory = 200
+			o.file = 400
+			o.dir = t.TempDir()
+			o.keepAll = true
 			g := newRig(t, o)
 			defer g.close()
 			want := []int32{0, 1, 2, 3}

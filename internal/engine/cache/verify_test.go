@@ -62,7 +62,9 @@ func TestVerificationThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4)
-		o.memory, o.timeout, o.hook = 400, time.Minute, cachetest.Hanging(gate, 1)
+		o.memory = 400
+		o.timeout = time.Minute
+		o.hook = cachetest.Hanging(gate, 1)
 		g := newRig(t, o)
 		b := &verifier{consumer: consumer{
 			cache: g.cache, id: 1, done: make(chan error, 1), back: make(chan bool, 1),

@@ -43,8 +43,11 @@ func TestFillContinuesPastHungRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(8)
-		o.threads, o.timeout, o.memory, o.fill, o.hook = 1, time.Minute, 800, true,
-			cachetest.Hanging(gate, 0)
+		o.threads = 1
+		o.timeout = time.Minute
+		o.memory = 800
+		o.fill = true
+		o.hook = cachetest.Hanging(gate, 0)
 		g := newRig(t, o)
 		<-time.After(2 * time.Minute)
 		if held := g.stores[0].Held(); len(held) != 7 {
@@ -115,7 +118,9 @@ func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4)
-		o.threads, o.timeout, o.hook = 1, time.Minute, cachetest.Hanging(gate, 1)
+		o.threads = 1
+		o.timeout = time.Minute
+		o.hook = cachetest.Hanging(gate, 1)
 		g := newRig(t, o)
 		b := &slowConsumer{consumer{
 			cache: g.cache,
@@ -150,7 +155,9 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 				gate, second := make(chan struct{}), make(chan struct{})
 				under := make(chan int, 10)
 				o := plain(8)
-				o.threads, o.timeout, o.memory = 2, time.Minute, 800
+				o.threads = 2
+				o.timeout = time.Minute
+				o.memory = 800
 				o.hook = func(_ context.Context, id int) error {
 					under <- id
 					if id == 0 {
@@ -201,7 +208,9 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 func TestReadsThatWaitTheirTurnDoNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(16)
-		o.threads, o.mostThreads, o.timeout = 2, 2, time.Minute
+		o.threads = 2
+		o.mostThreads = 2
+		o.timeout = time.Minute
 		gate := make(chan struct{})
 		o.hook = func(_ context.Context, id int) error {
 			if id == 15 {
@@ -246,7 +255,11 @@ func (s stuck) Stat(ctx context.Context, id int) (source.Stamp, error) {
 func TestHungStatAdmitsNoRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8)
-		o.threads, o.mostThreads, o.timeout, o.file, o.dir = 1, 1, time.Minute, 800, t.TempDir()
+		o.threads = 1
+		o.mostThreads = 1
+		o.timeout = time.Minute
+		o.file = 800
+		o.dir = t.TempDir()
 		var reading, most atomic.Int32
 		o.hook = func(context.Context, int) error {
 			most.Store(max(most.Load(), reading.Add(1)))

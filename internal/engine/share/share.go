@@ -135,7 +135,9 @@ func (g *Group) Next(id int) int64 { return g.members[id].next }
 // member's state: attached, private, or gathering, which Check ends.
 func (g *Group) Enter(id int, at int64, now time.Time) State {
 	m := g.members[id]
-	m.next, m.size, m.blocked = at, 1, false
+	m.next = at
+	m.size = 1
+	m.blocked = false
 	switch {
 	case !g.started:
 		m.state = Gathering

@@ -55,7 +55,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) (out string) {
 		d.ScanArgs(t, key, &n)
 		return n
 	}
-	m, n, size := number("m"), number("n"), number("size")
+	m := number("m")
+	n := number("n")
+	size := number("size")
 	switch d.Cmd {
 	case "group":
 		p.g = New(Options{
@@ -183,7 +185,11 @@ type shadow struct {
 }
 
 func stream(t *testing.T, r *rand.Rand) {
-	const pieceSize, memory, step = 8, 6, 50 * time.Millisecond
+	const (
+		pieceSize = 8
+		memory    = 6
+		step      = 50 * time.Millisecond
+	)
 	limit := time.Second
 	g := New(Options{
 		Members: r.IntN(4), Deadline: 5 * time.Second, Keep: r.IntN(3),

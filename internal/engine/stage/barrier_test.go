@@ -32,7 +32,9 @@ func TestNumbersOfSegments(t *testing.T) {
 func TestNoBatchNamesASegmentAfterItsBarrier(t *testing.T) {
 	o := plain(400, 4)
 	class := memory.New(memory.Options{Segment: 4096})
-	o.memory, o.memoryClass, o.ahead = 1<<20, class, 8
+	o.memory = 1 << 20
+	o.memoryClass = class
+	o.ahead = 8
 	g := newRig(t, o)
 	defer g.close()
 	r := g.ranks[0]

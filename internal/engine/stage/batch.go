@@ -197,7 +197,9 @@ func (b *batch) setInPlace(i, id int, at cache.Located) {
 func (b *batch) set(i, id int, from cache.Tier) {
 	index := b.o.Cache.Index()
 	size := index.Size(id)
-	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
+	b.IDs[i] = uint32(id)
+	b.Labels[i] = int64(index.Label(id))
+	b.Lengths[i] = uint64(size)
 	b.parts[i].from, b.parts[i].bytes = from, size
 }
 
@@ -262,7 +264,9 @@ func (b *batch) compact() {
 		b.IDs[n], b.Segments[n] = b.IDs[i], b.Segments[i]
 		n++
 	}
-	b.Labels, b.Offsets, b.Lengths = b.Labels[:n], b.Offsets[:n], b.Lengths[:n]
+	b.Labels = b.Labels[:n]
+	b.Offsets = b.Offsets[:n]
+	b.Lengths = b.Lengths[:n]
 	b.IDs, b.Segments = b.IDs[:n], b.Segments[:n]
 }
 
@@ -279,7 +283,9 @@ func (b *batch) delivery() delivery {
 		}
 	}
 	if i := int(b.latest.Load()) - 1; i >= 0 {
-		d.fetched, d.last, d.slow = true, b.parts[i].awaited, b.parts[i].slow
+		d.fetched = true
+		d.last = b.parts[i].awaited
+		d.slow = b.parts[i].slow
 	}
 	if d.slow {
 		steps := len(b.spent) / len(b.parts)

@@ -83,7 +83,9 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 		}
 	}
 	fetched := time.Now()
-	b.parts[i].from, b.parts[i].awaited, b.parts[i].slow = s.From, s.Awaited(), false
+	b.parts[i].from = s.From
+	b.parts[i].awaited = s.Awaited()
+	b.parts[i].slow = false
 	b.latest.Store(int32(i + 1))
 	draw := id
 	if b.occurs != nil {

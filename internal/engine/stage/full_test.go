@@ -15,7 +15,9 @@ func fullRig(t *testing.T, batches int,
 	hook func(ctx context.Context, id int) error,
 ) (g *rig, got chan *Batch, begin, end func()) {
 	o := plain(8, 2)
-	o.sizes, o.buffer, o.hook = slices.Repeat([]int{2000}, 8), 4096*int64(batches), hook
+	o.sizes = slices.Repeat([]int{2000}, 8)
+	o.buffer = 4096 * int64(batches)
+	o.hook = hook
 	g = newRig(t, o)
 	got = make(chan *Batch, 8)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -49,17 +49,26 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 		},
 		"the buffer grows": {
 			func(o *rigOptions) {
-				o.ahead, o.buffer, o.mostBuffer, o.grow = 100, 4*4096, 1<<20, yes
+				o.ahead = 100
+				o.buffer = 4 * 4096
+				o.mostBuffer = 1 << 20
+				o.grow = yes
 			}, 25 * time.Second, 0,
 		},
 		"the buffer grows while processors are busy, as that repays": {
 			func(o *rigOptions) {
-				o.ahead, o.buffer, o.mostBuffer, o.grow, o.busy = 100, 4*4096, 1<<20, yes, true
+				o.ahead = 100
+				o.buffer = 4 * 4096
+				o.mostBuffer = 1 << 20
+				o.grow = yes
+				o.busy = true
 			}, 35 * time.Second, 0,
 		},
 		"there is no memory for that": {
 			func(o *rigOptions) {
-				o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+				o.ahead = 100
+				o.buffer = 4 * 4096
+				o.mostBuffer = 1 << 20
 				o.grow = func(int64) bool { return false }
 			}, 81 * time.Second, 60 * time.Second,
 		},
@@ -94,7 +103,9 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 func TestBufferGrowsAfterATurnover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := far(80)
-		o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+		o.ahead = 100
+		o.buffer = 4 * 4096
+		o.mostBuffer = 1 << 20
 		var s *Stager
 		var at []int // how many batches of the Run were taken when the buffer grew
 		o.grow = func(int64) bool { at = append(at, s.taken); return true }
@@ -139,7 +150,9 @@ func TestBufferGrowsForLatencyWhileProcessorsAreBusy(t *testing.T) {
 					return nil
 				}
 				o.busy, o.threads = busy, 1024
-				o.ahead, o.buffer, o.mostBuffer = 64, 4*samples*4096, 32*samples*4096
+				o.ahead = 64
+				o.buffer = 4 * samples * 4096
+				o.mostBuffer = 32 * samples * 4096
 				o.grow = func(int64) bool { return true }
 				g := newRig(t, o)
 				defer g.close()
@@ -171,7 +184,9 @@ func TestBufferDoesNotGrowInVainWhileProcessorsAreBusy(t *testing.T) {
 				return nil
 			}
 			o.busy = busy
-			o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+			o.ahead = 100
+			o.buffer = 4 * 4096
+			o.mostBuffer = 1 << 20
 			o.grow = func(int64) bool { steps++; return true }
 			g := newRig(t, o)
 			defer g.close()
@@ -192,7 +207,10 @@ func TestBufferDoesNotGrowInVainWhileProcessorsAreBusy(t *testing.T) {
 func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := far(40)
-		o.ahead, o.mostAhead, o.buffer, o.mostBuffer = 4, 100, 4*4096, 1<<20
+		o.ahead = 4
+		o.mostAhead = 100
+		o.buffer = 4 * 4096
+		o.mostBuffer = 1 << 20
 		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
 		g := newRig(t, o)
 		defer g.close()
@@ -221,7 +239,9 @@ func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 func TestBufferThatSufficesDoesNotGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := far(40)
-		o.ahead, o.buffer, o.mostBuffer = 3, 8*4096, 1<<20
+		o.ahead = 3
+		o.buffer = 8 * 4096
+		o.mostBuffer = 1 << 20
 		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
 		g := newRig(t, o)
 		defer g.close()
@@ -237,7 +257,10 @@ func TestNothingGrowsIfThreadsAreTheBottleneck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := far(40)
 		o.preprocessor = busy{}
-		o.ahead, o.mostAhead, o.buffer, o.mostBuffer = 4, 100, 4*4096, 1<<20
+		o.ahead = 4
+		o.mostAhead = 100
+		o.buffer = 4 * 4096
+		o.mostBuffer = 1 << 20
 		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
 		g := newRig(t, o)
 		defer g.close()
@@ -255,7 +278,9 @@ func TestNothingGrowsIfThreadsAreTheBottleneck(t *testing.T) {
 func TestLimitThatIsNotReachedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := far(40)
-		o.ahead, o.mostAhead, o.buffer = 100, 1000, 4*4096
+		o.ahead = 100
+		o.mostAhead = 1000
+		o.buffer = 4 * 4096
 		g := newRig(t, o)
 		defer g.close()
 		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {

@@ -37,7 +37,9 @@ func (g *growth) restart() { g.laid = 0 }
 // all.
 func (g *growth) full(waited time.Duration, taken, laid int) {
 	if g.laid == 0 && taken < laid {
-		g.waited, g.taken, g.laid = waited, taken, laid
+		g.waited = waited
+		g.taken = taken
+		g.laid = laid
 	}
 }
 
@@ -65,4 +67,7 @@ func (g *growth) due(now time.Time, busy bool) bool {
 }
 
 // grew records that the buffer grew.
-func (g *growth) grew() { g.laid, g.turned, g.best, g.before = 0, 0, 0, g.best }
+func (g *growth) grew() {
+	g.before, g.best = g.best, 0
+	g.laid, g.turned = 0, 0
+}

@@ -71,7 +71,9 @@ func TestGrowth(t *testing.T) {
 			g.full(waited, taken, taken+is.batches)
 			g.full(waited+is.waits, taken+1, taken+2*is.batches) // the same turnover
 			g.took(now, waited+is.waits, taken+is.batches-1)
-			now, waited, taken = now.Add(is.waits), waited+is.waits, taken+is.batches
+			now = now.Add(is.waits)
+			waited += is.waits
+			taken += is.batches
 			g.took(now, waited, taken)
 			if got := g.due(now, c.busy); got != is.grows {
 				t.Errorf("%s, turnover %d: due is %v", c.name, n, got)

@@ -23,8 +23,10 @@ func TestHungReadEndsTheStreamInTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
 			o := plain(8, 2)
-			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, capacity,
-				cachetest.Hanging(gate, 5)
+			o.threads = 1
+			o.timeout = time.Minute
+			o.memory = capacity
+			o.hook = cachetest.Hanging(gate, 5)
 			g := newRig(t, o)
 			begin := time.Now()
 			out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
@@ -144,7 +146,9 @@ func TestRunEndsWhileAReadHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(8, 1)
-		o.threads, o.timeout, o.hook = 1, time.Hour, cachetest.Hanging(gate, 0)
+		o.threads = 1
+		o.timeout = time.Hour
+		o.hook = cachetest.Hanging(gate, 0)
 		g := newRig(t, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

@@ -57,7 +57,9 @@ func TestCorruptCopyIsReadAgain(t *testing.T) {
 // samples that do not fit are read from the source whenever they are needed.
 func TestPlanMayBeLargerThanItsClass(t *testing.T) {
 	o := plain(8, 3)
-	o.memory, o.planAll, o.fill = 300, true, true
+	o.memory = 300
+	o.planAll = true
+	o.fill = true
 	g := newRig(t, o)
 	defer g.close()
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
@@ -85,7 +87,10 @@ func TestPlanMayBeLargerThanItsClass(t *testing.T) {
 // samples are kept. Here the plan changes at every read.
 func TestPlanChangesDoNotChangeTheStream(t *testing.T) {
 	o := plain(64, 6)
-	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true
+	o.memory = 1600
+	o.file = 1600
+	o.dir = t.TempDir()
+	o.fill = true
 	var all [][][]int32
 	for n := range 4 { // the classes swap, and lose all that they had
 		var plan [][]int32
@@ -154,7 +159,9 @@ func TestCachesMayShareAStore(t *testing.T) {
 // from.
 func TestReadsAreCountedByTier(t *testing.T) {
 	o := plain(4, 2)
-	o.memory, o.file, o.dir = 200, 200, t.TempDir()
+	o.memory = 200
+	o.file = 200
+	o.dir = t.TempDir()
 	o.threads = 1 // else a batch of the second epoch may read what one of the first needs as well
 	g := newRig(t, o)
 	defer g.close()

@@ -199,7 +199,9 @@ func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 		l.charge(&l.sent[i], blocked, now)
 	}
 	if last >= 0 {
-		l.last.epoch, l.last.step, l.last.ok = epoch, step, true
+		l.last.epoch = epoch
+		l.last.step = step
+		l.last.ok = true
 	}
 	l.sent = l.sent[last+1:]
 	return last >= 0

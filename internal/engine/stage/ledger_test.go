@@ -42,10 +42,14 @@ func TestStallHasOneCause(t *testing.T) {
 		}, second, -second / 2, "file"},
 		{"in place", func(*delivery) {}, 0, -second / 2, causeHandover},
 		{"no memory", func(d *delivery) {
-			d.allocWait, d.fetched, d.last = 2*second, true, cache.Source
+			d.allocWait = 2 * second
+			d.fetched = true
+			d.last = cache.Source
 		}, second, -second / 2, causeConsumer},
 		{"little memory, slow source", func(d *delivery) {
-			d.allocWait, d.fetched, d.last = second/2, true, cache.Source
+			d.allocWait = second / 2
+			d.fetched = true
+			d.last = cache.Source
 		}, second, -second / 2, "source"},
 		{"ready before the request", func(d *delivery) {
 			d.fetched, d.last = true, cache.Source

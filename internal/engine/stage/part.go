@@ -33,6 +33,8 @@ func Concat(epoch, step int, parts []Part) *Batch {
 	for _, k := range b.IDs {
 		b.Audit += access.Mix(epoch, int(k))
 	}
-	b.made.epoch, b.made.step, b.made.samples = epoch, step, int64(len(b.IDs))
+	b.made.epoch = epoch
+	b.made.step = step
+	b.made.samples = int64(len(b.IDs))
 	return b
 }

@@ -198,7 +198,10 @@ func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := plain(2, 1)
-				o.preprocessor, o.policy, o.memory, o.threads = late{bad: c.bad}, Skip, 200, 1
+				o.preprocessor = late{bad: c.bad}
+				o.policy = Skip
+				o.memory = 200
+				o.threads = 1
 				g := newRig(t, o)
 				defer g.close()
 				for id := range 2 {

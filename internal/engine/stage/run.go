@@ -25,7 +25,10 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
 	s.mu.Lock()
-	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
+	s.begin = epoch*s.o.Stream.Steps() + step
+	s.laidOut = 0
+	s.emitted = 0
+	s.taken = 0
 	s.growth.restart()
 	s.pace, s.holding = meter.Pace{Ranks: s.o.Stream.Spec().WorldSize}, false
 	s.mu.Unlock()

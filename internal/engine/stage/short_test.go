@@ -20,7 +20,10 @@ import (
 func shortRig(t *testing.T) (g *rig, end func()) {
 	class, gate := memory.New(memory.Options{}), make(chan struct{})
 	o := plain(16, 1)
-	o.sizes, o.threads, o.buffer, o.ahead = slices.Repeat([]int{2000}, 16), 1, 4096, 8
+	o.sizes = slices.Repeat([]int{2000}, 16)
+	o.threads = 1
+	o.buffer = 4096
+	o.ahead = 8
 	o.memory, o.memoryClass = 1<<20, class
 	o.hook = func(_ context.Context, id int) error {
 		<-gate
@@ -113,7 +116,9 @@ func TestStreamIsRightWhileMemoryComesAndGoes(t *testing.T) {
 			o.sizes[i] = 1 + i*rapid.SampledFrom([]int{0, 10, 90}).Draw(t, "size")
 		}
 		class, every := memory.New(memory.Options{}), rapid.IntRange(1, 9).Draw(t, "every")
-		o.memory, o.memoryClass, o.spec.Shuffle = 1<<20, class, access.Torch
+		o.memory = 1 << 20
+		o.memoryClass = class
+		o.spec.Shuffle = access.Torch
 		o.buffer = 4096 * int64(rapid.IntRange(1, 4).Draw(t, "pages"))
 		o.spec.GlobalBatch = rapid.IntRange(1, 12).Draw(t, "batch")
 		o.ahead = rapid.IntRange(1, 8).Draw(t, "ahead")
@@ -143,7 +148,9 @@ func TestStreamIsRightWhileMemoryComesAndGoes(t *testing.T) {
 // gets no memory beyond the staging buffer.
 func TestStandInsShareTheBuffer(t *testing.T) {
 	o := plain(8, 1)
-	o.policy, o.buffer, o.threads = Substitute, 4096, 1
+	o.policy = Substitute
+	o.buffer = 4096
+	o.threads = 1
 	o.sizes = []int{1000, 1000, 10, 2500, 10, 2500, 10, 2500}
 	g := newRig(t, o)
 	defer g.close()

@@ -164,7 +164,9 @@ func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 // twice, with different random numbers.
 func TestRepeatsAreDrawnApart(t *testing.T) {
 	o := plain(4, 1)
-	o.preprocessor, o.spec.Subset, o.spec.GlobalBatch = summary{}, []int32{2, 1, 2}, 3
+	o.preprocessor = summary{}
+	o.spec.Subset = []int32{2, 1, 2}
+	o.spec.GlobalBatch = 3
 	g := newRig(t, o)
 	defer g.close()
 	out, err := g.run(g.ranks[0], step{}, 0, 0)

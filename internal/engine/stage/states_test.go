@@ -44,7 +44,9 @@ func TestFirstFailureByPositionIsReported(t *testing.T) {
 	if err != nil || len(tasks) != 2 {
 		t.Fatalf("%d tasks, %v", len(tasks), err)
 	}
-	hangs, second, first := errors.New("hangs"), errors.New("second"), errors.New("first")
+	hangs := errors.New("hangs")
+	second := errors.New("second")
+	first := errors.New("first")
 	b.GivenUp(hangs)
 	if b.err != hangs || b.state != fetching {
 		t.Errorf("%v, %v", b.err, b.state)

@@ -31,8 +31,11 @@ func TestVerifyFindsWrongCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4, 2)
-			o.memory, o.file, o.dir, o.planAll, o.preprocessor = c.memory, c.file, t.TempDir(),
-				true, c.preprocessor
+			o.memory = c.memory
+			o.file = c.file
+			o.dir = t.TempDir()
+			o.planAll = true
+			o.preprocessor = c.preprocessor
 			g := newRig(t, o)
 			defer g.close()
 			wrong := cachetest.Content(1, 100)
@@ -81,7 +84,10 @@ func TestHungVerificationEndsTheStreamInTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := make(chan struct{})
 				o := plain(4, 2)
-				o.memory, o.planAll, o.preprocessor, o.timeout = 400, true, transforms, time.Minute
+				o.memory = 400
+				o.planAll = true
+				o.preprocessor = transforms
+				o.timeout = time.Minute
 				o.hook = cachetest.Hanging(gate, 2)
 				g := newRig(t, o)
 				for id := range 4 {

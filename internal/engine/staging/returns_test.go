@@ -66,7 +66,9 @@ func TestReturnedSlotsBecomeFree(t *testing.T) {
 		// Let the 32-bit part of the count wrap around.
 		start := rapid.SampledFrom([]uint64{0, entries - 1, 1<<32 - 3, 1<<33 - entries}).Draw(t,
 			"start")
-		p.noted, b.mu.returns.taken, p.words[0] = start, start, start
+		p.noted = start
+		b.mu.returns.taken = start
+		p.words[0] = start
 		for n := start; n > 0 && n+entries > start; n-- {
 			p.words[1+n%entries] = n<<32 | 77
 		}

@@ -61,7 +61,9 @@ func (m *member) play(ctx context.Context) {
 	}
 	at := judge.Event{Kind: judge.Refused}
 	note := func(k judge.Kind, text string) {
-		at.Kind, at.Text, at.At = k, text, time.Since(m.began)
+		at.Kind = k
+		at.Text = text
+		at.At = time.Since(m.began)
 		m.seen.Add(at)
 	}
 	p, err := process.Open(ctx, process.Options{

@@ -72,7 +72,9 @@ func TestRightOptions(t *testing.T) {
 // TestCommands: what is printed runs a script as it was run.
 func TestCommands(t *testing.T) {
 	o := defaults()
-	*o.interleaved, *o.repeatable, *o.times = true, true, 3
+	*o.interleaved = true
+	*o.repeatable = true
+	*o.times = 3
 	const want = " ./internal/lab/clustersim -run TestSeeds -interleave -repeatable -times 3 -only 9"
 	if got := o.bySeed(9); !strings.HasSuffix(got, want) ||
 		strings.Contains(got, " -race ") != raceDetector {

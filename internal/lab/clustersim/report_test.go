@@ -31,7 +31,9 @@ func simplest(s script.Script, v verdict, end time.Time, run func(*script.Script
 			if slices.ContainsFunc(kinds(w.Errors), func(k string) bool {
 				return slices.Contains(like, k)
 			}) {
-				s, v, simpler = c, w, true
+				s = c
+				v = w
+				simpler = true
 				break
 			}
 		}

@@ -124,7 +124,9 @@ func (l *launch) second(ctx context.Context) error {
 // alone returns the request of a job with one rank that reads all samples.
 func (l *launch) alone() request.Open {
 	m := l.request(0)
-	m.WorldSize, m.Cluster, m.Transforms = 1, nil, nil
+	m.WorldSize = 1
+	m.Cluster = nil
+	m.Transforms = nil
 	m.Stream = request.Stream{
 		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
 	}

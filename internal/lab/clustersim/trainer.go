@@ -40,7 +40,9 @@ func (t *trainer) note(k judge.Kind, ids []int, text string) {
 
 // train takes batches from t.position on, and trains on them.
 func (t *trainer) train(ctx context.Context) error {
-	t.failed, t.before, t.start = false, t.start, t.position
+	t.failed = false
+	t.before = t.start
+	t.start = t.position
 	t.note(judge.Began, nil, "")
 	if t.position == t.script.Epochs*t.Steps() { // another launch has come to the end
 		t.note(judge.Ended, nil, "")

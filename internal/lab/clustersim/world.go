@@ -95,10 +95,23 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 		return nil, nil
 	}
 	alone := *s
-	alone.Missing, alone.Events, alone.Disk, alone.Step, alone.DropLast = nil, nil, 0, 0, false
-	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
-	alone.Plans, alone.Takes, alone.Stale, alone.Invalid = "", 0, nil, false
-	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
+	alone.Missing = nil
+	alone.Events = nil
+	alone.Disk = 0
+	alone.Step = 0
+	alone.DropLast = false
+	alone.Scheme = "strided"
+	alone.Transforms = false
+	alone.Again = 0
+	alone.Plans = ""
+	alone.Takes = 0
+	alone.Stale = nil
+	alone.Invalid = false
+	alone.Undecodable = nil
+	alone.Breaks = nil
+	alone.Lies = false
+	alone.Differs = ""
+	alone.Beside = ""
 	alone.Members = nil
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))

@@ -36,7 +36,9 @@ func TestProcessesGetTorchrunsVariables(t *testing.T) {
 	t.Setenv("RANK", "77")
 	t.Setenv("HDMLP_SECRET", "outer")
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
-		o.Nodes, o.RanksPerNode, o.Name = 2, 2, "variables"
+		o.Nodes = 2
+		o.RanksPerNode = 2
+		o.Name = "variables"
 		o.Env = []string{"CACHE=/tmp/{node}/{rank}/{address}"}
 		c := newCluster(t, o)
 		_, stdout, _, err := script(t, context.Background(), c,

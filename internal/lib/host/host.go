@@ -55,7 +55,10 @@ func measure(root string, groups []group, active float64) (MemoryInfo, error) {
 		if limit, used, ok := g.memory(active); ok {
 			m.Total = min(m.Total, limit)
 			if left := max(limit-used, 0); left < m.Available {
-				m.Available, m.Group, m.Limit, m.Used = left, g.dir, limit, used
+				m.Available = left
+				m.Group = g.dir
+				m.Limit = limit
+				m.Used = used
 			}
 		}
 	}

@@ -40,7 +40,9 @@ func TestMemoryOfMachines(t *testing.T) {
 			root := filepath.Join("testdata", name)
 			got, err := memoryAt(root)
 			group, left := got.Group, got.Limit-got.Used
-			got.Group, got.Limit, got.Used = "", 0, 0
+			got.Group = ""
+			got.Limit = 0
+			got.Used = 0
 			if group != "" && (max(left, 0) != got.Available || !strings.HasPrefix(group, root)) ||
 				group == "" && left != 0 {
 				t.Errorf("group %q leaves %d, of %+v", group, left, got)

@@ -199,8 +199,9 @@ func (d *decoder) file(table map[string]any) (f File) {
 		return model.Value{Number: v, Origin: model.Probed}
 	}
 	n := &f.Node
-	n.Compute, n.Preprocess, n.SourceNetwork = rate("compute"), rate("preprocess"),
-		rate("source_network")
+	n.Compute = rate("compute")
+	n.Preprocess = rate("preprocess")
+	n.SourceNetwork = rate("source_network")
 	n.Network = model.GuessedPeer
 	if v := rate("network"); v.Number > 0 {
 		n.Network = probed(model.GivenRate(v.Number, 0))

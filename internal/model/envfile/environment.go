@@ -51,11 +51,16 @@ func Encode(f File) []byte {
 	write("source_latency", n.Source.IsKnown(), number(env.SourceLatency))
 	write("source_work", f.Work > 0, number(f.Work))
 	for j, c := range env.Classes {
-		name, path, read, written := "staging", "", true, true
+		name := "staging"
+		path := ""
+		read := true
+		written := true
 		threads := max(f.Threads, 1)
 		if j > 0 {
 			k := &n.Classes[j-1]
-			name, path, threads = k.Name, k.Path, c.Threads
+			name = k.Name
+			path = k.Path
+			threads = c.Threads
 			read, written = k.Read.IsKnown(), k.Write.IsKnown()
 		}
 		fmt.Fprintf(&b, "\n[[environment.storage_class]]\nname = %s\n", quote(name))

@@ -81,7 +81,9 @@ func (m *Meter) Begin(now time.Time, bytes int) Read {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.underWay++; m.underWay == 1 {
-		m.since, m.begun, m.ahead = now, 0, 0
+		m.since = now
+		m.begun = 0
+		m.ahead = 0
 	}
 	r.ahead = m.ahead + m.besides
 	m.ahead += r.size

@@ -3,7 +3,9 @@ package routing
 import "testing"
 
 func TestChoose(t *testing.T) {
-	file, peer, source := 0, 1, 2
+	file := 0
+	peer := 1
+	source := 2
 	for _, c := range []struct {
 		name                       string
 		due                        float64

@@ -132,7 +132,9 @@ func (t *Tuner) judge(rate float64) {
 		t.keep(rate, 0)
 		t.up = true
 	case !t.failed && t.o.Least < t.from && t.from < t.o.Most: // try the other direction
-		t.value, t.wait, t.failed = t.from, 1, true
+		t.value = t.from
+		t.wait = 1
+		t.failed = true
 	default:
 		t.value, t.failed = t.from, false
 		t.pause = min(2*t.pause, longest)
@@ -143,6 +145,11 @@ func (t *Tuner) judge(rate float64) {
 
 // keep keeps the number that was tried, at which the rate was this.
 func (t *Tuner) keep(rate, top float64) {
-	t.mean, t.windows, t.top = rate, 1, top
-	t.wait, t.up, t.pause, t.failed = 1, false, shortest, false
+	t.mean = rate
+	t.windows = 1
+	t.top = top
+	t.wait = 1
+	t.up = false
+	t.pause = shortest
+	t.failed = false
 }

@@ -100,7 +100,10 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cache, e.madeBy, e.classes, e.known = cache.New(o), cfg, classes, known
+	e.cache = cache.New(o)
+	e.madeBy = cfg
+	e.classes = classes
+	e.known = known
 	e.cached.Store(true)
 	e.users[d], e.over = j.Stays, make(chan struct{})
 	return e.cache, e.madeBy, nil

@@ -328,7 +328,9 @@ func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 // TestClassOpenedTooLateIsClosed checks that a storage class whose opening ends after the catalog
 // was closed is closed as well.
 func TestClassOpenedTooLateIsClosed(t *testing.T) {
-	closed, opening, goOn := false, make(chan struct{}), make(chan struct{})
+	closed := false
+	opening := make(chan struct{})
+	goOn := make(chan struct{})
 	c := New(Kinds{Classes: []store.Kind{{
 		Name: "slow", New: func(store.Options) (store.Class, error) {
 			close(opening)

@@ -40,9 +40,13 @@ func (d *Dataset) LeaveCache() {
 	defer func() { <-e.turn }()
 	e.mu.Lock()
 	delete(e.users, d)
-	last, joined, classes := len(e.users) == 0, e.cache, e.classes
+	last := len(e.users) == 0
+	joined := e.cache
+	classes := e.classes
 	if last {
-		e.cache, e.madeBy, e.classes = nil, nil, nil
+		e.cache = nil
+		e.madeBy = nil
+		e.classes = nil
 		e.cached.Store(false)
 		close(e.over)
 	}

@@ -119,7 +119,11 @@ const LeastDecodeMemory = 64 << 20
 // deriveDecodeMemory leaves enough for the memory class, by default half of what is available, and
 // for everything else.
 func (r *resolver) deriveDecodeMemory() {
-	const most, perProcessor, unknown = 4 << 30, 256 << 20, 1 << 30
+	const (
+		most         = 4 << 30
+		perProcessor = 256 << 20
+		unknown      = 1 << 30
+	)
 	m := r.input.Machine
 	n, source := int64(unknown), "default: the available memory is unknown"
 	if m.AvailableMemory != nil {

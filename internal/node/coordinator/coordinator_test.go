@@ -177,7 +177,9 @@ func TestGivenCertificatesAreNotReplaced(t *testing.T) {
 		t.Errorf("no certificate is given: %v, %v", c, err)
 	}
 	dir := t.TempDir()
-	o.Cert, o.Key, o.CA = dir+"/cert.pem", dir+"/key.pem", dir+"/ca.pem"
+	o.Cert = dir + "/cert.pem"
+	o.Key = dir + "/key.pem"
+	o.CA = dir + "/ca.pem"
 	if c, err := certificates(o); c != nil || err == nil || !strings.Contains(err.Error(), o.Cert) {
 		t.Errorf("the certificate's file is missing: %v, %v", c, err)
 	}

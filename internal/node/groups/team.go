@@ -197,7 +197,9 @@ func (p *membership) offer() (o offer) {
 	}
 	if p.said.Open.Cluster.Node == 0 {
 		t := p.group.team
-		o.Formed, o.Batch, o.Epochs = t.formed, t.stream.GlobalBatch, t.stream.Epochs
+		o.Formed = t.formed
+		o.Batch = t.stream.GlobalBatch
+		o.Epochs = t.stream.Epochs
 		o.Fresh = hex.EncodeToString(drawn(idBytes))
 	}
 	return o
@@ -210,7 +212,9 @@ func (p *membership) adopt(o offer, joins bool, t node.Team) error {
 	if !joins {
 		id, stream = o.Fresh, p.said.Open.Stream
 	}
-	g, old, ranks := p.groups, p.group, t.Ranks()[t.Me()]
+	g := p.groups
+	old := p.group
+	ranks := t.Ranks()[t.Me()]
 	if old == nil || old.team.id != id {
 		g.mu.Lock()
 		one := g.all[p.name]

@@ -106,7 +106,9 @@ func TestGivenPrefetchBoundsBuffer(t *testing.T) {
 		"many":       {func(c *Config) { c.FixedPrefetch, c.Prefetch = true, 64 }, growth * 4 * batch},
 		"given size": {func(c *Config) { c.Staging, c.FixedPrefetch = 3*batch, true }, 3 * batch},
 		"window": {func(c *Config) {
-			c.FixedPrefetch, c.Prefetch, c.Produces = true, 1, true
+			c.FixedPrefetch = true
+			c.Prefetch = 1
+			c.Produces = true
 		}, growth * 4 * batch},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,9 @@ func (j *Job) Consumes() float64 {
 
 // pace updates consumed. j.mu must be held.
 func (j *Job) pace() {
-	rate, size, stream := 0.0, j.meanSize(), j.p.Order.Stream()
+	rate := 0.0
+	size := j.meanSize()
+	stream := j.p.Order.Stream()
 	for number, r := range j.ranks {
 		seconds, ok := r.stager.Work()
 		if !ok {

@@ -186,7 +186,9 @@ func TestRankWaitsForItsNextEpoch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Ranks, c.Prefetch, p.Order = []int{0}, 4, o
+			c.Ranks = []int{0}
+			c.Prefetch = 4
+			p.Order = o
 		})
 		r := w.join(t, 0)
 		defer r.Close()

@@ -98,7 +98,9 @@ func (h *history) begin(l *looping) {
 	if l.run != nil && l.err == nil {
 		_ = l.run.End(context.Canceled, true)
 	}
-	l.at, l.err, l.canceled = h.parts[l.part].from, nil, false
+	l.at = h.parts[l.part].from
+	l.err = nil
+	l.canceled = false
 	l.run = h.nodes[l.node].Begin(l.rank, l.at, func() { l.canceled = true },
 		func(at int) { l.limit = at })
 	h.say("rank %d begins at %d in round %d, limit %d", l.rank, l.at, l.run.round, l.limit)
@@ -262,7 +264,9 @@ func (h *history) goOn(l *looping, failed bool) (wrong string) {
 			"end before %d (%v)", l.rank, l.part, l.at, failed, p.at, p.failed)
 	}
 	if !p.ended {
-		p.ended, p.failed, p.at = true, failed, l.at
+		p.ended = true
+		p.failed = failed
+		p.at = l.at
 		to := p.to
 		if failed {
 			to = l.at

@@ -74,7 +74,9 @@ func (m member) Gather(ctx context.Context, what string, mine []byte) ([][]byte,
 	h.said[what] = said
 	h.signal()
 	for {
-		said, gone, changed := h.said[what], h.gone[1-m.me], h.changed
+		said := h.said[what]
+		gone := h.gone[1-m.me]
+		changed := h.changed
 		late := h.held && strings.Contains(what, "from")
 		h.mu.Unlock()
 		switch {

@@ -323,7 +323,9 @@ func (p *Turns) wake() {
 func (p *Turns) Open(ctx context.Context, nodes Nodes,
 	admit request.Admit,
 ) (first request.Part, order []int32, err error) {
-	p.nodes, p.ranks, p.world = nodes, nodes.Ranks()[nodes.Me()], 0
+	p.nodes = nodes
+	p.ranks = nodes.Ranks()[nodes.Me()]
+	p.world = 0
 	for _, ranks := range nodes.Ranks() {
 		p.world += len(ranks)
 	}

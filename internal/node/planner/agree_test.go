@@ -43,7 +43,11 @@ func (r *reports) Capacities(context.Context, plan.Node) ([]plan.Node, error) {
 // TestEngineAndSimulatorPlanAlike: for the same job and environment, the plan that a node follows
 // is the one that is simulated, and all nodes follow the same.
 func TestEngineAndSimulatorPlanAlike(t *testing.T) {
-	const nodes, samples, bytes = 3, 300, 100_000
+	const (
+		nodes   = 3
+		samples = 300
+		bytes   = 100_000
+	)
 	capacity := []int64{20 * bytes, 40 * bytes}
 	spec := access.Spec{
 		Samples: samples, Seed: 7, Epochs: 5, WorldSize: nodes, GlobalBatch: 30,

@@ -59,7 +59,9 @@ func (p *Planner) gather(ctx context.Context) (in plan.Input, agreed *model.Node
 func capacities(nodes []plan.Node) []plan.Node {
 	out := slices.Clone(nodes)
 	for i := range out {
-		out[i].Held, out[i].Kept, out[i].Known = nil, nil, nil
+		out[i].Held = nil
+		out[i].Kept = nil
+		out[i].Known = nil
 	}
 	return out
 }

@@ -152,7 +152,9 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.nodes, p.mean, p.agreed = capacities(in.Nodes), in.MeanSize(), agreed
+	p.nodes = capacities(in.Nodes)
+	p.mean = in.MeanSize()
+	p.agreed = agreed
 	p.env.Store(in.Env)
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err

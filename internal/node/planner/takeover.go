@@ -26,7 +26,10 @@ func (r *failover) follow(plan *plan.Plan, nodes []plan.Node, size func(id int) 
 ) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.plan, r.nodes, r.size, r.use = plan, nodes, size, use
+	r.plan = plan
+	r.nodes = nodes
+	r.size = size
+	r.use = use
 	r.apply()
 }
 

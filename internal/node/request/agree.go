@@ -101,7 +101,9 @@ func (m *Open) Group(cfg *config.Config) string {
 // settings returns what all ranks of a node must share. Derived and measured values may differ; the
 // first rank's apply. options are as for datasetOf.
 func settings(s Said, options []string, seed uint64) []Setting {
-	m, cfg, o := s.Open, s.Config, s.Order
+	m := s.Open
+	cfg := s.Config
+	o := s.Order
 	return slices.Concat([]Setting{
 		{Key: "world_size", Value: m.WorldSize},
 		{Key: "nodes", Value: node(m)},

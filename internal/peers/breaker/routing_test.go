@@ -35,11 +35,15 @@ type prediction struct {
 func predict(s *routingtest.State, source float64) (got, want prediction) {
 	r := newRig(2)
 	r.set.SetOwner(func(int) int { return 1 })
-	c, from, reference := r.set.circuits[1], time.Now(), routingtest.NewMeters()
+	c := r.set.circuits[1]
+	from := time.Now()
+	reference := routingtest.NewMeters()
 	time.Sleep(s.Now)
 	s.Play(from, reference)
 	s.Play(from, routingtest.Meters{Owner: &c.meter, Circuit: &c.mu.Circuit})
-	now, takes, wait := time.Now(), time.Duration(source*float64(time.Second)), max(s.Due, 0)
+	now := time.Now()
+	takes := time.Duration(source * float64(time.Second))
+	wait := max(s.Due, 0)
 	got.arrival, got.asks = r.set.Arrival(0, s.Bytes, source)
 	got.relays = r.set.Relays(0)
 	_, got.least = c.ask(now, s.Bytes, takes, wait)

@@ -201,8 +201,10 @@ func (c *Client) connection(ctx context.Context) (*link.Link, error) {
 	c.start()
 	for before := int64(-1); ; {
 		c.mu.Lock()
-		trying, err, changed, closed := slices.Contains(c.mu.trying, true), c.mu.err, c.mu.changed,
-			c.mu.closed
+		trying := slices.Contains(c.mu.trying, true)
+		err := c.mu.err
+		changed := c.mu.changed
+		closed := c.mu.closed
 		made, lost := c.mu.made, c.mu.made-int64(len(*c.links.Load()))
 		c.mu.Unlock()
 		if before < 0 {

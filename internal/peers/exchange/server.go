@@ -104,8 +104,9 @@ type Server struct {
 func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	s := &Server{id: id, h: h, o: o.filled()}
 	s.ctx, s.close = context.WithCancel(context.Background())
-	s.mu.serving, s.mu.conns, s.mu.past = map[*serverConn]struct{}{}, map[int]int{},
-		map[int]PeerStats{}
+	s.mu.serving = map[*serverConn]struct{}{}
+	s.mu.conns = map[int]int{}
+	s.mu.past = map[int]PeerStats{}
 	return s
 }
 

@@ -280,7 +280,9 @@ func (o *outlet) gather() bool {
 		if e.cancelled && e.data != nil {
 			// The client no longer needs the sample.
 			e.done()
-			e.data, e.code, e.text = nil, wire.CodeCancelled, "cancelled"
+			e.data = nil
+			e.code = wire.CodeCancelled
+			e.text = "cancelled"
 		}
 		o.bytes += len(e.data)
 		o.entries = append(o.entries, *e)
@@ -310,7 +312,9 @@ func (o *outlet) gather() bool {
 		if e.code != 0 {
 			text := e.text[:min(len(e.text), wire.MaxMessage)]
 			e.data, e.sum = []byte(text), digest.Of([]byte(text))
-			h.Kind, h.Code, h.Length = wire.KindFailure, e.code, uint32(len(text))
+			h.Kind = wire.KindFailure
+			h.Code = e.code
+			h.Length = uint32(len(text))
 		} else {
 			h.Waited = wire.Wait(e.waited)
 		}

@@ -53,7 +53,9 @@ func BenchmarkBatch(b *testing.B) {
 	for _, shuffle := range []Shuffle{Torch, Feistel} {
 		b.Run(string(shuffle), func(b *testing.B) {
 			s := benchStream(b, 1_300_000, shuffle)
-			e, dst, step := s.Epoch(0), make([]int32, 0, 128), 0
+			e := s.Epoch(0)
+			dst := make([]int32, 0, 128)
+			step := 0
 			for b.Loop() {
 				dst = e.Batch(dst[:0], 3, step)
 				if step++; step == s.Steps() {

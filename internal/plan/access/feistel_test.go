@@ -176,7 +176,11 @@ func TestEpochsAreUncorrelated(t *testing.T) {
 // TestFrequenciesAreBinomial: thesis 3.2.1. Every shuffle gives a node's
 // access frequencies the distribution Binomial(E, 1/N).
 func TestFrequenciesAreBinomial(t *testing.T) {
-	const f, n, epochs = 10_000, 4, 1000
+	const (
+		f      = 10_000
+		n      = 4
+		epochs = 1000
+	)
 	for _, shuffle := range []Shuffle{Torch, Feistel} {
 		s := mustNew(t, Spec{
 			Samples:     f,

@@ -110,8 +110,9 @@ func TestGiven(t *testing.T) {
 func TestGivenShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.IntRange(1, 50).Draw(t, "samples")
-		ranks, batch, entries := rapid.IntRange(1, 7).Draw(t, "ranks"),
-			rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries")
+		ranks := rapid.IntRange(1, 7).Draw(t, "ranks")
+		batch := rapid.IntRange(1, 12).Draw(t, "batch")
+		entries := rapid.IntRange(1, 40).Draw(t, "entries")
 		s, err := NewGivenShared(f, ranks, batch, entries, 0)
 		if err != nil {
 			t.Fatal(err)

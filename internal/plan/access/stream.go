@@ -56,7 +56,9 @@ func New(spec Spec) (*Stream, error) {
 		number = subsetLength
 		s.n, s.subset = len(spec.Subset), newList(spec.Subset, spec.Samples)
 	}
-	f, w, g := s.n, spec.WorldSize, spec.GlobalBatch
+	f := s.n
+	w := spec.WorldSize
+	g := spec.GlobalBatch
 	switch spec.Tail {
 	case Pad:
 		s.positions = (f + w - 1) / w * w

@@ -261,7 +261,9 @@ func TestSlowRank(t *testing.T) {
 func TestFailedAuditOfABeginAgoIsForgotten(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	through(b, 0)
-	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begun := make(chan struct{})
+	end := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_, _ = b.Once(t.Context(), 0, func(context.Context) (*Result, error) {

@@ -191,13 +191,18 @@ func (b *Builder) choose(size int64, choice *wanted) (node, candidate int) {
 	if b.open.most() < size {
 		return -1, 0
 	}
-	best, at, room, count := -1, candidates, int64(0), uint16(0)
+	best := -1
+	at := candidates
+	room := int64(0)
+	count := uint16(0)
 	for i, c := range choice {
 		if c.count == 0 || best >= 0 && c.count < count {
 			break
 		}
 		if has := b.open.room(int(c.node)); has >= size && has > room {
-			best, room, count = int(c.node), has, c.count
+			best = int(c.node)
+			room = has
+			count = c.count
 			at = min(at, i)
 		}
 	}

@@ -151,7 +151,11 @@ func (r *Reads) read(row *row, k int) {
 		r.readWhole(row, k)
 		return
 	}
-	by, count, width, n, total := row.by[:cap(row.by)], row.count, r.width&63, 0, 0
+	by := row.by[:cap(row.by)]
+	count := row.count
+	width := r.width & 63
+	n := 0
+	total := 0
 	mask := uint64(1)<<width - 1
 	for w, at := 0, k-r.lo; w < r.words; w, at = w+1, at+r.hi-r.lo {
 		for e, word := int32(w*r.perWord), r.table[at]; word != 0; e, word = e+1, word>>width {
@@ -201,7 +205,9 @@ func (r *Reads) load(lo int) {
 	if r.lo == lo && r.hi == hi {
 		return
 	}
-	r.lo, r.hi, r.repeats = lo, hi, map[int32][]repeat{}
+	r.lo = lo
+	r.hi = hi
+	r.repeats = map[int32][]repeat{}
 	if r.whole {
 		r.loadWhole()
 		return
@@ -255,7 +261,11 @@ func (r *Reads) load(lo int) {
 }
 
 // Drop releases the table; another pass would rebuild it.
-func (r *Reads) Drop() { r.table, r.lo, r.hi = nil, 0, 0 }
+func (r *Reads) Drop() {
+	r.table = nil
+	r.lo = 0
+	r.hi = 0
+}
 
 // repeat records a further read of a sample in an epoch.
 func (r *Reads) repeat(k, epoch int32, node uint16) {
@@ -284,7 +294,12 @@ func (r *Reads) loadWhole() {
 // Memory returns the approximate number of bytes that a plan that counts reads (Frequency,
 // Cooperative) takes to make, including the plan.
 func Memory(in plan.Input) int64 {
-	const perSample, perCopy, perRepeated, perRepeat = 64, 24, 64, 24
+	const (
+		perSample   = 64
+		perCopy     = 24
+		perRepeated = 64
+		perRepeat   = 24
+	)
 	samples := int64(in.Stream.Spec().Samples)
 	epochs := in.Stream.Spec().Epochs
 	if epochs == 0 {

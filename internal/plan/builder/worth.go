@@ -29,7 +29,9 @@ func (b *Builder) LimitSlowClasses() {
 	source := e.NodeSourceRate(len(b.in.Nodes), mean)
 	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
 	for n, node := range b.in.Nodes {
-		rest, together, classes := part, source, min(len(b.room[n]), len(e.Classes)-1)
+		rest := part
+		together := source
+		classes := min(len(b.room[n]), len(e.Classes)-1)
 		b.withheld[n] = make([]int64, len(b.room[n]))
 		for j := range classes {
 			if rate := e.NodeRate(j + 1); rate < source {

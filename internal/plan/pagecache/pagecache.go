@@ -134,7 +134,9 @@ func (c *Cache) move(id int32, to *list, in where) {
 // add makes a file that is in no list the newest of one.
 func (c *Cache) add(id int32, to *list, in where) {
 	f := &c.files[id]
-	f.in, f.newer, f.older = in, none, to.newest
+	f.in = in
+	f.newer = none
+	f.older = to.newest
 	if to.newest != none {
 		c.files[to.newest].newer = id
 	} else {

@@ -306,7 +306,11 @@ func TestSlowClassBetweenFastOnes(t *testing.T) {
 // TestFirstReaderOwnsOnSlowLinks: if a link is slower than the source, and the job too short for
 // what nodes read more often to matter, each sample is owned by the node that reads it first.
 func TestFirstReaderOwnsOnSlowLinks(t *testing.T) {
-	const samples, nodes, size = 400, 4, 100_000
+	const (
+		samples = 400
+		nodes   = 4
+		size    = 100_000
+	)
 	in := plan.Input{
 		Stream: policytest.Stream(t, access.Spec{
 			Samples: samples, Epochs: 3, WorldSize: nodes, GlobalBatch: 20,

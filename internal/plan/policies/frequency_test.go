@@ -15,7 +15,11 @@ import (
 // TestFrequencyFillsClassesMostFrequentFirst compares with the definition: per node, most frequent
 // first, class by class.
 func TestFrequencyFillsClassesMostFrequentFirst(t *testing.T) {
-	const f, n, epochs = 900, 3, 12
+	const (
+		f      = 900
+		n      = 3
+		epochs = 12
+	)
 	in := plan.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: f, Seed: 3, Epochs: epochs, WorldSize: n, GlobalBatch: 30}),

@@ -135,8 +135,10 @@ func runs(t *testing.T, policy plan.Policy, want How) {
 			t.Fatal(err)
 		}
 		before := want
-		before.Prefetch, before.Remote, before.ReadOnce, before.OnRead = first.Prefetch,
-			first.Remote, first.ReadOnce, first.OnRead
+		before.Prefetch = first.Prefetch
+		before.Remote = first.Remote
+		before.ReadOnce = first.ReadOnce
+		before.OnRead = first.OnRead
 		if diff := cmp.Diff(want, before); diff != "" || (first.Owner != nil) != want.Remote {
 			t.Errorf("before there is a plan, owners %v (-want +got):\n%s", first.Owner, diff)
 		}

@@ -22,7 +22,9 @@ func (q *Question) noPlanTakesLess(now measured, seconds float64) (bool, error) 
 // were just what they hold, to their capacities, but no more than this share of it in their own
 // classes. Epochs take as long as on the slowest node, and so at least as long as on a mean one.
 func (q *Question) floor(now measured, own float64) float64 {
-	nodes, hits, left := float64(len(q.Input.Nodes)), model.Hits{}, own*now.reads
+	nodes := float64(len(q.Input.Nodes))
+	hits := model.Hits{}
+	left := own * now.reads
 	for j := range len(q.Input.Env.Classes) - 1 {
 		mine := 0.0
 		for _, n := range q.Input.Nodes {

@@ -238,7 +238,11 @@ func (s *served) known(class int) int {
 func (h *holding) move(from *holding) (bytes int64, seconds float64) {
 	e, classes := h.in.Env, len(h.in.Env.Classes)-1
 	source := e.NodeSourceRate(len(h.in.Nodes), h.in.MeanSize())
-	const sources, peers, first = 0, 1, 2                    // indices of tiers; classes follow
+	const (
+		sources = 0
+		peers   = 1
+		first   = 2
+	) // indices of tiers; classes follow
 	busy := make([]float64, (first+classes)*len(h.in.Nodes)) // seconds, by node and tier
 	for i := range h.copies {
 		c := &h.copies[i]

@@ -48,9 +48,10 @@ func ids(from, to int32) (ids []int32) {
 // that what fits exactly is, and that what nodes keep besides counts for the slowest class.
 func TestHoldingEndsWithTheCapacity(t *testing.T) {
 	_, h := two(t, ids(0, 11), ids(20, 30))
-	if a, b, c := h.class(0, 9), h.class(0, 10), h.class(0, 20); a != 0 || b != none || c != 1 {
-		t.Errorf("the tenth sample of 100 kB is in class %d of 1 MB, the next in %d; one in %d", a,
-			b, c)
+	tenth, next := h.class(0, 9), h.class(0, 10)
+	if other := h.class(0, 20); tenth != 0 || next != none || other != 1 {
+		t.Errorf("the tenth sample of 100 kB is in class %d of 1 MB, the next in %d; one in %d", tenth,
+			next, other)
 	}
 	if h.class(1, 9) != none || h.class(none, 9) != none {
 		t.Error("another node holds it")

@@ -128,7 +128,9 @@ func Decide(q Question) (out plan.Replanning, plan *plan.Plan, err error) {
 	if err != nil {
 		return out, nil, err
 	}
-	out.Seconds, out.Took, out.Before = now.seconds, q.Took, q.Before.Seconds
+	out.Seconds = now.seconds
+	out.Took = q.Took
+	out.Before = q.Before.Seconds
 	if q.worse() && (q.SparesReads || !explained(now.seconds, q.Took)) {
 		return q.back(out, now)
 	}
@@ -172,7 +174,9 @@ func (q *Question) faster(out plan.Replanning, now measured) (plan.Replanning,
 	if err != nil {
 		return out, nil, err
 	}
-	out.New, out.Bytes, out.Move = best.seconds, best.bytes, best.move
+	out.New = best.seconds
+	out.Bytes = best.bytes
+	out.Move = best.move
 	saved := out.Takes() - out.New
 	switch {
 	case best.plan == q.Plan, saved <= enough:
@@ -210,8 +214,12 @@ func (q *Question) fewerSourceReads(out plan.Replanning, now measured) (plan.Rep
 		left*spared <= repayFactor*float64(c.bytes)/1e6, left*c.seconds <= repayFactor*c.move:
 		return out, nil, nil
 	}
-	out.Adopted, out.Why, out.Spared = true, "", int64(spared*1e6)
-	out.New, out.Bytes, out.Move = c.seconds, c.bytes, c.move
+	out.Adopted = true
+	out.Why = ""
+	out.Spared = int64(spared * 1e6)
+	out.New = c.seconds
+	out.Bytes = c.bytes
+	out.Move = c.move
 	return out, c.plan, nil
 }
 

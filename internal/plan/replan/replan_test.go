@@ -136,8 +136,12 @@ func TestDecisions(t *testing.T) {
 		},
 		"transforms limit": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
-			change: func(q *Question) { q.Took, q.Input.Env.Preprocess, q.Transformers[0] = 10, 2, 2 },
-			most:   36_400_000, spared: 36_400_000,
+			change: func(q *Question) {
+				q.Took = 10
+				q.Input.Env.Preprocess = 2
+				q.Transformers[0] = 2
+			},
+			most: 36_400_000, spared: 36_400_000,
 		},
 		"compute limits, and too few epochs remain": {
 			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5},

@@ -136,8 +136,11 @@ func (m *model) hidden() int {
 
 func (m *model) screen() Screen {
 	s := m.history.screen()
-	s.Problem, s.Width, s.Height, s.Colour, s.From = m.problem, m.width, m.height, m.o.Colour,
-		m.from
+	s.Problem = m.problem
+	s.Width = m.width
+	s.Height = m.height
+	s.Colour = m.o.Colour
+	s.From = m.from
 	s.Keys = "q quit  r ranks  up/down"
 	s.Ranks = true
 	if m.ranks != nil {

@@ -210,7 +210,9 @@ func TestLiveUpdatesScreenAndRestoresTerminal(t *testing.T) {
 			}
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), programVariable+"=1", "TERM=xterm-256color")
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = x.tty, x.tty, x.tty
+			cmd.Stdin = x.tty
+			cmd.Stdout = x.tty
+			cmd.Stderr = x.tty
 			cmd.SysProcAttr = &syscall.SysProcAttr{
 				Setsid:    true,
 				Setctty:   true,

@@ -117,7 +117,9 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 	}
 	silent := func(j *report.ClusterReport) {
 		n := &j.Nodes[1]
-		n.Responding, n.Age, n.Why = false, 12, "timed out after 2s"
+		n.Responding = false
+		n.Age = 12
+		n.Why = "timed out after 2s"
 		j.Nodes = append(j.Nodes,
 			report.NodeReport{
 				Node:    2,

@@ -80,7 +80,10 @@ func (w *calls) caller() *caller {
 func (c *caller) Begin(op, dir, name string) {
 	c.mu.Lock()
 	c.number++
-	c.busy, c.op, c.dir, c.name = true, op, dir, name
+	c.busy = true
+	c.op = op
+	c.dir = dir
+	c.name = name
 	c.mu.Unlock()
 }
 

@@ -129,7 +129,12 @@ func TestIndexIsTrustedByOwnerAndMode(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files away")
 	}
-	const us, owner, stranger, group = 0, 1001, 1002, 2001
+	const (
+		us       = 0
+		owner    = 1001
+		stranger = 1002
+		group    = 2001
+	)
 	for _, c := range []struct {
 		what            string
 		dirUID, dirMode int

@@ -296,7 +296,9 @@ func (r *Root) Ask(fd int, st *unix.Statx_t) error {
 
 // fill converts the result of fstat to that of statx.
 func fill(st *unix.Statx_t, old *unix.Stat_t) {
-	st.Mode, st.Ino, st.Size = uint16(old.Mode), old.Ino, uint64(old.Size)
+	st.Mode = uint16(old.Mode)
+	st.Ino = old.Ino
+	st.Size = uint64(old.Size)
 	st.Mtime = unix.StatxTimestamp{Sec: old.Mtim.Sec, Nsec: uint32(old.Mtim.Nsec)}
 	st.Ctime = unix.StatxTimestamp{Sec: old.Ctim.Sec, Nsec: uint32(old.Ctim.Nsec)}
 }

@@ -42,7 +42,9 @@ func TestDiskThatFailsAllWritesStopsCaching(t *testing.T) {
 		}
 		fails = false
 		storetest.Put(t, s, ds, 40)
-		writes, fails, held = 0, true, append(held, 40)
+		writes = 0
+		fails = true
+		held = append(held, 40)
 		var last error
 		for id := 41; id < 80; id++ {
 			last = keep(s, id, storetest.Bytes(ds, id))

@@ -92,7 +92,9 @@ func TestReadNow(t *testing.T) {
 	must(t, err)
 	s := storetest.Open(t, c, ds, 25_000)
 	storetest.Put(t, s, ds, 0, 1)
-	now, got, want := s.(store.Prompt), make([]byte, 5000), make([]byte, 5000)
+	now := s.(store.Prompt)
+	got := make([]byte, 5000)
+	want := make([]byte, 5000)
 	must(t, s.Read(1, want))
 	switch err := now.ReadNow(1, got); {
 	case errors.Is(err, store.ErrWait):

@@ -247,7 +247,9 @@ func (c *Class) Allow(bytes int64) {
 		s.mu.Lock()
 		again := s.mu.waits && (s.mu.lent == 0 || s.room() >= s.mu.size)
 		if before <= 0 {
-			again, s.mu.refused, s.mu.returned.Now = true, false, 0
+			again = true
+			s.mu.refused = false
+			s.mu.returned.Now = 0
 		}
 		if again {
 			s.mu.waits = false

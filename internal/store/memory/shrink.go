@@ -15,7 +15,9 @@ import (
 // and waits for processes.
 func (s *classStore) shrink(capacity int64) (used int64) {
 	held := s.Held()
-	keep, sum, left := make([]bool, len(s.where)), int64(0), 0
+	keep := make([]bool, len(s.where))
+	sum := int64(0)
+	left := 0
 	for _, id := range held {
 		if sum += s.dataset.Size(int(id)); sum > capacity {
 			break

@@ -35,7 +35,9 @@ func put(t *testing.T, s *classStore, ids ...int) {
 
 // fill begins to add a sample, and returns once it has a location. finish ends it.
 func fill(s *classStore, id int, err error) (finish func() error) {
-	begun, goOn, done := make(chan bool), make(chan bool), make(chan error)
+	begun := make(chan bool)
+	goOn := make(chan bool)
+	done := make(chan error)
 	go func() {
 		done <- s.Fill(id, func([]byte) (store.Origin, error) {
 			close(begun)

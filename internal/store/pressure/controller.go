@@ -15,8 +15,10 @@ const (
 	mib = 1 << 20
 	// The reserve is at least 1/leastShare of the limit within these bounds, and at most
 	// 1/mostShare of the limit.
-	leastShare, leastReserve, mostLeast = 16, 16 * mib, 256 * mib
-	mostShare                           = 4
+	leastShare   = 16
+	leastReserve = 16 * mib
+	mostLeast    = 256 * mib
+	mostShare    = 4
 	// reactionTime is the time from a growth's first byte until segments are given back, and what
 	// else adds to the delay: a poll near the mark, a step of the process, and what the kernel takes
 	// to free pages.
@@ -171,7 +173,9 @@ func (c *Controller) grow(r Reading, reserve int64, a *Action) (ends bool) {
 		return false
 	}
 	ends = c.state == short
-	c.state, c.resumed, a.Allow = growing, r.At, spare
+	c.state = growing
+	c.resumed = r.At
+	a.Allow = spare
 	return ends
 }
 

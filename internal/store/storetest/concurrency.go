@@ -13,7 +13,11 @@ import (
 
 // testSimultaneousPuts puts each sample from several goroutines at the same time.
 func testSimultaneousPuts(t *testing.T, factory Factory) {
-	const samples, size, writers = 100, 20_000, 4
+	const (
+		samples = 100
+		size    = 20_000
+		writers = 4
+	)
 	c := factory(t, samples*size)
 	ds := Uniform(1, samples, size)
 	s := Open(t, c, ds, samples*size)

@@ -126,7 +126,9 @@ func (m *modelStore) open(r *rapid.T, c store.Class, capacity int64) {
 	case total < capacity:
 		r.Fatalf("capacity %d, asked for %d", total, capacity)
 	}
-	m.store, m.held, m.capacity = s, held, total
+	m.store = s
+	m.held = held
+	m.capacity = total
 }
 
 func (m *modelStore) put(r *rapid.T, id int) {

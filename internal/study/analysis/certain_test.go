@@ -36,7 +36,9 @@ func TestRatesInUseThatWereMeasuredRarely(t *testing.T) {
 		"one of two nodes":          {func(m *Measured) { two(m); few(m.Sources, 0) }, false},
 		"what one of two nodes has": {func(m *Measured) { two(m); few(m.Source, 2) }, false},
 		"workers that one node lacks": {func(m *Measured) {
-			m.Loader.Name, m.Loader.Workers, m.Loader.Streams = Torch, 4, 4
+			m.Loader.Name = Torch
+			m.Loader.Workers = 4
+			m.Loader.Streams = 4
 		}, true},
 	} {
 		m := job()
@@ -53,7 +55,9 @@ func TestRatesInUseThatWereMeasuredRarely(t *testing.T) {
 
 // two makes it a job of two nodes, whose source gives both what it gives one.
 func two(m *Measured) {
-	m.Nodes, m.Ranks, m.Peers = 2, 2, rate(1000)
+	m.Nodes = 2
+	m.Ranks = 2
+	m.Peers = rate(1000)
 	m.Sources = []Point{{N: 1, Streams: 16, Rate: *rate(200)}, {N: 2, Streams: 16, Rate: *rate(201)}}
 }
 

@@ -144,7 +144,9 @@ func (r Rates) StallOf(samples float64) Stall { return r.observed(samples, r.Spe
 
 // observed is StallOf with a speed that was measured. A part is at least 0.
 func (r Rates) observed(samples, speed float64) Stall {
-	one, two, three := samples/r.Training, samples/r.ready(), samples/speed
+	one := samples / r.Training
+	two := samples / r.ready()
+	three := samples / speed
 	two = max(min(two, three), one)
 	return Stall{one, two - one, max(three-two, 0)}
 }

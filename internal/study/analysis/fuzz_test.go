@@ -12,7 +12,11 @@ func FuzzDecode(f *testing.F) {
 	for _, change := range []func(*Measured){
 		func(*Measured) {},
 		func(m *Measured) { m.Loader.Name, m.Loader.Workers = Torch, 0 },
-		func(m *Measured) { m.Nodes, m.Ranks, m.Preparation = 3, 6, nil },
+		func(m *Measured) {
+			m.Nodes = 3
+			m.Ranks = 6
+			m.Preparation = nil
+		},
 	} {
 		m := job()
 		m.Dataset = Dataset{Samples: 500, MB: 50}

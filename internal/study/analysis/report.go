@@ -233,7 +233,9 @@ func (m *Measured) level(of func(Rate) float64) *Measured {
 		}
 		return moved
 	}
-	out.Training, out.Memory, out.Directory = rate(m.Training), rate(m.Memory), rate(m.Directory)
+	out.Training = rate(m.Training)
+	out.Memory = rate(m.Memory)
+	out.Directory = rate(m.Directory)
 	out.Peers = rate(m.Peers)
 	out.Preparation, out.Switched = points(m.Preparation), points(m.Switched)
 	out.Source, out.Sources = points(m.Source), points(m.Sources)

@@ -119,7 +119,9 @@ func TestReadsThatTakeProcessors(t *testing.T) {
 		t.Errorf("with processors to spare %v samples/s, want 400", r.Now.Samples)
 	}
 	// Threads of which there are more than processors.
-	m.Cores, m.Loader.Workers, m.Preparation = 1, 2, points(map[int]float64{1: 200, 2: 200})
+	m.Cores = 1
+	m.Loader.Workers = 2
+	m.Preparation = points(map[int]float64{1: 200, 2: 200})
 	if r := analyze(t, m, Options{}); !near(r.Now.Samples, speed/2, 1e-6) {
 		t.Errorf("on one processor %v samples/s, want %v", r.Now.Samples, speed/2)
 	}
@@ -128,7 +130,9 @@ func TestReadsThatTakeProcessors(t *testing.T) {
 // TestTheLeastCacheOfSeveralNodes: caches of other nodes, and directories, count as well.
 func TestTheLeastCacheOfSeveralNodes(t *testing.T) {
 	m := job() // prepares 400 samples/s, and reads 200
-	m.Nodes, m.Ranks, m.Peers = 2, 2, rate(50_000)
+	m.Nodes = 2
+	m.Ranks = 2
+	m.Peers = rate(50_000)
 	// Each node reads 100 samples/s, so that 3/4 must come from caches, 3/8 from each.
 	if got := analyze(t, m, Options{}).Needed; !got.Enough || !near(got.Cache, 0.375, 0.01) {
 		t.Errorf("%+v", got)
@@ -137,7 +141,9 @@ func TestTheLeastCacheOfSeveralNodes(t *testing.T) {
 	if got := analyze(t, m, Options{}).Needed; !got.Enough || !near(got.Cache, 0.175, 0.03) {
 		t.Errorf("with a directory: %+v", got)
 	}
-	m.Memory, m.Directory, m.Peers = rate(300), rate(300), rate(300)
+	m.Memory = rate(300)
+	m.Directory = rate(300)
+	m.Peers = rate(300)
 	if got := analyze(t, m, Options{}).Needed; got.Enough {
 		t.Errorf("no cache is fast enough: %+v", got)
 	}
@@ -150,7 +156,10 @@ func TestTheRatesThatLimit(t *testing.T) {
 		remedy.Preprocessing: func(m *Measured) { m.Loader.CacheMB = 1000 },
 		remedy.Source:        func(*Measured) {},
 		remedy.Network: func(m *Measured) {
-			m.Nodes, m.Ranks, m.Peers, m.Loader.CacheMB = 2, 2, rate(50), 500
+			m.Nodes = 2
+			m.Ranks = 2
+			m.Peers = rate(50)
+			m.Loader.CacheMB = 500
 		},
 		"memory": func(m *Measured) { m.Memory, m.Loader.CacheMB = rate(90), 1000 },
 		"cache":  func(m *Measured) { m.Directory, m.Loader.DirectoryMB = rate(90), 750 },

@@ -149,7 +149,9 @@ func (m *Measured) Run() *remedy.Run {
 		Sample: mb * mega, Caches: true, Capacity: []int64{},
 	}
 	k := &r.Known
-	k.Source, k.Network, k.Streams = model.GuessedSource, model.GuessedPeer, 1
+	k.Source = model.GuessedSource
+	k.Network = model.GuessedPeer
+	k.Streams = 1
 	if m.Training != nil {
 		k.Compute = value(m.Training.Median)
 	}

@@ -10,7 +10,9 @@ import (
 // TestThreadsPrepareAsMuchAsMeasured: not in proportion to the first one.
 func TestThreadsPrepareAsMuchAsMeasured(t *testing.T) {
 	m := job()
-	m.Loader.CacheMB, m.Loader.Workers, m.Cores = 1000, 1, 2
+	m.Loader.CacheMB = 1000
+	m.Loader.Workers = 1
+	m.Cores = 2
 	m.Preparation = points(map[int]float64{1: 125, 2: 138})
 	r := analyze(t, m, Options{})
 	if r.Needed.CoresToTrain != 15 { // 1000 / 69
@@ -71,7 +73,9 @@ func TestMoreWorkersReadMore(t *testing.T) {
 // time as it has ranks.
 func TestRanksWithoutWorkers(t *testing.T) {
 	m := job()
-	m.Loader, m.Ranks, m.Cores = Loader{Name: Torch, Streams: 4}, 4, 4
+	m.Loader = Loader{Name: Torch, Streams: 4}
+	m.Ranks = 4
+	m.Cores = 4
 	m.Preparation = points(map[int]float64{4: 800})
 	r := analyze(t, m, Options{})
 	if want := 1 / (1/80.0 + 1/800.0 + 1/1000.0); !near(r.Now.Prepare, 800, 1e-6) ||

@@ -45,7 +45,9 @@ func (b Bars) Figure(name, caption string) *Figure {
 func (b *Bars) draw(c *Canvas, y vg.Length) {
 	names, numbers := Style(11, Ink, false), Style(10.5, Ink, false)
 	soft, row := Style(10, SoftInk, false), barHeight(c.W)
-	from, behind, longest := vg.Length(0), vg.Length(6), 1e-9
+	from := vg.Length(0)
+	behind := vg.Length(6)
+	longest := 1e-9
 	for _, bar := range b.Bars {
 		sum := 0.0
 		for _, p := range bar.Parts {

@@ -179,7 +179,9 @@ func (c *Canvas) OnPaper(x, y vg.Length, s string, sty text.Style) {
 
 // Turned writes a line upwards, centred at (x, y).
 func (c *Canvas) Turned(x, y vg.Length, s string, sty text.Style) {
-	sty.Rotation, sty.XAlign, sty.YAlign = math.Pi/2, text.XCenter, text.YCenter
+	sty.Rotation = math.Pi / 2
+	sty.XAlign = text.XCenter
+	sty.YAlign = text.YCenter
 	c.FillText(sty, vg.Point{X: x, Y: c.H - y}, s)
 }
 
@@ -240,7 +242,11 @@ type Entry struct {
 // their height. With a nil canvas it only measures.
 func Legend(c *Canvas, entries []Entry, x, y, width vg.Length) vg.Length {
 	sty := Style(10, Ink, false)
-	const height, box, gap = 16, 10, 14
+	const (
+		height = 16
+		box    = 10
+		gap    = 14
+	)
 	at, row := x, y
 	for _, e := range entries {
 		need := box + 5 + sty.Width(e.Name)

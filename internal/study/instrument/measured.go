@@ -50,7 +50,9 @@ func (r *Record) iterations(m *analysis.Measured, ranks []*Rank) {
 		training = append(training, rates(steps, 1))
 		device = append(device, rates(devices, 1))
 	}
-	m.AsIs, m.Training, m.Device = together(asIs), together(training), together(device)
+	m.AsIs = together(asIs)
+	m.Training = together(training)
+	m.Device = together(device)
 	if count > 0 {
 		m.Waited /= float64(count)
 		m.Computed /= float64(count)

@@ -185,7 +185,9 @@ type run struct {
 // script runs the command to its end.
 func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 	cmd := exec.Command(r.options.Command[0], r.options.Command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.options.Stdin, r.options.Stdout, r.options.Stderr
+	cmd.Stdin = r.options.Stdin
+	cmd.Stdout = r.options.Stdout
+	cmd.Stderr = r.options.Stderr
 	cmd.Env = environment(os.Environ(), dir)
 	cmd.WaitDelay = abrupt // for output of processes that the script leaves, if it is no file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

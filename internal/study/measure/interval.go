@@ -26,7 +26,9 @@ func EstimateOf(values []float64) Estimate {
 	n := len(sorted)
 	e := Estimate{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2}
 	j, k, ok := Ranks(n)
-	e.Low, e.High, e.Certain = sorted[j-1], sorted[k-1], ok
+	e.Low = sorted[j-1]
+	e.High = sorted[k-1]
+	e.Certain = ok
 	return e
 }
 

@@ -92,7 +92,9 @@ func TestAnyDamagedValue(t *testing.T) {
 	one["staging_bytes"] = []any{map[string]any{"seconds": 0, "to": 32_000_000}}
 	for _, e := range one["epochs"].([]any) {
 		e := e.(map[string]any)
-		e["step_seconds"], e["pause_seconds"], e["prefetch_batches"] = 0.05, 0.1, 8
+		e["step_seconds"] = 0.05
+		e["pause_seconds"] = 0.1
+		e["prefetch_batches"] = 8
 	}
 	known := map[string]any{
 		"source":  map[string]any{"latency_s": 0.001, "s_per_mb": 0.02, "origin": "measured"},
@@ -101,7 +103,9 @@ func TestAnyDamagedValue(t *testing.T) {
 		"streams": 4,
 	}
 	many := onNodes()
-	one["environment"], many["environment"], many["planned_with"] = known, known, known
+	one["environment"] = known
+	many["environment"] = known
+	many["planned_with"] = known
 	one["classes"] = append(one["classes"].([]any), map[string]any{
 		"name": "file", "capacity": 10_000_000, "used": 10_000_000,
 		"held_at_start": map[string]any{"samples": 5, "bytes": 5_000_000},

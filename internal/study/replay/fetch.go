@@ -200,7 +200,9 @@ func (p *peer) predict(now time.Time, size int64, source float64) float64 {
 func (n *node) readClass(k int32, done func(late bool)) {
 	c := n.c
 	_, number, _ := n.class(k)
-	j, begun, givenUp := number-1, c.events.now, false
+	j := number - 1
+	begun := c.events.now
+	givenUp := false
 	read := n.files[j].Begin(c.events.time(), int(c.job.Sizes[k]))
 	end, limit := n.classes[j].take(begun, n.mb(k)), n.classLimit(k).Seconds()
 	if end-begun > limit {

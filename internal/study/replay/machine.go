@@ -50,7 +50,9 @@ func (r *Run) measureSteps() {
 // least that, if ranks waited at different times and for each other. Of ranks that do not wait for
 // each other it is the least that any of them took.
 func (r *Run) stepIn(number int) float64 {
-	seconds, stall, least := math.Inf(1), 0.0, math.Inf(1)
+	seconds := math.Inf(1)
+	stall := 0.0
+	least := math.Inf(1)
 	for i := range r.report.Nodes {
 		e := epoch(&r.report.Nodes[i], number)
 		seconds = min(seconds, e.Seconds)

@@ -34,7 +34,9 @@ func TestNodesAnswerOnceTheyHaveBegun(t *testing.T) {
 // keeps as many requests waiting as there are workers.
 func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
 	j := shape{nodes: 2, samples: 1600, batch: 100, epochs: 2, class: memory, cached: 800}.job(t)
-	j.Source, j.Link, j.Steps = 10_000, 2000, []float64{0}
+	j.Source = 10_000
+	j.Link = 2000
+	j.Steps = []float64{0}
 	j.Known.Source = model.GivenRate(10_000, 0)
 	for n := range j.Nodes {
 		j.Nodes[n].InForce[0].Ahead = 400

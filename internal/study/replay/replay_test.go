@@ -140,10 +140,14 @@ func onNodes() map[string]any {
 		var epochs []any
 		for e := range 3 {
 			reads := map[string]any{"memory": amount(25), "peer": amount(25)}
-			seconds, stall, source := 0.45, 0.0, 0
+			seconds := 0.45
+			stall := 0.0
+			source := 0
 			if e == 0 {
 				reads = map[string]any{"source": amount(25), "peer": amount(25)}
-				seconds, stall, source = 1.95, 1.5, 50
+				seconds = 1.95
+				stall = 1.5
+				source = 50
 			}
 			epochs = append(epochs, map[string]any{
 				"epoch": e, "batches": 10, "seconds": seconds,

@@ -181,7 +181,9 @@ func TestByHand(t *testing.T) {
 func TestRanksWaitForEachOther(t *testing.T) {
 	for _, free := range []bool{false, true} {
 		j := shape{nodes: 2, samples: 80, batch: 4, epochs: 1, class: memory, cached: 40}.job(t)
-		j.Plan.Remote, j.Plan.ReadOnce, j.Free = false, false, free
+		j.Plan.Remote = false
+		j.Plan.ReadOnce = false
+		j.Free = free
 		for k := range 80 {
 			j.Nodes[0].Classes[0].Held = append(j.Nodes[0].Classes[0].Held, int32(k))
 		}
@@ -235,7 +237,9 @@ func TestBytesAddUp(t *testing.T) {
 		}
 		s.cached = r.IntN(s.samples/s.nodes + 1)
 		j := s.job(t)
-		j.Source, j.Link, j.Steps[0] = 10+500*r.Float64(), 1+1000*r.Float64(), 0.02*r.Float64()
+		j.Source = 10 + 500*r.Float64()
+		j.Link = 1 + 1000*r.Float64()
+		j.Steps[0] = 0.02 * r.Float64()
 		j.Free = r.IntN(2) == 0
 		for n := range j.Nodes {
 			node := &j.Nodes[n]

@@ -205,7 +205,9 @@ func TestMemoryForRunWithoutAny(t *testing.T) {
 	for name, planned := range map[string]map[string]any{"guesses": nil, "numbers": agreed} {
 		report := finishedRun()
 		class := report["classes"].([]any)[0].(map[string]any)
-		class["name"], class["path"], class["capacity"] = "file", "/disk", 30_000_000
+		class["name"] = "file"
+		class["path"] = "/disk"
+		class["capacity"] = 30_000_000
 		if planned != nil {
 			report["environment"], report["planned_with"] = planned, planned
 		}

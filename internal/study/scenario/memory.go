@@ -23,7 +23,9 @@ func (s *Scenario) SharedBytes() int64 {
 // RunBytes estimates the most memory that one simulation takes, in bytes. perBatch is whether it
 // keeps the times of batches.
 func (s *Scenario) RunBytes(perBatch bool) int64 {
-	f, n, e := float64(s.Dataset.Samples), float64(s.Nodes), float64(s.Epochs)
+	f := float64(s.Dataset.Samples)
+	n := float64(s.Nodes)
+	e := float64(s.Epochs)
 	copies := 0.0
 	for _, policy := range s.Policies {
 		copies = max(copies, s.copies(policy))

@@ -47,7 +47,9 @@ func TestPapers(t *testing.T) {
 		if s.Title == "" || s.Profile != simulate.Model || s.Seed != 1 || len(s.Policies) == 0 {
 			t.Errorf("%s: got %+v", f.Name(), s)
 		}
-		bytes, memory, node := s.Bytes(), 0.0, s.Env.LocalCapacity()
+		bytes := s.Bytes()
+		memory := 0.0
+		node := s.Env.LocalCapacity()
 		if len(s.Env.Classes) > 1 {
 			memory = s.Env.Classes[1].Capacity
 		}

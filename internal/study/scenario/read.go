@@ -77,7 +77,10 @@ func join(path, name string) string {
 // read reads the whole file.
 func (r *reader) read(table map[string]any) {
 	s := r.scenario
-	s.Profile, s.Seed, s.Scheme, s.Policies = simulate.Model, 1, access.Uniform, Policies()
+	s.Profile = simulate.Model
+	s.Seed = 1
+	s.Scheme = access.Uniform
+	s.Policies = Policies()
 	s.Env.Classes, s.Jobs = nil, 1
 	r.table("", table, []field{
 		{name: "title", read: r.string(&s.Title)},

@@ -127,7 +127,9 @@ func ParseSweep(text string) (Sweep, error) {
 		return Sweep{}, fmt.Errorf("%q is not KEY=V1,V2: a key and its values", text)
 	}
 	s := Sweep{Key: FullKey(o.Key)}
-	depth, quote, from := 0, rune(0), 0
+	depth := 0
+	quote := rune(0)
+	from := 0
 	cut := func(to int) {
 		s.Values = append(s.Values, strings.TrimSpace(o.Value[from:to]))
 	}

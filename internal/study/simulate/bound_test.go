@@ -94,28 +94,41 @@ func TestTimeBoundByHand(t *testing.T) {
 		}, 6},
 		// The caches hold 2 of 3 MB: 3 MB leave it, then another.
 		"cache": {func(j *Job) {
-			j.Env.Compute, j.Env.Classes[0].Capacity, j.Env.Classes[1].Capacity = 1000, 0, 2
+			j.Env.Compute = 1000
+			j.Env.Classes[0].Capacity = 0
+			j.Env.Classes[1].Capacity = 2
 		}, 4},
 		// Two nodes get 2 MB/s, and all is cached then; sample 1 is computed in 0.002 s.
 		"nodes": {func(j *Job) {
-			j.Env.Compute, j.Env.SourceThroughput, j.Nodes = 1000, model.Constant(2), 2
+			j.Env.Compute = 1000
+			j.Env.SourceThroughput = model.Constant(2)
+			j.Nodes = 2
 		}, 1.502},
 		// Sample 0 leaves the source at 1, and all four epochs may wait for this read: the slow class
 		// need not be read.
 		"one read": {func(j *Job) {
-			j.Env.Compute, j.Sizes, j.Order = 1000, []float64{1}, [][]int32{{0}}
-			j.GlobalBatch, j.Epochs, j.Env.Classes[1].Read = 1, 4, model.Constant(0.1)
+			j.Env.Compute = 1000
+			j.Sizes = []float64{1}
+			j.Order = [][]int32{{0}}
+			j.GlobalBatch = 1
+			j.Epochs = 4
+			j.Env.Classes[1].Read = model.Constant(0.1)
 		}, 1.104},
 		// Between two needs of a sample the buffer, which has capacity for one, holds the others: 12 MB
 		// come from the source and the class, at 1.1 MB/s together.
 		"two reads": {func(j *Job) {
-			j.Env.Compute, j.Sizes, j.Order = 1000, []float64{2, 2, 2}, [][]int32{{0, 1, 2}}
+			j.Env.Compute = 1000
+			j.Sizes = []float64{2, 2, 2}
+			j.Order = [][]int32{{0, 1, 2}}
 			j.GlobalBatch, j.Env.Classes[0].Capacity = 1, 2
 			j.Env.Classes[1].Read = model.Constant(0.1)
 		}, 12 / 1.1},
 		// Both nodes read each sample: from the source once; three epochs more are computed.
 		"whole": {func(j *Job) {
-			j.Env.Compute, j.Nodes, j.Scheme, j.Epochs = 1000, 2, "whole", 4
+			j.Env.Compute = 1000
+			j.Nodes = 2
+			j.Scheme = "whole"
+			j.Epochs = 4
 		}, 3.009},
 	} {
 		job := tinyJob()

@@ -123,7 +123,9 @@ func TestGroups(t *testing.T) {
 // memory, and p threads.
 func boundJob(threads int) *Job {
 	job := tinyJob()
-	job.PerBatch, job.Order, job.GlobalBatch = false, nil, 4
+	job.PerBatch = false
+	job.Order = nil
+	job.GlobalBatch = 4
 	job.Env.Compute, job.Env.SourceThroughput = 1e6, model.Constant(1e5)
 	job.Env.SourceBandwidth = 1e5
 	job.Env.Classes[0].Threads = threads

@@ -235,7 +235,9 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 	nodes := m.job.Nodes
 	for j := range m.jobs {
 		t := &m.jobs[j]
-		t.first, t.base, t.ranks = j == 0, j*nodes, m.ranks[j*nodes:(j+1)*nodes]
+		t.first = j == 0
+		t.base = j * nodes
+		t.ranks = m.ranks[j*nodes : (j+1)*nodes]
 		t.stream, t.reorder = stream, m.how.Reorder
 		if j > 0 {
 			var err error
@@ -250,7 +252,9 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 		}
 		for i := range t.ranks {
 			n := &t.ranks[i]
-			n.job, n.on, n.start = t, i, inf
+			n.job = t
+			n.on = i
+			n.start = inf
 			n.copies = make([]float64, copyStreams(m.job.Env.Classes[0].Threads))
 			switch {
 			case m.how.Cache == nil || m.classes == 1:

@@ -231,7 +231,10 @@ func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	// field by field: copying a struct right after writing its fields is slow
 	f := q.begin(size)
 	f.size, f.copy = size, copyOf
-	f.who.at, f.who.rank, f.who.what, f.who.next = who.at, who.rank, who.what, who.next
+	f.who.at = who.at
+	f.who.rank = who.rank
+	f.who.what = who.what
+	f.who.next = who.next
 	if changes {
 		s.due.set(node, s.served+r.active().head().left)
 	}
@@ -276,7 +279,9 @@ func (s *source) wanted(node int, now float64, copyOf int32) *flight {
 			r.ahead.remove(i)
 			r.ahead.mb -= f.left
 			at := r.urgent.begin(f.left)
-			at.size, at.copy, at.who = f.size, f.copy, f.who
+			at.size = f.size
+			at.copy = f.copy
+			at.who = f.who
 			s.due.set(node, s.served+r.urgent.head().left)
 			return at
 		}

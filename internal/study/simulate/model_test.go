@@ -212,8 +212,11 @@ func TestOwnerReadsOnce(t *testing.T) {
 
 func TestShuffleDistance(t *testing.T) {
 	job := tinyJob()
-	job.Nodes, job.GlobalBatch, job.Epochs, job.Order, job.Sizes = 4, 40, 4, nil,
-		make([]float64, 20000)
+	job.Nodes = 4
+	job.GlobalBatch = 40
+	job.Epochs = 4
+	job.Order = nil
+	job.Sizes = make([]float64, 20000)
 	for k := range job.Sizes {
 		job.Sizes[k] = 0.001
 	}

@@ -103,14 +103,18 @@ func (m *simulation) release() {
 
 // startBatch starts the job's next batch on all nodes at time now.
 func (m *simulation) startBatch(t *training, now float64) {
-	t.arrived, t.slowest, t.heaviest = 0, now, 0
+	t.arrived = 0
+	t.slowest = now
+	t.heaviest = 0
 	shares := m.full
 	if t.step%m.steps == m.steps-1 {
 		shares = m.last
 	}
 	for i := range t.ranks {
 		n := &t.ranks[i]
-		n.busy, n.waiting, n.left = now, false, shares[i]
+		n.busy = now
+		n.waiting = false
+		n.left = shares[i]
 		if n.left == 0 {
 			m.arrive(n)
 			continue

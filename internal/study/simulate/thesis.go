@@ -158,7 +158,9 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 			for i := range r.nodes {
 				n := &r.nodes[i]
 				size := n.batchSize(step, steps)
-				now, first, load := g, n.at, 0.0
+				now := g
+				first := n.at
+				load := 0.0
 				for f := first; f < first+size; f++ {
 					s := r.job.Sizes[n.reads[f]]
 					done := r.consume(i, f, s, now)

@@ -216,7 +216,9 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 			return
 		}
 		now := n.clock[r.turn]
-		place, ready, cost := thesisNowhere, 0.0, 0.0
+		place := thesisNowhere
+		ready := 0.0
+		cost := 0.0
 		if len(r.copies.list) > 0 {
 			place, ready, cost = r.stagingCopy(i, k, s)
 		}
@@ -267,7 +269,9 @@ func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, co
 	own := ownCopy(copies, i)
 	rate := 0.0
 	if own != nil {
-		place, ready, rate = thesisLocal+int(own.class), own.avail, r.localRate[own.class]
+		place = thesisLocal + int(own.class)
+		ready = own.avail
+		rate = r.localRate[own.class]
 	}
 	if last := len(copies) - 1; r.rules.Remote && last >= 0 {
 		c := &copies[last]
@@ -275,7 +279,9 @@ func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, co
 			c = &copies[last-1]
 		}
 		if c != own && (own == nil || rate < r.remoteRate[c.class]) {
-			place, ready, rate = thesisRemote, c.avail, r.remoteRate[c.class]
+			place = thesisRemote
+			ready = c.avail
+			rate = r.remoteRate[c.class]
 		}
 	}
 	if place == thesisNowhere {

@@ -165,9 +165,14 @@ func (x *reference) fill(i int, time float64) {
 		now := n.clock[x.rr]
 		k := n.r[n.k]
 		s := x.size(k)
-		source, ready, read, rate := "", 0.0, 0.0, 0.0
+		source := ""
+		ready := 0.0
+		read := 0.0
+		rate := 0.0
 		if c, ok := n.copies[k]; ok {
-			source, ready, rate = strconv.Itoa(c.class), c.avail, x.rate(c.class)
+			source = strconv.Itoa(c.class)
+			ready = c.avail
+			rate = x.rate(c.class)
 		}
 		if x.reads("remote") {
 			for j := x.n - 1; j >= 0; j-- {
@@ -176,7 +181,9 @@ func (x *reference) fill(i int, time float64) {
 					continue
 				}
 				if r := min(x.job.Env.PeerBandwidth, x.rate(c.class)); source == "" || rate < r {
-					source, ready, rate = "remote", c.avail, r
+					source = "remote"
+					ready = c.avail
+					rate = r
 				}
 				break
 			}

@@ -214,7 +214,9 @@ func TestThesisSource(t *testing.T) {
 func TestThesisReportsUnsupportedPolicies(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 3)))
 	job.Nodes, job.GlobalBatch = 4, 8
-	huge, bare, few := *job, *job, *job
+	huge := *job
+	bare := *job
+	few := *job
 	huge.Env.Classes = slices.Clone(job.Env.Classes)
 	huge.Env.Classes[1].Capacity = 1
 	bare.Env.Classes = job.Env.Classes[:1]

@@ -37,8 +37,13 @@ func toGray(m *pixels.Image) {
 // every CMYK JPEG is inverted (mode CMYK;I), and computes PIL's cmyk2rgb.
 func cmykToRGB(dst, src []byte) {
 	for i := range len(src) / 4 {
-		c, m, y, k := 255-src[i*4], 255-src[i*4+1], 255-src[i*4+2], src[i*4+3]
-		dst[i*3], dst[i*3+1], dst[i*3+2] = inked(c, k), inked(m, k), inked(y, k)
+		c := 255 - src[i*4]
+		m := 255 - src[i*4+1]
+		y := 255 - src[i*4+2]
+		k := src[i*4+3]
+		dst[i*3] = inked(c, k)
+		dst[i*3+1] = inked(m, k)
+		dst[i*3+2] = inked(y, k)
 	}
 }
 
@@ -94,8 +99,9 @@ func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 			// image/jpeg has undone the inversion if there is an Adobe marker.
 			for x := range w {
 				p := m.Pix[y*m.Stride+4*x:]
-				row[x*3], row[x*3+1], row[x*3+2] = inked(p[0], 255-p[3]), inked(p[1], 255-p[3]),
-					inked(p[2], 255-p[3])
+				row[x*3] = inked(p[0], 255-p[3])
+				row[x*3+1] = inked(p[1], 255-p[3])
+				row[x*3+2] = inked(p[2], 255-p[3])
 			}
 		case *image.YCbCr:
 			for x := range w {
@@ -118,7 +124,9 @@ func expandGray(row, gray []byte, channels int) {
 		return
 	}
 	for x, v := range gray {
-		row[x*3], row[x*3+1], row[x*3+2] = v, v, v
+		row[x*3] = v
+		row[x*3+1] = v
+		row[x*3+2] = v
 	}
 }
 
@@ -126,7 +134,9 @@ func expandGray(row, gray []byte, channels int) {
 // size bytes, a sample has sample bytes.
 func dropAlpha(row, from []byte, size, sample int) {
 	for x, at := 0, 0; at < len(from); x, at = x+3, at+size {
-		row[x], row[x+1], row[x+2] = from[at], from[at+sample], from[at+2*sample]
+		row[x] = from[at]
+		row[x+1] = from[at+sample]
+		row[x+2] = from[at+2*sample]
 	}
 }
 

@@ -67,7 +67,9 @@ func TestWithoutCgo(t *testing.T) {
 	var d Decoder
 	defer d.Close()
 	var a, b pixels.Image
-	worst, sum, samples := 0, 0.0, 0
+	worst := 0
+	sum := 0.0
+	samples := 0
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		h, err := d.Header(src)
@@ -82,7 +84,9 @@ func TestWithoutCgo(t *testing.T) {
 				t.Fatalf("%s: %v", c.Name, err)
 			}
 			_, most, mean := difference(b.Pix, a.Pix)
-			worst, sum, samples = max(worst, most), sum+mean*float64(len(a.Pix)), samples+len(a.Pix)
+			worst = max(worst, most)
+			sum += mean * float64(len(a.Pix))
+			samples += len(a.Pix)
 			if most > 4 {
 				t.Errorf("%s: samples differ by up to %d, mean %.3f", c.Name, most, mean)
 			}

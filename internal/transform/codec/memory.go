@@ -96,7 +96,11 @@ func scanned(src []byte) int {
 // goPNG returns how many bytes image/png uses: an image, another one if the PNG is interlaced, and
 // a copy of the file, for mended.
 func goPNG(src []byte, h *Header) int64 {
-	const depth, colour, interlace = 24, 25, 28
+	const (
+		depth     = 24
+		colour    = 25
+		interlace = 28
+	)
 	pixel := int64(4)
 	switch {
 	case src[depth] == 16:

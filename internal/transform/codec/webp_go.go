@@ -63,7 +63,10 @@ func edge(near, far byte) int32 { return (3*int32(near) + int32(far) + 2) >> 2 }
 
 // between returns the chroma of a pixel next to sample near, rounded twice as in libwebp.
 func between(near, beside, far, diagonal byte) int32 {
-	n, b, f, d := int32(near), int32(beside), int32(far), int32(diagonal)
+	n := int32(near)
+	b := int32(beside)
+	f := int32(far)
+	d := int32(diagonal)
 	return ((n+b+f+d+8+2*(b+f))>>3 + n) >> 1
 }
 

@@ -48,8 +48,9 @@ func BenchmarkPack(b *testing.B) {
 				b.Run(fmt.Sprintf("%v/%d/%d", typ, layout, flip), func(b *testing.B) {
 					t := Target{Type: typ, Layout: layout}
 					if typ != Uint8 {
-						t.Unit, t.Mean, t.Std = true, []float32{.485, .456, .406},
-							[]float32{.229, .224, .225}
+						t.Unit = true
+						t.Mean = []float32{.485, .456, .406}
+						t.Std = []float32{.229, .224, .225}
 					}
 					p, err := NewPacker(t)
 					if err != nil {

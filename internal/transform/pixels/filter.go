@@ -100,8 +100,13 @@ func (a *axis) set(source int, start, length float64, target, from, to int, f Fi
 		a.from == from && a.to == to && a.filter == f {
 		return
 	}
-	a.source, a.start, a.length, a.target, a.from, a.to, a.filter = source, start, length, target,
-		from, to, f
+	a.source = source
+	a.start = start
+	a.length = length
+	a.target = target
+	a.from = from
+	a.to = to
+	a.filter = f
 	scale := length / float64(target)
 	filterScale := max(scale, 1)
 	support := f.support() * filterScale

@@ -53,7 +53,11 @@ func TestResizeStaysInside(t *testing.T) {
 	edges := []int{1, 2, 3, 4, 5, 7, 10, 16, 17, 21, 22, 33, 64, 100}
 	edge := func() int { return edges[r.IntN(len(edges))] }
 	for n := range 600 {
-		width, height, w, h, channels := edge(), edge(), edge(), edge(), 1+2*r.IntN(2)
+		width := edge()
+		height := edge()
+		w := edge()
+		h := edge()
+		channels := 1 + 2*r.IntN(2)
 		f := Filter(r.IntN(6))
 		window := image.Rect(0, 0, w, h)
 		if n%3 == 0 {
@@ -85,8 +89,9 @@ func TestPackStaysInside(t *testing.T) {
 		for _, layout := range []Layout{CHW, HWC} {
 			target := Target{Type: typ, Layout: layout}
 			if typ != Uint8 {
-				target.Unit, target.Mean, target.Std = true, []float32{.5, .4, .3},
-					[]float32{.2, .3, .4}
+				target.Unit = true
+				target.Mean = []float32{.5, .4, .3}
+				target.Std = []float32{.2, .3, .4}
 			}
 			p, err := NewPacker(target)
 			if err != nil {

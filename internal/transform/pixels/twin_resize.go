@@ -37,14 +37,18 @@ func horizontalGo(dst, src []byte, channels int, origin int32, a *axis) {
 		weights := a.weights[i*a.taps:][:a.counts[i]]
 		from := src[int(a.first[i]-origin)*channels:]
 		if channels == 3 {
-			r, g, b := int32(half), int32(half), int32(half)
+			r := int32(half)
+			g := int32(half)
+			b := int32(half)
 			for k, w := range weights {
 				r += w * int32(from[k*3])
 				g += w * int32(from[k*3+1])
 				b += w * int32(from[k*3+2])
 			}
 			to := dst[i*3 : i*3+3]
-			to[0], to[1], to[2] = clip(r), clip(g), clip(b)
+			to[0] = clip(r)
+			to[1] = clip(g)
+			to[2] = clip(b)
 			continue
 		}
 		for c := range channels {

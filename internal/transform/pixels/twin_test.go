@@ -20,7 +20,10 @@ func FuzzResize(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, w, h, width, height uint16, filter uint8, colour bool,
 		cut uint32,
 	) {
-		w, h, width, height = w%1024+1, h%1024+1, width%600+1, height%600+1
+		w = w%1024 + 1
+		h = h%1024 + 1
+		width = width%600 + 1
+		height = height%600 + 1
 		channels := 1
 		if colour {
 			channels = 3

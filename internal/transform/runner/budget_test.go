@@ -148,7 +148,9 @@ func TestBudgetIsShared(t *testing.T) {
 func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 	defer p.Close()
-	large, dst, spent := pngOf(t, 900), make([]byte, p.Size()), make([]time.Duration, 3)
+	large := pngOf(t, 900)
+	dst := make([]byte, p.Size())
+	spent := make([]time.Duration, 3)
 	for range 2 {
 		if err := p.Apply(into(dst), large, 0, 0, spent); err != nil {
 			t.Fatal(err)

@@ -168,7 +168,9 @@ func (g *gate) forget(it *item) {
 
 // reuse makes an item available for reuse. The caller must hold g.mu.
 func (g *gate) reuse(it *item) {
-	it.work, it.worker, it.after = work{}, nil, nil
+	it.work = work{}
+	it.worker = nil
+	it.after = nil
 	g.used = append(g.used, it)
 }
 

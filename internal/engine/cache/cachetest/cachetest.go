@@ -161,8 +161,9 @@ func Open(t T, s *Source, o Options) *Stores {
 			capacity -= s.Index.Size(next)
 			ids = append(ids, int32(next))
 		}
-		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store),
-			append(out.Plan, ids)
+		out.Names = append(out.Names, name)
+		out.Stores = append(out.Stores, store)
+		out.Plan = append(out.Plan, ids)
 	}
 	if o.Memory > 0 {
 		class := o.MemoryClass

@@ -75,7 +75,9 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 			}
 			fmt.Fprintf(out, "%s %s\n", words[1], how)
 		case "land":
-			f, data, tier := all[words[1]], []byte(words[2]), 0
+			f := all[words[1]]
+			data := []byte(words[2])
+			tier := 0
 			err := results[words[2]]
 			if f.fl.Asks {
 				tier = 1

@@ -240,6 +240,8 @@ func (g *Gate) admit() {
 		g.inside++
 	}
 	if len(g.urgent)+len(g.rest) == 0 {
-		g.since, g.urgent, g.rest = time.Time{}, nil, nil
+		g.since = time.Time{}
+		g.urgent = nil
+		g.rest = nil
 	}
 }

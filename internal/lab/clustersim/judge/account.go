@@ -239,7 +239,9 @@ func (c *court) alike(events []Event) {
 // held judges that nodes whose caches have room for the dataset hold each sample at the end. Jobs
 // that take no time may end before the last copies are written.
 func (c *court) held(events []Event) {
-	s, sum, nodes := c.script, 0, 0
+	s := c.script
+	sum := 0
+	nodes := 0
 	var last Event
 	for _, e := range events {
 		if e.Account == nil {
@@ -297,7 +299,10 @@ func (c *court) pass(e Event, p Pass, events []Event) {
 // sum compares what is said of all nodes with what all ranks took.
 func (c *court) sum(e Event, s *Sum, events []Event) {
 	l := c.script.Launches[e.Launch]
-	batches, due, read, waited := 0, Amount{}, Amount{}, time.Duration(0)
+	batches := 0
+	due := Amount{}
+	read := Amount{}
+	waited := time.Duration(0)
 	for _, g := range lasting(events) {
 		if g.Kind != Got {
 			continue
@@ -341,7 +346,9 @@ func (c *court) count(reads map[int][]int, history []Event) {
 		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
 		return
 	}
-	room, capacity, lost := s.Bytes()/l.Nodes+4*s.Largest, 0, false
+	room := s.Bytes()/l.Nodes + 4*s.Largest
+	capacity := 0
+	lost := false
 	for n := range l.Nodes {
 		memory, disk := s.Caches(n)
 		capacity += max(memory-s.Largest, 0) + max(disk-s.Largest, 0)

@@ -12,7 +12,9 @@ import (
 // deserting returns a history of three epochs of one batch, of which rank 1 has had the first one
 // when it ends, after 2 s; rank 0 has the others.
 func deserting(s *script.Script) []Event {
-	s.Differs, s.Epochs, s.Batch = script.TheEnd, 3, 4
+	s.Differs = script.TheEnd
+	s.Epochs = 3
+	s.Batch = 4
 	h := []Event{{Kind: Opened}, {Kind: Opened, Rank: 1}, {Kind: Began}, {Kind: Began, Rank: 1}}
 	for epoch := range 3 {
 		at := time.Duration(epoch+1) * time.Second

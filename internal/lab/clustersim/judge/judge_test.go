@@ -50,7 +50,9 @@ func missing(first, second string) func(s *script.Script, h []Event) []Event {
 	return func(s *script.Script, h []Event) []Event {
 		s.Missing = []int{2}
 		h[3].Kind, h[3].Text = Failed, first
-		h[8].Kind, h[8].Text, h[8].At = Failed, second, h[3].At
+		h[8].Kind = Failed
+		h[8].Text = second
+		h[8].At = h[3].At
 		return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
 	}
 }
@@ -128,19 +130,25 @@ func TestVerdicts(t *testing.T) {
 		}, "never began"},
 		"an error that says nothing": {func(s *script.Script, h []Event) []Event {
 			s.Events = []script.Event{{Kind: script.SourceFail}}
-			h[3].Kind, h[8].Kind, h[8].Text = Failed, Failed, "context canceled"
+			h[3].Kind = Failed
+			h[8].Kind = Failed
+			h[8].Text = "context canceled"
 			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
 		}, "says nothing"},
 		"no error long after a short cut": {func(s *script.Script, h []Event) []Event {
 			s.Events = []script.Event{{Kind: script.Cut}, {Kind: script.SourceFail}}
-			h[3].Kind, h[8].Kind, h[8].At = Failed, Stuck, 2*time.Minute
+			h[3].Kind = Failed
+			h[8].Kind = Stuck
+			h[8].At = 2 * time.Minute
 			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
 		}, "no error although"},
 		"no error after a long cut": {func(s *script.Script, h []Event) []Event {
 			s.Events = []script.Event{
 				{Kind: script.Cut, For: script.Duration(time.Minute)}, {Kind: script.SourceFail},
 			}
-			h[3].Kind, h[8].Kind, h[8].At = Failed, Stuck, 2*time.Minute
+			h[3].Kind = Failed
+			h[8].Kind = Stuck
+			h[8].At = 2 * time.Minute
 			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
 		}, ""},
 		"a rank waits": {func(_ *script.Script, h []Event) []Event {
@@ -252,7 +260,9 @@ func TestVerdicts(t *testing.T) {
 			return h
 		}, "waited for a batch"},
 		"the source is read more than the caches need": {func(s *script.Script, h []Event) []Event {
-			s.Largest, s.SourceSlow, s.Memory = 1000, true, 10000
+			s.Largest = 1000
+			s.SourceSlow = true
+			s.Memory = 10000
 			return h
 		}, "read from the source 2 times"},
 		"ranks that differ get batches": {func(s *script.Script, h []Event) []Event {

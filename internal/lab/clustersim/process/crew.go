@@ -114,7 +114,9 @@ func (c *Crew) Opened(steps int, at Position) (from int) {
 	defer c.mu.Unlock()
 	from = at.Epoch*steps + min(at.Step, steps)
 	if c.steps == 0 {
-		c.steps, c.through, c.first = steps, from, from
+		c.steps = steps
+		c.through = from
+		c.first = from
 		for r := range c.size {
 			c.attended[r] = from
 		}
@@ -168,7 +170,9 @@ func (c *Crew) Back(ctx context.Context, to int) error {
 	c.mu.Lock()
 	backs := c.backs
 	if c.returned++; c.returned == c.active {
-		c.returned, c.arrived, c.through = 0, map[step]int{}, to
+		c.returned = 0
+		c.arrived = map[step]int{}
+		c.through = to
 		c.backs++
 		c.signal()
 	}
@@ -181,7 +185,9 @@ func (c *Crew) begin() {
 	if c.gathered == 0 || c.gathered < c.active {
 		return
 	}
-	c.gathered, c.broken, c.arrived = 0, c.lost, map[step]int{}
+	c.gathered = 0
+	c.broken = c.lost
+	c.arrived = map[step]int{}
 	c.last, c.through = c.lowest, min(c.through, c.lowest)
 	c.round++
 	c.signal()

@@ -159,7 +159,10 @@ func (p *Process) begin(position int) error {
 	}
 	p.begun++
 	ctx, cancel := context.WithCancel(context.Background())
-	p.run, p.over, p.position, p.audit = cancel, make(chan struct{}), position, 0
+	p.run = cancel
+	p.over = make(chan struct{})
+	p.position = position
+	p.audit = 0
 	go func() {
 		defer close(p.over)
 		err := p.rank.Run(ctx, position/p.steps, position%p.steps, func(b *stage.Batch) error {

@@ -45,7 +45,9 @@ func (p *Process) State() Statement {
 		if r.Rank != p.o.Request.Rank {
 			continue
 		}
-		out.Staging, out.Taken, out.Extra = r.Staging.Size, r.Staging.Used, r.Staging.Extra
+		out.Staging = r.Staging.Size
+		out.Taken = r.Staging.Used
+		out.Extra = r.Staging.Extra
 		out.Epoch, out.Step = r.Epoch, r.Step
 		for _, e := range r.Epochs {
 			read := 0

@@ -55,7 +55,10 @@ func (r *chance) outlast(s *Script) {
 	s.Batch = r.between(s.Samples/3, s.Samples/2)
 	if r.often(40) { // more batches than the ring has room for, by which the process returns them
 		s.Launches[0] = Launch{Nodes: 1, Ranks: 1}
-		s.Samples, s.Batch, s.Memory, s.Disk = max(s.Samples, 40), 1, 0, 0
+		s.Samples = max(s.Samples, 40)
+		s.Batch = 1
+		s.Memory = 0
+		s.Disk = 0
 	}
 }
 
@@ -81,7 +84,9 @@ func (r *chance) pass(s *Script) {
 // collect has processes keep more batches than the staging buffer has room for.
 func (r *chance) collect(s *Script) {
 	r.clean(s, Launch{Nodes: pick(r, 1, 1, 2, 3), Ranks: pick(r, 1, 2)})
-	s.Staging, s.Hold, s.Keeps = 64<<10, r.between(2, 10), true
+	s.Staging = 64 << 10
+	s.Hold = r.between(2, 10)
+	s.Keeps = true
 	s.Batch = r.between(s.Launches[0].WorldSize(), s.Samples/3)
 	s.Largest = s.Staging / s.Batch
 	if s.Transforms {
@@ -99,8 +104,14 @@ func (r *chance) keepUp(s *Script) {
 		return
 	}
 	r.clean(s, Launch{Nodes: 1, Ranks: 1})
-	s.Samples, s.Batch, s.Epochs, s.Policy = 60, 20, 16, ""
-	s.Memory, s.Disk, s.Hold, s.Transforms = 0, 0, 0, true
+	s.Samples = 60
+	s.Batch = 20
+	s.Epochs = 16
+	s.Policy = ""
+	s.Memory = 0
+	s.Disk = 0
+	s.Hold = 0
+	s.Transforms = true
 	s.Prefetch, s.Staging = pick(r, 0, 2, 8), 64<<10
 	s.Largest = s.Staging / (2 * s.Batch) / 4
 	s.Takes, s.Threads = Duration(time.Millisecond), 1
@@ -110,5 +121,8 @@ func (r *chance) keepUp(s *Script) {
 // clean has a job run once, as plain does, and end with the first error.
 func (r *chance) clean(s *Script, l Launch) {
 	r.plain(s, l)
-	s.Singly, s.Over, s.Renews, s.Rewind = false, false, false, 0
+	s.Singly = false
+	s.Over = false
+	s.Renews = false
+	s.Rewind = 0
 }

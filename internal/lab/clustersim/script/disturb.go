@@ -27,11 +27,26 @@ func (r *chance) disturb(s *Script) {
 // plain has a job run once, on a number of nodes, with nothing odd about it.
 func (r *chance) plain(s *Script, l Launch) {
 	s.Launches, s.Breaks = []Launch{l}, nil
-	s.Events, s.Missing, s.Stale, s.Undecodable, s.Members = nil, nil, nil, nil, nil
-	s.Differs, s.Beside, s.Again = "", "", 0
-	s.Lies, s.Twice, s.Invalid, s.Verify, s.Apart = false, false, false, false, false
-	s.Plans, s.Takes, s.Subset, s.DropLast = "", 0, 0, false
-	s.Samples, s.OnError, s.Epochs = r.between(24, 60), "raise", 3
+	s.Events = nil
+	s.Missing = nil
+	s.Stale = nil
+	s.Undecodable = nil
+	s.Members = nil
+	s.Differs = ""
+	s.Beside = ""
+	s.Again = 0
+	s.Lies = false
+	s.Twice = false
+	s.Invalid = false
+	s.Verify = false
+	s.Apart = false
+	s.Plans = ""
+	s.Takes = 0
+	s.Subset = 0
+	s.DropLast = false
+	s.Samples = r.between(24, 60)
+	s.OnError = "raise"
+	s.Epochs = 3
 	s.Batch = r.between(l.WorldSize(), max(s.Samples/4, l.WorldSize()))
 }
 
@@ -51,7 +66,9 @@ func (r *chance) stray(s *Script) {
 	for range r.between(2, 8) {
 		s.Missing = append(s.Missing, r.IntN(s.Samples))
 	}
-	s.Again, s.Over, s.Singly = 12, true, r.often(60)
+	s.Again = 12
+	s.Over = true
+	s.Singly = r.often(60)
 	s.Prefetch, s.Step = pick(r, 1, 2, 8), Duration(time.Duration(r.between(5, 200))*time.Millisecond)
 	r.breakOff(s, r.IntN(5))
 	s.Renews = !s.Singly && s.Launches[0].Ranks > 1 && r.often(60)
@@ -70,7 +87,10 @@ func (r *chance) stray(s *Script) {
 func (r *chance) blip(s *Script) {
 	l := Launch{Nodes: pick(r, 1, 2, 3, 4), Ranks: pick(r, 1, 1, 2)}
 	r.plain(s, l)
-	s.Memory, s.Disk, s.Timeout, s.Epochs = 0, 0, Duration(time.Second), 6
+	s.Memory = 0
+	s.Disk = 0
+	s.Timeout = Duration(time.Second)
+	s.Epochs = 6
 	s.Again, s.Rewind = 10, r.IntN(4)
 	s.Singly = s.Rewind == 0 && r.often(50)
 	s.Prefetch = pick(r, 1, 2, 8)

@@ -88,13 +88,27 @@ func (r *chance) refine(s *Script) {
 // lose has a node die while caches that have room for the dataset are filled.
 func (r *chance) lose(s *Script) {
 	l := Launch{Nodes: 4, Ranks: 1}
-	s.Launches, s.Breaks, s.Lies, s.Twice, s.Invalid = []Launch{l}, nil, false, false, false
-	s.Samples, s.Epochs, s.Prefetch, s.Apart = max(s.Samples, 12), 8, 2, true
-	s.Batch, s.DropLast, s.Subset = r.between(s.Samples/6, s.Samples/3), false, 0
+	s.Launches = []Launch{l}
+	s.Breaks = nil
+	s.Lies = false
+	s.Twice = false
+	s.Invalid = false
+	s.Samples = max(s.Samples, 12)
+	s.Epochs = 8
+	s.Prefetch = 2
+	s.Apart = true
+	s.Batch = r.between(s.Samples/6, s.Samples/3)
+	s.DropLast = false
+	s.Subset = 0
 	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
-	s.Policy, s.Plans, s.SourceSlow, s.Verify = "", "", true, false
+	s.Policy = ""
+	s.Plans = ""
+	s.SourceSlow = true
+	s.Verify = false
 	s.Takes, s.Threads = Duration(20*time.Millisecond), 1
-	s.Largest, s.Uneven, s.Disk = max(s.Largest, 1000), false, 0
+	s.Largest = max(s.Largest, 1000)
+	s.Uneven = false
+	s.Disk = 0
 	s.Memory = 2 * s.Bytes()
 	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
 	at := time.Duration(r.between(1, s.Samples/l.Nodes)) * s.Takes.D()
@@ -106,40 +120,79 @@ func (r *chance) lose(s *Script) {
 // improve has nodes begin with a poor plan whose reads ranks wait for, so that a better one pays
 // off long before the job ends.
 func (r *chance) improve(s *Script) {
-	s.Launches, s.Breaks, s.Lies, s.Twice, s.Invalid = s.Launches[:1], nil, false, false, false
+	s.Launches = s.Launches[:1]
+	s.Breaks = nil
+	s.Lies = false
+	s.Twice = false
+	s.Invalid = false
 	l := &s.Launches[0]
 	*l = Launch{Nodes: 3, Ranks: 1}
-	s.Plans, s.Policy, s.SourceSlow, s.Verify = Alike, "", false, false
-	s.Samples, s.Subset, s.DropLast = max(s.Samples, 40), 0, false
+	s.Plans = Alike
+	s.Policy = ""
+	s.SourceSlow = false
+	s.Verify = false
+	s.Samples = max(s.Samples, 40)
+	s.Subset = 0
+	s.DropLast = false
 	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
 	s.Batch, s.Epochs = r.between(s.Samples/6, s.Samples/3), 12
-	s.Takes, s.Threads, s.Prefetch = Duration(20*time.Millisecond), 1, 2
-	s.Step, s.Apart, s.Hold, s.Staging = 0, false, 0, 256<<10
-	s.Largest, s.Uneven, s.Disk, s.Transforms = max(s.Largest, 1000), false, 0, false
+	s.Takes = Duration(20 * time.Millisecond)
+	s.Threads = 1
+	s.Prefetch = 2
+	s.Step = 0
+	s.Apart = false
+	s.Hold = 0
+	s.Staging = 256 << 10
+	s.Largest = max(s.Largest, 1000)
+	s.Uneven = false
+	s.Disk = 0
+	s.Transforms = false
 	s.Memory = s.Bytes()/l.Nodes + 4*s.Largest
 }
 
 // last has a job last longer than its audits are kept.
 func (r *chance) last(s *Script) {
-	s.Epochs, s.Plans, s.Takes, s.Step, s.Apart = 20, "", 0, 0, false
+	s.Epochs = 20
+	s.Plans = ""
+	s.Takes = 0
+	s.Step = 0
+	s.Apart = false
 	s.Batch, s.DropLast = max(s.Batch, (s.Samples+1)/2), false
 	if r.often(50) { // more batches than the ring has room for, by which the process returns them
 		s.Launches, s.Breaks = []Launch{{Nodes: 1, Ranks: 1}}, nil
-		s.Samples, s.Batch, s.Subset, s.Staging = max(s.Samples, 50), 1, 0, 64<<10
+		s.Samples = max(s.Samples, 50)
+		s.Batch = 1
+		s.Subset = 0
+		s.Staging = 64 << 10
 	}
 }
 
 // fail has the plan of a node fail while batches already flow.
 func (r *chance) fail(s *Script) {
-	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
-	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, thinks)
-	s.Again, s.Epochs, s.Prefetch = r.IntN(3), fails, r.between(1, 2)
+	s.Plans = Failing
+	s.Policy = ""
+	s.Breaks = nil
+	s.Lies = false
+	s.Twice = false
+	s.Invalid = false
+	s.Takes = 0
+	s.Verify = false
+	s.Step = max(s.Step, thinks)
+	s.Again = r.IntN(3)
+	s.Epochs = fails
+	s.Prefetch = r.between(1, 2)
 }
 
 // tighten has the staging buffer limit how far a rank reads ahead.
 func (r *chance) tighten(s *Script) {
-	s.Takes, s.Memory, s.Disk, s.Plans, s.Prefetch = Duration(time.Millisecond), 0, 0, "", 0
-	s.Verify, s.Apart, s.Hold = false, false, r.IntN(2)
+	s.Takes = Duration(time.Millisecond)
+	s.Memory = 0
+	s.Disk = 0
+	s.Plans = ""
+	s.Prefetch = 0
+	s.Verify = false
+	s.Apart = false
+	s.Hold = r.IntN(2)
 	s.Staging, s.Step = 64<<10, Duration(200*time.Millisecond)
 	s.Batch = r.between(2, 8)
 	s.Largest = s.Staging / (s.Batch * (s.Hold + 3))
@@ -156,7 +209,9 @@ func (r *chance) vary(s *Script) {
 			s.Subset = was
 		}
 	}
-	s.Uneven, s.TLS, s.Twice = r.often(20), r.often(4), r.often(10)
+	s.Uneven = r.often(20)
+	s.TLS = r.often(4)
+	s.Twice = r.often(10)
 	if r.often(15) {
 		s.Beside = pick(r, Same, Other)
 	}
@@ -222,7 +277,10 @@ func (r *chance) vary(s *Script) {
 // suffice has the nodes' caches hold the dataset, and the source be slow, so that it is known what
 // is read from there.
 func (r *chance) suffice(s *Script) {
-	s.SourceSlow, s.Policy, s.Verify, s.Uneven = true, "", false, false
+	s.SourceSlow = true
+	s.Policy = ""
+	s.Verify = false
+	s.Uneven = false
 	if s.Plans != Meanwhile {
 		s.Plans, s.Takes = "", 0
 	}
@@ -271,9 +329,15 @@ func (r *chance) give(s *Script) {
 	c := s.clone()
 	one := c.Launches[0]
 	for i := range c.Launches {
-		c.Launches[i].Nodes, c.Launches[i].Ranks, c.Launches[i].Late = one.Nodes, one.Ranks, nil
+		c.Launches[i].Nodes = one.Nodes
+		c.Launches[i].Ranks = one.Ranks
+		c.Launches[i].Late = nil
 	}
-	c.Shuffle, c.Scheme, c.Tail, c.DropLast, c.Subset = "given", "strided", "pad", false, 0
+	c.Shuffle = "given"
+	c.Scheme = "strided"
+	c.Tail = "pad"
+	c.DropLast = false
+	c.Subset = 0
 	c.Batch = one.WorldSize() * r.between(1, 6)
 	if c.valid() {
 		*s = c
@@ -282,7 +346,9 @@ func (r *chance) give(s *Script) {
 
 // replan has nodes change to another plan, for which they need time.
 func (r *chance) replan(s *Script) {
-	s.Plans, s.Policy, s.SourceSlow = pick(r, Sparing, Alike), "", false
+	s.Plans = pick(r, Sparing, Alike)
+	s.Policy = ""
+	s.SourceSlow = false
 	s.Takes, s.Epochs = Duration(20*time.Millisecond), r.between(5, 8)
 	s.Batch = max(s.Batch, s.Samples/4)
 }

@@ -61,9 +61,15 @@ func TestSimplerEnds(t *testing.T) {
 // is allowed.
 func TestWrongScripts(t *testing.T) {
 	good := Generate(1)
-	good.Events, good.Missing, good.Stale, good.Members, good.Differs = nil, nil, nil, nil, ""
+	good.Events = nil
+	good.Missing = nil
+	good.Stale = nil
+	good.Members = nil
+	good.Differs = ""
 	good.Launches = []Launch{{Nodes: 2, Ranks: 1}}
-	good.Samples, good.Subset, good.Shuffle = 40, 0, "torch"
+	good.Samples = 40
+	good.Subset = 0
+	good.Shuffle = "torch"
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,14 +116,19 @@ func TestWrongScripts(t *testing.T) {
 			s.Differs, s.Launches[0] = TheSecret, Launch{Nodes: 1, Ranks: 2}
 		},
 		`epochs: 3; allowed are 8 and more with plans "failing"`: func(s *Script) {
-			s.Plans, s.Step, s.Epochs = Failing, thinks, 3
+			s.Plans = Failing
+			s.Step = thinks
+			s.Epochs = 3
 		},
 		`differs: "pause"; allowed only with shuffle "given"`: func(s *Script) { s.Differs = ThePause },
 		`differs: "end"; allowed only with at least 3 epochs`: func(s *Script) {
 			s.Differs, s.Epochs = TheEnd, 2
 		},
 		`differs: "end"; allowed only with 1 launch`: func(s *Script) {
-			s.Differs, s.Epochs, s.Breaks, s.Apart = TheEnd, 3, nil, false
+			s.Differs = TheEnd
+			s.Epochs = 3
+			s.Breaks = nil
+			s.Apart = false
 			s.Missing = []int{0}
 		},
 		"breaks[0].past: true; allowed only with skip": func(s *Script) {

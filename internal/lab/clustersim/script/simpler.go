@@ -45,7 +45,9 @@ func (s Script) Simpler() (list []Script) {
 	for i := range s.Breaks {
 		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
 		try(func(c *Script) {
-			c.Breaks[i].Skip, c.Breaks[i].Past, c.Breaks[i].Back = false, false, 0
+			c.Breaks[i].Skip = false
+			c.Breaks[i].Past = false
+			c.Breaks[i].Back = 0
 		})
 		try(func(c *Script) { c.Breaks[i].Past = false })
 		try(func(c *Script) { c.Breaks[i].Anew = false })
@@ -85,7 +87,12 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Disk = 0 })
 	try(func(c *Script) { c.Memory = 0 })
 	try(func(c *Script) { c.Apart = false })
-	try(func(c *Script) { c.Again, c.Singly, c.Over, c.Rewind = 0, false, false, 0 })
+	try(func(c *Script) {
+		c.Again = 0
+		c.Singly = false
+		c.Over = false
+		c.Rewind = 0
+	})
 	try(func(c *Script) { c.Renews = false })
 	try(func(c *Script) { c.Singly = false })
 	try(func(c *Script) { c.Rewind = 0 })

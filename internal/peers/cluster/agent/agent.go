@@ -164,7 +164,9 @@ func (a *Agent) alone() {
 func (a *Agent) connected(up uplink) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.up, a.incoming, a.welcoming = up, nil, false
+	a.up = up
+	a.incoming = nil
+	a.welcoming = false
 }
 
 // disconnected notes that the link is gone.
@@ -224,7 +226,9 @@ func (a *Agent) handle(m *pb.Message) error {
 		a.status = k.Status
 		a.o.Progress(a.waiting())
 	case *pb.Message_Welcome:
-		a.broadcast, a.incoming, a.welcoming = k.Welcome.GetBroadcast(), nil, true
+		a.broadcast = k.Welcome.GetBroadcast()
+		a.incoming = nil
+		a.welcoming = true
 	case *pb.Message_Member:
 		if !a.sane(k.Member) {
 			return session.ErrHandshake

@@ -128,8 +128,9 @@ func pendingGather(t *testing.T,
 	a *Agent,
 ) (link uplink, result chan [][]byte, failure chan error) {
 	t.Helper()
-	link, result, failure = sink{}, make(chan [][]byte, 1),
-		make(chan error, 1)
+	link = sink{}
+	result = make(chan [][]byte, 1)
+	failure = make(chan error, 1)
 	a.connected(link)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -74,7 +74,9 @@ func TestEveryNodeGetsTheSameError(t *testing.T) {
 		}, "nodes is 4 on node 2 (127.0.0.1), but 3 on node 0" + same},
 		{"more nodes", func(o *cluster.Options) {
 			if o.Node == 2 {
-				o.Nodes, o.Node, o.Ranks = 7, 6, nil
+				o.Nodes = 7
+				o.Node = 6
+				o.Ranks = nil
 			}
 		}, "nodes is 7 on node 6 (127.0.0.1), but 3 on node 0" + same},
 		{"world size", func(o *cluster.Options) {

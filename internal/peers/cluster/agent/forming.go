@@ -78,7 +78,9 @@ func (a *Agent) late() {
 		return
 	}
 	a.limit = a.limit.Add(time.Hour)
-	status, trouble, refused := a.status, a.trouble, a.refused
+	status := a.status
+	trouble := a.trouble
+	refused := a.refused
 	a.mu.Unlock()
 	switch {
 	case a.o.Failure != nil: // node 0 was not reached

@@ -44,7 +44,9 @@ func (a *Agent) learn(m *pb.Member) {
 	}
 	same := old.instance == now.instance
 	if same {
-		now.unheard, now.since, now.seen = old.unheard && now.down, old.since, old.seen
+		now.unheard = old.unheard && now.down
+		now.since = old.since
+		now.seen = old.seen
 	}
 	if !old.down && (now.down || !same) {
 		a.events.Put(event{n, false})

@@ -189,7 +189,9 @@ func TestClusterSurvivesNode0(t *testing.T) {
 		}
 	}
 	again, errs := l.form(t.Context(), []int{0}, func(o *cluster.Options) {
-		o.Listen, o.Listening, o.Broadcast = l.join, nil, []byte("another seed")
+		o.Listen = l.join
+		o.Listening = nil
+		o.Broadcast = []byte("another seed")
 	})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
@@ -282,7 +284,9 @@ func TestRestartedDaemonIsLate(t *testing.T) {
 		}
 		clusters[0].kill()
 		_, errs = l.form(t.Context(), []int{0}, func(o *cluster.Options) {
-			o.Whole, o.Listen, o.Listening = true, l.join, nil
+			o.Whole = true
+			o.Listen = l.join
+			o.Listening = nil
 		})
 		var missing *cluster.MissingError
 		if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
@@ -344,10 +348,11 @@ func TestAnotherJobAtNode0sAddressIsReported(t *testing.T) {
 	l.wait = 2 * time.Second
 	said := make(chan string, 100)
 	_, errs := l.form(t.Context(), []int{1}, func(o *cluster.Options) {
-		o.Join, o.Secret, o.Progress = l.join, []byte("another secret, just as long"),
-			func(text string) {
-				said <- text
-			}
+		o.Join = l.join
+		o.Secret = []byte("another secret, just as long")
+		o.Progress = func(text string) {
+			said <- text
+		}
 	})
 	const why = "node 1 does not have the secret of the job running at 127.0.0.1:*, where node 0 " +
 		"should be: two jobs use one port, a daemon of an earlier start is still running, or the " +

@@ -57,7 +57,9 @@ func (o *Box[T]) Close() {
 func (o *Box[T]) Abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed, o.given, o.queue = true, true, nil
+	o.closed = true
+	o.given = true
+	o.queue = nil
 	o.signal()
 }
 

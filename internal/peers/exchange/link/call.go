@@ -77,7 +77,9 @@ func (c *call) expire(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.left && !c.settled {
-		c.dst, c.left, c.resultSent = nil, true, true
+		c.dst = nil
+		c.left = true
+		c.resultSent = true
 		c.done <- &expiry{err}
 	}
 }

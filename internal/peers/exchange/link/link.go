@@ -97,7 +97,10 @@ func New(conn net.Conn, window int, o Options) *Link {
 	}
 	for tag := range l.calls {
 		c := &l.calls[tag]
-		c.tag, c.done, c.prev, c.next = uint32(tag), make(chan error, 1), unlisted, unlisted
+		c.tag = uint32(tag)
+		c.done = make(chan error, 1)
+		c.prev = unlisted
+		c.next = unlisted
 		l.free <- uint32(tag)
 	}
 	l.mu.first, l.mu.last = none, none
@@ -207,16 +210,23 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, 
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.
 func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.mu.Lock()
-	c.dst, c.left, c.resultSent, c.settled = dst, false, false, false
+	c.dst = dst
+	c.left = false
+	c.resultSent = false
+	c.settled = false
 	c.mu.Unlock()
 	l.mu.Lock()
 	if l.mu.err != nil {
 		l.mu.Unlock()
 		return false
 	}
-	c.sample, c.length, c.since = id, uint32(len(dst)), time.Time{}
+	c.sample = id
+	c.length = uint32(len(dst))
+	c.since = time.Time{}
 	c.deadline, c.frames = l.mu.now+l.ticks(l.o.Timeout), l.mu.frames
-	c.receiving, c.expired, c.cancelled = false, false, false
+	c.receiving = false
+	c.expired = false
+	c.cancelled = false
 	if l.mu.asked++; l.mu.asked%latencySampleRate == 0 {
 		c.since = time.Now()
 	}

@@ -90,9 +90,13 @@ func TestQueueIsShort(t *testing.T) {
 			l := newLink(rate, n)
 			l.run(2 * time.Second)
 			queue, sent := l.run(4 * time.Second)
-			total, fewest, most := 0.0, sent[0], sent[0]
+			total := 0.0
+			fewest := sent[0]
+			most := sent[0]
 			for _, s := range sent {
-				total, fewest, most = total+s, min(fewest, s), max(most, s)
+				total += s
+				fewest = min(fewest, s)
+				most = max(most, s)
 			}
 			if queue > 0.015 || total < 0.95*rate || most > 2*fewest {
 				t.Errorf("%d connections at %v MB/s: a queue of %.0f ms, and %.3g bytes/s", n,

@@ -122,7 +122,9 @@ func drawBatches(c *drawing.Canvas, rows []*Policy, steps, epochs int, least, mo
 		}
 		how := lookOf(p.Name)
 		pale := how.colour
-		pale.R, pale.G, pale.B = pale.R/4+191, pale.G/4+191, pale.B/4+191
+		pale.R = pale.R/4 + 191
+		pale.G = pale.G/4 + 191
+		pale.B = pale.B/4 + 191
 		slices.Reverse(lower)
 		c.Polygon(pale, append(upper, lower...))
 		c.Line(how.colour, 1.25, nil, middle...)

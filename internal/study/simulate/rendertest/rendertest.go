@@ -37,8 +37,10 @@ func Sample() *render.Report {
 		Batches: []float64{0.25, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25},
 	}
 	sharded := result(1700.25, 123.456, 0, 0, 1000, 3000)
-	sharded.SeenPerEpoch, sharded.Shuffle, sharded.SourceTotal, sharded.ShareOfBound = 0.25, 0.8125,
-		10000, 4
+	sharded.SeenPerEpoch = 0.25
+	sharded.Shuffle = 0.8125
+	sharded.SourceTotal = 10000
+	sharded.ShareOfBound = 4
 	r := &render.Report{
 		Title: "A <small> cluster & its policies", Scenario: "small.toml", Profile: "model",
 		Seed: 3, Classes: []string{"staging", "ram", "ssd"},
