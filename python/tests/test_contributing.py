@@ -91,6 +91,8 @@ def tree(tmp_path_factory):
     for language, path, text in BLOCKS:
         if language == "diff":
             (top / path).write_text(changed((top / path).read_text(), text))
+    for command in ("init", "-q"), ("add", "."):  # the tests of the house ask git for its files
+        subprocess.run(["git", *command], cwd=top, check=True)
     return top
 
 
