@@ -134,9 +134,9 @@ def test_the_version_is_written_in_one_place():
     assert re.fullmatch(r"\d+\.\d+\.\d+", hdmlp.__version__)
     found = [
         str(path.relative_to(ROOT))
-        for pattern in ("pyproject.toml", "Makefile", "scripts/*", "hatch_build.py")
+        for pattern in ("pyproject.toml", "Makefile", "scripts/**/*", "hatch_build.py")
         for path in ROOT.glob(pattern)
-        if hdmlp.__version__ in path.read_text()
+        if path.is_file() and hdmlp.__version__ in path.read_text()
     ]
     found += [
         str(path.relative_to(ROOT))
