@@ -44,6 +44,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -172,24 +173,21 @@ type Threads struct {
 	Most int
 }
 
-// beside is how many workers there are besides those that read from the source, if their number is
-// tuned: they read from other tiers, transform, and wait for the source.
-const beside = 16
-
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
 	if threads.Most == 0 {
 		c.pool = pool.New(threads.Start, threads.Start, c.idleBuffer())
 		return
 	}
-	c.pool = pool.New(threads.Start+beside, threads.Most+beside, c.idleBuffer())
+	const extra = routing.ExtraWorkers
+	c.pool = pool.New(threads.Start+extra, threads.Most+extra, c.idleBuffer())
 	limits := pool.Limits{Start: threads.Start, Least: 1, Most: threads.Most}
-	c.gate = pool.NewGate(limits, func(streams int) { c.pool.Resize(streams + beside) })
+	c.gate = pool.NewGate(limits, func(streams int) { c.pool.Resize(streams + extra) })
 }
 
 // idleBuffer returns how many bytes of a buffer a worker keeps for its next sample.
 func (c *Cache) idleBuffer() int {
-	return int(max(maxIdleBuffer, 4*c.index.Bytes()/int64(max(c.index.Len(), 1))))
+	return routing.Buffer(c.index.Bytes(), c.index.Len())
 }
 
 // What the workers do is described in package pool.

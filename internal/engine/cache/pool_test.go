@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
@@ -88,14 +89,14 @@ func TestWorkersAreNotHeldByOtherNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := plain(80)
-				if o.threads = beside; !test.given {
+				if o.threads = routing.ExtraWorkers; !test.given {
 					o.threads, o.mostThreads = 1, 1
 				}
 				g := newRig(t, o)
 				p := newSlowPeer()
 				p.relays = test.relays
 				var waiting []*consumer
-				for id := range beside + 4 {
+				for id := range routing.ExtraWorkers + 4 {
 					b := &consumer{cache: g.cache, peers: p, id: id, done: make(chan error, 1)}
 					g.cache.Submit([]Task{{Consumer: b}})
 					waiting = append(waiting, b)

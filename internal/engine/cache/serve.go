@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -60,11 +61,7 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	case errors.Is(err, errElsewhere):
 		err = source.ErrNoSample
 	}
-	w.Trim(maxIdleBuffer)
+	w.Trim(routing.MinBuffer)
 	c.remoteWorkers.Put(w)
 	return src, err
 }
-
-// maxIdleBuffer is how many bytes of a buffer a worker that reads for other nodes keeps between
-// reads, and each other worker at least.
-const maxIdleBuffer = 1 << 20

@@ -24,6 +24,7 @@ type node struct {
 	seq     int
 	workers int // that have a task or fill
 	away    int // of these, those in whose place others may work
+	buffer  int // bytes that a worker keeps for its next sample
 	fills   []*fill
 	turn    int
 	filling int
@@ -60,9 +61,6 @@ type fill struct {
 	busy int  // workers that bring them
 }
 
-// slowly is how many workers bring what another node owns (pool.Slow).
-const slowly = 4
-
 // peer is what a node has seen of another one (breaker.circuit).
 type peer struct {
 	routing.Circuit
@@ -76,14 +74,8 @@ const (
 	copied = 0x40
 )
 
-// beside is how many workers there are besides those that read from the source (cache.Threads).
-const beside = 16
-
-// mostAway is how many workers other nodes may keep waiting while others work in their place
-// (pool.Away).
-const mostAway = 64
-
 func newNode(c *cluster, number int) *node {
+	bytes := int64(0)
 	n := &node{
 		c: c, number: number, spec: &c.job.Nodes[number], epoch: -1,
 		in: make([]uint8, len(c.job.Sizes)), flights: map[int32]*flight{},
@@ -93,6 +85,10 @@ func newNode(c *cluster, number int) *node {
 		files:   make([]meter.Meter, len(c.job.Nodes[number].Classes)),
 		hung:    make([]int, len(c.job.Nodes[number].Classes)),
 	}
+	for _, size := range c.job.Sizes {
+		bytes += size
+	}
+	n.buffer = routing.Buffer(bytes, len(c.job.Sizes))
 	n.gate.limit = int(n.spec.Streams[0].To)
 	if n.transforms() {
 		n.threads.open(int(n.spec.Threads[0].To))
@@ -269,14 +265,14 @@ func (n *node) dispatch() {
 
 func (n *node) dispatchOne() {
 	n.dispatching = false
-	most := n.gate.limit + beside
+	most := n.gate.limit + routing.ExtraWorkers
 	switch {
-	case n.workers >= most+min(n.away, mostAway):
+	case n.workers >= most+routing.Away(n.away, n.buffer):
 		return
 	case len(n.tasks) > 0:
 		n.workers++
 		n.bring(n.tasks.pop())
-	case n.filling < max(most*3/4, 1) && n.fillOne():
+	case n.filling < routing.Fillers(most) && n.fillOne():
 	default:
 		return
 	}
@@ -342,7 +338,7 @@ func (n *node) nextFill() *fill {
 	n.fills = slices.DeleteFunc(n.fills, func(f *fill) bool { return len(f.ids) == 0 })
 	for range n.fills {
 		n.turn = (n.turn + 1) % len(n.fills)
-		if f := n.fills[n.turn]; (!f.slow || f.busy < slowly) && n.reserve(f.ids[0]) {
+		if f := n.fills[n.turn]; (!f.slow || f.busy < routing.SlowFills) && n.reserve(f.ids[0]) {
 			return f
 		}
 	}

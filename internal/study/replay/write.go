@@ -1,5 +1,7 @@
 package replay
 
+import "github.com/hdmlp/hdmlp/internal/model/routing"
+
 // writer writes copies of samples into a class, one after another (writeback.Writer).
 type writer struct {
 	rate     float64 // MB/s; 0: at once
@@ -10,10 +12,10 @@ type writer struct {
 }
 
 const (
-	// writeMemory is how many MB copies that wait may take (writeback.Memory), and writeAhead for a
-	// sample to be read ahead of time (writeback.ahead).
-	writeMemory = 64 * 1 << 20 / perMega
-	writeAhead  = writeMemory / 2
+	// writeMemory is how many MB copies that wait may take, and writeAhead for a sample to be read
+	// ahead of time (writeback.Writer).
+	writeMemory = routing.CopyMemory / perMega
+	writeAhead  = routing.AheadMemory / perMega
 )
 
 func (w *writer) taken() float64 { return w.waiting + w.promised }

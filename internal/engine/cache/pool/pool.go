@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/wait"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // Pool runs reads on a number of goroutines. Tasks, which batches
@@ -82,14 +83,11 @@ type Filling struct {
 	Spare func() bool
 }
 
-// slowly is how many workers bring slow samples.
-const slowly = 4
-
 // may reports whether another worker may bring the next sample, while others do anything. If so, it
 // must.
 func (f *Fill) may(others bool) bool {
 	switch {
-	case f.slow && f.busy >= slowly, others && f.how.Spare != nil && f.how.Spare():
+	case f.slow && f.busy >= routing.SlowFills, others && f.how.Spare != nil && f.how.Spare():
 		return false
 	}
 	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
@@ -136,10 +134,6 @@ func (p *Pool) hire(work int) {
 }
 
 const (
-	// awayBytes is what may be in the buffers of workers that others work in place of, and mostAway
-	// how many these are at most.
-	awayBytes = 64 << 20
-	mostAway  = 64
 	// mostLeft is of how many workers that have ended the buffers are kept for the next ones, if they
 	// have at most leftBytes each.
 	mostLeft, leftBytes = 8, 1 << 20
@@ -147,7 +141,7 @@ const (
 
 // room returns how many workers there may be. p.mu must be held.
 func (p *Pool) room() int {
-	return p.limit + min(p.away, awayBytes/max(p.keep, awayBytes/mostAway))
+	return p.limit + routing.Away(p.away, p.keep)
 }
 
 // Away has another worker work in the place of the caller, which waits for another node, until it
@@ -175,7 +169,7 @@ func (p *Pool) Filling() int {
 }
 
 // maxFilling returns how many workers may fill. p.mu must be held.
-func (p *Pool) maxFilling() int { return max(p.limit*3/4, 1) }
+func (p *Pool) maxFilling() int { return routing.Fillers(p.limit) }
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.
 func (p *Pool) Unused() bool {

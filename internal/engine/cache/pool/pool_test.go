@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // TestFillsTakeTurns checks that the workers alternate between the fills of several jobs whose
@@ -162,33 +164,33 @@ func TestSlowFillsLeaveWorkers(t *testing.T) {
 		p := New(16, 16, 0)
 		next := make(chan struct{})
 		var usual, slow atomic.Int32
-		ids := make([]int32, 100+3*slowly) // the slow ones first
+		ids := make([]int32, 100+3*routing.SlowFills) // the slow ones first
 		for i := range ids {
 			ids[i] = int32(i)
 		}
-		is := func(id int) bool { return id < 3*slowly }
+		is := func(id int) bool { return id < 3*routing.SlowFills }
 		p.AddFills(ids, Filling{Slow: is, Run: func(_ *Worker, id int) bool {
 			if !is(id) {
 				usual.Add(1)
 				return false
 			}
-			if slow.Add(1) <= slowly && id < 2*slowly {
+			if slow.Add(1) <= routing.SlowFills && id < 2*routing.SlowFills {
 				t.Errorf("sample %d, which batches need soon, was begun first", id)
 			}
 			<-next
 			return false
 		}})
 		synctest.Wait()
-		if slow.Load() != slowly || usual.Load() != 100 {
+		if slow.Load() != routing.SlowFills || usual.Load() != 100 {
 			t.Errorf("%d slow and %d others were begun, want %d and 100", slow.Load(), usual.Load(),
-				slowly)
+				routing.SlowFills)
 		}
-		for range 3 * slowly {
+		for range 3 * routing.SlowFills {
 			next <- struct{}{}
 		}
 		synctest.Wait()
-		if slow.Load() != 3*slowly {
-			t.Errorf("%d were begun at last, want %d", slow.Load(), 3*slowly)
+		if slow.Load() != 3*routing.SlowFills {
+			t.Errorf("%d were begun at last, want %d", slow.Load(), 3*routing.SlowFills)
 		}
 		if !p.Close(time.Hour) {
 			t.Error("the workers have not ended")

@@ -10,6 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/wait"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -55,9 +56,8 @@ type copyOf struct {
 }
 
 const (
-	// Memory is how many bytes copies may take: twice what a staging buffer has, which the
-	// batches of a job's start fill as fast as the source is, before the class has written anything.
-	Memory       = 64 << 20
+	// Memory is how many bytes copies may take.
+	Memory       = routing.CopyMemory
 	spareBuffers = 16
 )
 
@@ -85,10 +85,6 @@ func (w *Writer) Know(k model.Known) { w.meter.Know(k) }
 // Meter returns what measures the writes to the class.
 func (w *Writer) Meter() *meter.Meter { return &w.meter }
 
-// ahead is how many bytes copies may take for a sample to be read ahead of time: half of the memory
-// is left to what is read for batches, which costs no read of its own.
-const ahead = Memory / 2
-
 // taken returns how many bytes copies take, and may yet take. w.mu must be held.
 func (w *Writer) taken() int64 { return w.bytes + w.promised }
 
@@ -104,7 +100,7 @@ func (w *Writer) Reserve(id int, n int64) bool {
 	if _, already := w.reserved[int32(id)]; already || w.has(id) {
 		return true
 	}
-	if w.taken() >= ahead || !w.fits(n) {
+	if w.taken() >= routing.AheadMemory || !w.fits(n) {
 		w.refused = true
 		return false
 	}
@@ -240,7 +236,7 @@ func (w *Writer) work() {
 			}
 			delete(w.byID, c.id)
 			w.bytes -= int64(len(c.data))
-			gained := w.refused && w.taken() < ahead
+			gained := w.refused && w.taken() < routing.AheadMemory
 			if gained {
 				w.refused = false
 			}
