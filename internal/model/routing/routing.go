@@ -9,7 +9,7 @@
 //
 // Every constant of these decisions is here, once: choose.go has those of the choice, limits.go
 // those of how long a read may take, circuit.go those of other nodes, explore.go those of
-// estimates.
+// estimates, workers.go those of how much is in progress at once.
 package routing
 
 // Tier is a tier that has a sample, by what its meter has seen when the read is to begin.
