@@ -41,7 +41,7 @@ func (r *chance) add(s *Script) {
 func (r *chance) strand(s *Script) {
 	l := Launch{Nodes: r.between(1, 4), Ranks: pick(r, 1, 2, 2)}
 	r.clean(s, l)
-	s.Differs, s.Apart = TheEnd, s.Shuffle != "given" && r.often(50)
+	s.Differs, s.Apart = TheEnd, s.Shuffle != "given" && r.percent(50)
 	if s.Shuffle == "given" {
 		s.Batch = l.WorldSize() * r.between(1, 6)
 		s.Differs = pick(r, TheEnd, ThePause, ThePart, TheEpoch)
@@ -53,7 +53,7 @@ func (r *chance) outlast(s *Script) {
 	r.clean(s, Launch{Nodes: pick(r, 1, 2, 3), Ranks: pick(r, 1, 2)})
 	s.Epochs, s.Step = 20, pick(r, 0, Duration(time.Millisecond))
 	s.Batch = r.between(s.Samples/3, s.Samples/2)
-	if r.often(40) { // more batches than the ring has room for, by which the process returns them
+	if r.percent(40) { // more batches than the ring has room for, by which the process returns them
 		s.Launches[0] = Launch{Nodes: 1, Ranks: 1}
 		s.Samples = max(s.Samples, 40)
 		s.Batch = 1
@@ -92,7 +92,7 @@ func (r *chance) collect(s *Script) {
 	if s.Transforms {
 		s.Largest /= 4
 	}
-	if r.often(60) {
+	if r.percent(60) {
 		s.Memory, s.Disk = 0, 0
 	}
 }

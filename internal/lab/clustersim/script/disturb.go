@@ -68,11 +68,11 @@ func (r *chance) stray(s *Script) {
 	}
 	s.Again = 12
 	s.Over = true
-	s.Singly = r.often(60)
+	s.Singly = r.percent(60)
 	s.Prefetch, s.Step = pick(r, 1, 2, 8), Duration(time.Duration(r.between(5, 200))*time.Millisecond)
 	r.breakOff(s, r.IntN(5))
-	s.Renews = !s.Singly && s.Launches[0].Ranks > 1 && r.often(60)
-	if nodes := s.Launches[0].Nodes; nodes > 1 && r.often(60) {
+	s.Renews = !s.Singly && s.Launches[0].Ranks > 1 && r.percent(60)
+	if nodes := s.Launches[0].Nodes; nodes > 1 && r.percent(60) {
 		for range r.between(1, 3) {
 			s.Events = append(s.Events, Event{
 				Kind: Delay, For: Duration(time.Hour), Node: r.IntN(nodes), To: r.IntN(60),
@@ -92,7 +92,7 @@ func (r *chance) blip(s *Script) {
 	s.Timeout = Duration(time.Second)
 	s.Epochs = 6
 	s.Again, s.Rewind = 10, r.IntN(4)
-	s.Singly = s.Rewind == 0 && r.often(50)
+	s.Singly = s.Rewind == 0 && r.percent(50)
 	s.Prefetch = pick(r, 1, 2, 8)
 	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
 	at := r.about(10*time.Millisecond, 2*time.Second)
@@ -100,7 +100,7 @@ func (r *chance) blip(s *Script) {
 		Kind: pick(r, SampleFail, SourceFail), At: at, For: r.about(time.Second, 5*time.Second),
 		Node: r.IntN(l.Nodes), To: r.IntN(s.Samples), Amount: 100,
 	}}
-	if l.Nodes > 1 && r.often(50) {
+	if l.Nodes > 1 && r.percent(50) {
 		s.Events = append(s.Events, Event{
 			Kind: pick(r, Cut, CutWay), Node: r.IntN(l.Nodes), To: r.IntN(60),
 			At:  at + s.Timeout - Duration(r.between(0, 500))*Duration(time.Millisecond),
@@ -124,6 +124,6 @@ func (r *chance) replace(s *Script) {
 	r.plain(s, Launch{Nodes: pick(r, 1, 1, 2), Ranks: pick(r, 2, 2, 3, 4)})
 	r.breakOff(s, r.between(1, 2))
 	for i := range s.Breaks {
-		s.Breaks[i].Anew, s.Breaks[i].Skip = true, r.often(30)
+		s.Breaks[i].Anew, s.Breaks[i].Skip = true, r.percent(30)
 	}
 }

@@ -15,7 +15,7 @@ func (r *chance) garble(s *Script) {
 		OnError: "raise", SourceSlow: true, Staging: 256 << 10, Prefetch: pick(r, 0, 1, 2),
 		Timeout: Duration(5 * time.Second),
 		Step:    Duration(r.between(0, 50)) * Duration(time.Millisecond),
-		Apart:   r.often(20), Again: pick(r, 0, 1, 2), Launches: []Launch{l},
+		Apart:   r.percent(20), Again: pick(r, 0, 1, 2), Launches: []Launch{l},
 	}
 	c.Batch = r.between(l.WorldSize(), c.Samples/4)
 	c.Memory = c.Bytes()/l.Nodes + 4*c.Largest

@@ -13,16 +13,16 @@ func Generate(seed uint64) Script {
 	r := &chance{rand.New(rand.NewPCG(seed, 0))}
 	s := Script{
 		Seed: seed, Samples: r.between(4, 60), Largest: pick(r, 1, 100, 1000, 5000),
-		Epochs: fewest, Batch: r.between(1, 24), DropLast: r.often(25),
+		Epochs: fewest, Batch: r.between(1, 24), DropLast: r.percent(25),
 		Shuffle: pick(r, "torch", "torch", "none", "feistel"),
 		Scheme:  pick(r, "strided", "strided", "uniform", "whole"),
 		Tail:    pick(r, "pad", "pad", "keep", "drop"),
 		Policy:  pick(r, append(policies.Names(policies.Engine()), "", "", "")...),
-		OnError: "raise", Transforms: r.often(20), Verify: r.often(10), SourceSlow: r.often(40),
+		OnError: "raise", Transforms: r.percent(20), Verify: r.percent(10), SourceSlow: r.percent(40),
 		Staging: pick(r, 64<<10, 64<<10, 256<<10), Prefetch: pick(r, 0, 0, 1, 2, 8),
 		Threads: pick(r, 0, 0, 1, 4), Timeout: Duration(5 * time.Second),
 		Step: Duration(time.Duration(r.between(0, 200)) * time.Millisecond),
-		Hold: pick(r, 0, 0, 1, 3), Apart: r.often(20),
+		Hold: pick(r, 0, 0, 1, 3), Apart: r.percent(20),
 	}
 	s.Launches = r.launches(&s)
 	for _, l := range s.Launches {
@@ -33,14 +33,14 @@ func Generate(seed uint64) Script {
 	}
 	share := s.Bytes() / s.Launches[0].Nodes
 	s.Memory = pick(r, 0, share/2, share+2*s.Largest, 2*s.Bytes())
-	if r.often(40) {
+	if r.percent(40) {
 		s.Disk = 1 + pick(r, share/2, share+2*s.Largest, 2*s.Bytes())
 	}
 	s.Epochs = fewest
 	switch {
-	case r.often(35): // without faults
+	case r.percent(35): // without faults
 		s.Events = nil
-	case r.often(18):
+	case r.percent(18):
 		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
 		for range r.between(1, 4) {
 			if id := r.IntN(s.Samples); len(s.Missing) < s.Samples-1 {
@@ -158,7 +158,7 @@ func (r *chance) last(s *Script) {
 	s.Step = 0
 	s.Apart = false
 	s.Batch, s.DropLast = max(s.Batch, (s.Samples+1)/2), false
-	if r.often(50) { // more batches than the ring has room for, by which the process returns them
+	if r.percent(50) { // more batches than the ring has room for, by which the process returns them
 		s.Launches, s.Breaks = []Launch{{Nodes: 1, Ranks: 1}}, nil
 		s.Samples = max(s.Samples, 50)
 		s.Batch = 1
@@ -203,19 +203,19 @@ func (r *chance) tighten(s *Script) {
 
 // vary draws what few scripts have.
 func (r *chance) vary(s *Script) {
-	if n := s.Samples / 2; r.often(12) && n >= 4 {
+	if n := s.Samples / 2; r.percent(12) && n >= 4 {
 		was := s.Subset
 		if s.Subset = r.between(n, s.Samples); !s.valid() {
 			s.Subset = was
 		}
 	}
-	s.Uneven = r.often(20)
-	s.TLS = r.often(4)
-	s.Twice = r.often(10)
-	if r.often(15) {
+	s.Uneven = r.percent(20)
+	s.TLS = r.percent(4)
+	s.Twice = r.percent(10)
+	if r.percent(15) {
 		s.Beside = pick(r, Same, Other)
 	}
-	if r.often(25) && !s.Has(network...) {
+	if r.percent(25) && !s.Has(network...) {
 		r.give(s)
 	}
 	switch r.IntN(8) {
@@ -227,15 +227,15 @@ func (r *chance) vary(s *Script) {
 		}
 	}
 	for i := range s.Launches[:len(s.Launches)-1] {
-		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
+		s.Launches[i].Restart = !s.Launches[i].Crash && r.percent(50)
 	}
 	steps := max(s.Positions()/s.Batch, 1)
 	for range pick(r, 0, 0, 1, 1, 2) {
 		if s.Apart { // a rank could break off before an error that the others get
 			break
 		}
-		b := Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)}
-		if !b.Skip && r.often(50) && s.Shuffle != "given" && len(s.Events)+len(s.Missing) == 0 {
+		b := Break{After: r.IntN(s.Epochs * steps), Skip: r.percent(30)}
+		if !b.Skip && r.percent(50) && s.Shuffle != "given" && len(s.Events)+len(s.Missing) == 0 {
 			b.Back = r.between(1, steps)
 		}
 		s.Breaks = append(s.Breaks, b)
@@ -243,13 +243,13 @@ func (r *chance) vary(s *Script) {
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
 	}
-	if r.often(35) {
+	if r.percent(35) {
 		r.suffice(s)
-	} else if s.Plans == "" && r.often(50) {
+	} else if s.Plans == "" && r.percent(50) {
 		s.Takes = Duration(pick(r, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond))
 	}
-	s.Lies, s.Invalid = r.often(10), r.often(15)
-	if r.often(15) {
+	s.Lies, s.Invalid = r.percent(10), r.percent(15)
+	if r.percent(15) {
 		s.Verify = true
 		for range r.between(1, 3) {
 			s.Stale = append(s.Stale, r.IntN(s.Samples))
@@ -257,15 +257,15 @@ func (r *chance) vary(s *Script) {
 		return
 	}
 	switch {
-	case r.often(10):
+	case r.percent(10):
 		s.OnError = pick(r, "skip", "substitute")
 		for range r.between(1, 2) {
 			s.Undecodable = append(s.Undecodable, r.IntN(s.Samples))
 		}
 	case r.share(s):
-	case r.often(15):
+	case r.percent(15):
 		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret, TheData)
-		if s.Shuffle == "given" && r.often(50) {
+		if s.Shuffle == "given" && r.percent(50) {
 			s.Differs = pick(r, ThePart, TheEpoch)
 		}
 		if !s.valid() {
@@ -291,7 +291,7 @@ func (r *chance) suffice(s *Script) {
 	}
 	room := s.Bytes()/least + 4*s.Largest
 	s.Memory, s.Disk = room, 0
-	if r.often(40) {
+	if r.percent(40) {
 		s.Memory, s.Disk = pick(r, 0, room/2), room
 	}
 }
@@ -307,13 +307,13 @@ func (r *chance) share(s *Script) bool {
 			Batch: r.between(1, s.Samples), Late: r.about(time.Millisecond, 2*time.Second),
 			Step: r.about(time.Millisecond, 200*time.Millisecond),
 		}
-		if r.often(50) {
+		if r.percent(50) {
 			m.Late = 0
 		}
-		if r.often(25) {
+		if r.percent(25) {
 			m.Rest = r.between(1, 3)
 		}
-		if r.often(25) {
+		if r.percent(25) {
 			m.Leave = r.between(1, 5)
 		}
 		s.Members = append(s.Members, m)
@@ -356,8 +356,8 @@ func (r *chance) replan(s *Script) {
 // chance draws from a seed.
 type chance struct{ *rand.Rand }
 
-// often is true in so many per cent of the cases.
-func (r *chance) often(percent int) bool { return r.IntN(100) < percent }
+// percent is true in so many per cent of the cases.
+func (r *chance) percent(share int) bool { return r.IntN(100) < share }
 
 // between draws from least to most, both included.
 func (r *chance) between(least, most int) int { return least + r.IntN(most-least+1) }
@@ -376,16 +376,16 @@ func pick[T any](r *chance, from ...T) T { return from[r.IntN(len(from))] }
 func (r *chance) launches(s *Script) (list []Launch) {
 	for range pick(r, 1, 1, 1, 2, 3) {
 		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 1, 2, 2, 4)}
-		if r.often(3) {
+		if r.percent(3) {
 			l = Launch{Nodes: r.between(5, 16), Ranks: 1}
 		}
-		if r.often(20) {
+		if r.percent(20) {
 			for range l.WorldSize() {
 				l.Late = append(l.Late, r.about(time.Millisecond, 5*time.Second))
 			}
 		}
 		l.Kill = r.between(1, max(1, s.Epochs*s.Samples/s.Batch/2))
-		l.Crash = r.often(30)
+		l.Crash = r.percent(30)
 		list = append(list, l)
 	}
 	list[len(list)-1].Kill, list[len(list)-1].Crash = 0, false

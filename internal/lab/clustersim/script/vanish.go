@@ -32,7 +32,7 @@ func (s *Script) unusable() (count int) {
 func (r *chance) vanish(s *Script) {
 	c := s.clone()
 	switch {
-	case s.OnError != "raise" && r.often(50):
+	case s.OnError != "raise" && r.percent(50):
 		r.lapse(&c, r.between(1, 3))
 	case s.OnError == "raise" && r.IntN(12) == 0:
 		r.restore(&c)
@@ -63,10 +63,10 @@ func (r *chance) lapse(s *Script, count int) {
 func (r *chance) restore(s *Script) {
 	nodes := pick(r, 1, 2, 2, 2, 3, 3, 4)
 	r.clean(s, Launch{Nodes: nodes, Ranks: pick(r, 1, 1, 2)})
-	if s.Shuffle == "given" || r.often(50) {
+	if s.Shuffle == "given" || r.percent(50) {
 		s.Shuffle = "torch"
 	}
-	if r.often(70) {
+	if r.percent(70) {
 		s.Scheme = pick(r, "strided", "uniform") // by which only some nodes need a sample
 	}
 	world := s.Launches[0].WorldSize()
@@ -74,29 +74,29 @@ func (r *chance) restore(s *Script) {
 	s.Batch = r.between(max(world, s.Samples/10), max(world, s.Samples/4))
 	s.Prefetch, s.Hold = pick(r, 1, 1, 2, 4), pick(r, 0, 0, 1)
 	s.Step = Duration(r.between(100, 600)) * Duration(time.Millisecond)
-	s.Apart = r.often(20)
-	if r.often(60) { // so that each batch needs the source
+	s.Apart = r.percent(20)
+	if r.percent(60) { // so that each batch needs the source
 		s.Memory, s.Disk = 0, 0
 	}
-	if r.often(20) {
+	if r.percent(20) {
 		s.Missing = []int{r.IntN(s.Samples)}
 	}
-	if nodes > 1 && r.often(40) {
+	if nodes > 1 && r.percent(40) {
 		s.Step = Duration(r.between(1000, 5000)) * Duration(time.Millisecond)
 		s.Epochs = 10
 	}
 	steps := s.Epochs * s.Samples / s.Batch
-	if r.often(25) {
+	if r.percent(25) {
 		l := s.Launches[0]
-		l.Kill, l.Crash = r.between(1, steps/2), r.often(30)
-		l.Restart = !l.Crash && r.often(70)
+		l.Kill, l.Crash = r.between(1, steps/2), r.percent(30)
+		l.Restart = !l.Crash && r.percent(70)
 		s.Launches = append([]Launch{l}, s.Launches...)
 	}
 	r.lapse(s, r.between(2, 4))
 	if s.Step >= Duration(time.Second) {
 		r.deafen(s, nodes)
 	}
-	if r.often(15) {
+	if r.percent(15) {
 		s.Events = append(s.Events, Event{
 			Kind: SourceSlow, Launch: r.IntN(len(s.Launches)), For: r.about(time.Second, 10*time.Second),
 			Node: r.IntN(nodes), Amount: r.between(1, 500),
@@ -113,10 +113,10 @@ func (r *chance) deafen(s *Script, nodes int) {
 			Launch: first.Launch, At: first.At, For: r.about(5*time.Second, 40*time.Second),
 			Node: r.IntN(nodes), To: r.IntN(60), Amount: r.between(1, 100),
 		}
-		if r.often(30) { // so short that no node is given up
+		if r.percent(30) { // so short that no node is given up
 			e.For = r.about(100*time.Millisecond, 2*time.Second)
 		}
-		if ahead := min(e.At, Duration(2*time.Second)); r.often(70) {
+		if ahead := min(e.At, Duration(2*time.Second)); r.percent(70) {
 			e.At -= Duration(r.Int64N(int64(ahead) + 1)).round()
 		}
 		if e.Kind == Reset {
