@@ -35,7 +35,7 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused checks that every node is told which key differs on which node,
+// TestNodesWithOtherSeedsAreRefused checks that every node gets the key that differs on which node,
 // before anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "a drawn one": nil} {
@@ -57,7 +57,7 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 }
 
 // TestNodesWithOtherContentsAreRefused checks that if files with the same names, sizes and times
-// have other bytes on one node, every node is told which one.
+// have other bytes on one node, every node gets its name.
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1

@@ -171,7 +171,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.live.SetTraining(a.Job)
 	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then
-	// waits until this node knows what it is to keep.
+	// waits until it is decided what this node keeps.
 	if a.Coordinator != nil {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}

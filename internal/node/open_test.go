@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// TestMismatchNamesTheParameter checks that ranks that disagree in any parameter are told which
+// TestMismatchNamesTheParameter checks that ranks that disagree in any parameter get its name
 // one, and both values.
 func TestMismatchNamesTheParameter(t *testing.T) {
 	var w world
@@ -285,7 +285,7 @@ func TestBufferTooLargeForMemoryIsRefused(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestOpenedDescribesTheJob checks that each rank is told about the dataset, and how many samples
+// TestOpenedDescribesTheJob checks that each rank gets what the dataset is, and how many samples
 // it gets.
 func TestOpenedDescribesTheJob(t *testing.T) {
 	var w world

@@ -47,7 +47,7 @@ func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	return err
 }
 
-// TestResultsAreDeliveredAndReported checks that two ranks are told the format of results, and get
+// TestResultsAreDeliveredAndReported checks that two ranks get the format of results, and get
 // them as one tensor, and that the report counts what was read and the time of each transform.
 func TestResultsAreDeliveredAndReported(t *testing.T) {
 	var w world
@@ -87,7 +87,7 @@ func TestResultsAreDeliveredAndReported(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestResultsOfDifferentSizesAreDelivered checks that the process is told that sizes vary, and gets
+// TestResultsOfDifferentSizesAreDelivered checks that the process learns that sizes vary, and gets
 // samples that are not images unchanged.
 func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 	var w world
@@ -100,7 +100,7 @@ func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 		t.Errorf("output %+v", out)
 	}
 	seen := 0
-	r.Wait() // a process says that it waits: then what it waits for gets memory beyond the ring
+	r.Wait() // a process reports that it waits: then what it waits for gets memory beyond the ring
 	err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 		for i, id := range b.IDs {
 			data := sampleBytes(t, r, b, i)

@@ -109,12 +109,12 @@ type Returned struct {
 	Why  string    // its last reason
 }
 
-// Tenant is told of segments that are given back. Its methods are called without locks, and must
-// not block.
+// Tenant is notified of segments that are given back. Its methods are called without locks, and
+// must not block.
 type Tenant interface {
 	// Vacate is called once the samples of a segment are no longer located. The tenant calls settled
 	// once nothing refers to the segment by number any more, so that it need not stay open, and
-	// gone once no process that the tenant has told of it maps it any more. It calls each once, at
+	// gone once no process that the tenant has notified maps it any more. It calls each once, at
 	// once or later, and settled first.
 	Vacate(segment uint32, samples []int32, settled, gone func())
 	// Refill is called when the memory may grow again after it could not.

@@ -22,7 +22,7 @@ const (
 	// Of the buffers, so many of at most so many bytes are kept for later reads.
 	spareBuffers = 16
 	spareBytes   = 1 << 20
-	// reportDelay is for how long the store has not responded when that is told.
+	// reportDelay is for how long the store has not responded when that is reported.
 	reportDelay = 2 * time.Second
 	// stopLateness is how late a timer is at least if the process itself was stopped.
 	stopLateness = time.Second
@@ -301,7 +301,7 @@ func (r *Reader) giveUp(a *timedRead) bool {
 	return true
 }
 
-// alarmed tells that the store does not respond.
+// alarmed reports that the store does not respond.
 func (r *Reader) alarmed() {
 	r.mu.Lock()
 	now := time.Now()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Watcher is told of segments that are given back. Its methods must not block. It is an alias, so
-// that packages which do not import this one can name it.
+// Watcher is notified of segments that are given back. Its methods must not block. It is an alias,
+// so that packages which do not import this one can name it.
 type Watcher = interface {
 	// Vacate is called once the samples of a segment, by class and number, are no longer located.
 	// See Tenant.
@@ -37,7 +37,7 @@ type Watchers struct {
 	leave    []func()
 }
 
-// Join has the watchers told of segments that a class's store gives back, until Leave.
+// Join notifies the watchers of segments that a class's store gives back, until Leave.
 func (s *Watchers) Join(c Refiller, class int, store Shrinker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Watchers) Leave() {
 	s.leave, s.stores = nil, nil
 }
 
-// Watch has w told of segments that are given back from now on, until leave is called.
+// Watch notifies w of segments that are given back from now on, until leave is called.
 func (s *Watchers) Watch(w Watcher) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

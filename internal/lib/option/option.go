@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
-// Kind is the type of a parameter's value, which says how its text is parsed.
+// Kind is the type of a parameter's value, which determines how its text is parsed.
 type Kind string
 
 // The kinds of parameters, and the types of their values.

@@ -1,9 +1,9 @@
 // Package catalog opens datasets for the jobs of a node. Every Open scans the dataset again. If it
 // finds one that is already open, the same version in the same directory, it joins that: a dataset
-// has one index, and, while jobs read it, one cache with its storage classes. What a job wants from
+// has one index, and, while jobs read it, one cache with its storage classes. What a job needs from
 // the cache is not the catalog's concern.
 //
-// A Catalog is given the available kinds of sources and storage classes, and knows none by itself.
+// A Catalog is given the available kinds of sources and storage classes, and has none by itself.
 // All methods of Catalog and Dataset are safe for concurrent use.
 package catalog
 

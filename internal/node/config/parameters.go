@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
-// Scope says what a parameter belongs to: a job or the daemon.
+// Scope is what a parameter belongs to: a job or the daemon.
 type Scope string
 
 // The scopes of parameters.

@@ -12,12 +12,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/audit"
 )
 
-// An epoch's audit over several nodes. Each node tells all others its parts once its own ranks have
-// finished the epoch, and asks for the parts that it has not been told. So a node that has all
-// parts has told every node what it has to say, and may leave the job. Ranks that go back finish an
-// epoch again: a node that is told of another pass than its own asks as well. A node that is asked
+// An epoch's audit over several nodes. Each node sends all others its parts once its own ranks have
+// finished the epoch, and asks for the parts that it has not received. So a node that has all
+// parts has sent every node what it has, and may leave the job. Ranks that go back finish an
+// epoch again: a node that receives another pass than its own asks as well. A node that is asked
 // answers when its ranks have finished, or after auditWait that they have not; then it is asked
-// again. Node 0, which relays questions, in the end tells every node the parts that it was not told
+// again. Node 0, which relays questions, in the end sends every node the parts that it lacks
 // but had to ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends
 // only when all nodes call it, and so never if the ranks of one of them break off the epoch or do
 // not verify.
@@ -118,7 +118,7 @@ func onePass(a, b []audit.Part) bool {
 	return true
 }
 
-// tellParts tells the other nodes this node's parts, until all that can be told have them.
+// tellParts sends the other nodes this node's parts, until all that can be reached have them.
 func (c *Coordinator) tellParts(ctx context.Context, news auditNews) error {
 	told := make([]bool, c.nodes())
 	for {

@@ -91,7 +91,7 @@ func (a *away) get() ([]byte, int) {
 	return slices.Clone(a.bits), a.version
 }
 
-// broadcastAway tells the other nodes of the samples that were given back, whenever these change or
+// broadcastAway sends the other nodes the samples that were given back, whenever these change or
 // a node comes back, until ctx ends.
 func (c *Coordinator) broadcastAway(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version that it received last
@@ -110,7 +110,7 @@ func (c *Coordinator) broadcastAway(ctx context.Context) {
 		again = nil
 		bits, version := c.away.get()
 		if !c.untold(heard, version) {
-			continue // a node is back that knows the set
+			continue // a node is back that has the set
 		}
 		told := c.tellAway(ctx, bits, version)
 		for n := range heard {

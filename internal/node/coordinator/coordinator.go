@@ -2,7 +2,7 @@
 // agree on what the job is, fetch samples from one another, learn of ranks that stop, and merge
 // their reports and audits.
 //
-// It uses package cluster, and knows the job on this node only by what others may ask of it (Job).
+// It uses package cluster, and sees the job on this node only by what others may ask of it (Job).
 // All methods of Coordinator are safe for concurrent use.
 package coordinator
 
@@ -52,7 +52,7 @@ type Samples interface {
 	// Serve sends a sample, and returns how many bytes it read from the source for that.
 	Serve(ctx context.Context, id int,
 		send func(data []byte, digest uint32, read bool) error) (source int64, err error)
-	// Watch has w told of samples that are given back, until leave is called.
+	// Watch notifies w of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())
 	// FoundStreams returns how many reads of the source at the same time the node has found to be
 	// best, the version of that (0: it has found nothing), and a channel that is closed when there is
@@ -80,7 +80,7 @@ type Coordinator struct {
 	serving  chan struct{} // closed once there is a holder
 
 	news            []*broadcast
-	cancelBroadcast context.CancelFunc // ends what news and away are told by
+	cancelBroadcast context.CancelFunc // ends what sends news and away
 	broadcasts      sync.WaitGroup
 
 	away    away
@@ -170,7 +170,7 @@ func (c *Coordinator) connect() {
 func (c *Coordinator) note(node int, there bool) {
 	if there {
 		c.clients[node].Reconnect()
-		c.away.notify() // while it was gone it was not told of changes
+		c.away.notify() // while it was gone it received no changes
 	}
 	c.peers.SetAlive(node, there)
 	c.watch.Lock()

@@ -134,7 +134,7 @@ func (l lines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestEndOfServingIsLogged: a node that can no longer give others samples says so.
+// TestEndOfServingIsLogged: a node that can no longer give others samples logs it.
 func TestEndOfServingIsLogged(t *testing.T) {
 	log := make(lines, 100)
 	c := formed(t, 2, func(o *Options) {
@@ -224,7 +224,7 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 	})
 }
 
-// TestDisagreeingNodesAreToldTheDifference checks that each node is told what differs, with its own
+// TestDisagreeingNodesAreToldTheDifference checks that each node gets what differs, with its own
 // value and the other's, and that nothing is left running.
 func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 	address := testkit.Address(t)
@@ -365,7 +365,7 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 	}
 }
 
-// TestAnotherProtocolIsAMismatch checks that a process is told what differs, and both versions.
+// TestAnotherProtocolIsAMismatch checks that a process gets what differs, and both versions.
 func TestAnotherProtocolIsAMismatch(t *testing.T) {
 	err := clusterError(3, &cluster.VersionError{
 		Node: 3, Address: "node 0 (a:1)", Mine: 2, Theirs: 1,
@@ -378,7 +378,7 @@ func TestAnotherProtocolIsAMismatch(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheClusterKeepTheirCause checks what processes are told of errors while nodes find
+// TestErrorsOfTheClusterKeepTheirCause checks what processes get of errors while nodes find
 // each other: limits of the system are not the user's input.
 func TestErrorsOfTheClusterKeepTheirCause(t *testing.T) {
 	for _, c := range []struct {

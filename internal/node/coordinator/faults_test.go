@@ -101,8 +101,8 @@ func TestUnusableSamplesAreTold(t *testing.T) {
 	})
 }
 
-// TestNodeThatIsBackIsToldWhatItMissed: a node that was gone when another one told of a sample, and
-// is back while that one prepares to tell of the next sample, is told of both.
+// TestNodeThatIsBackIsToldWhatItMissed: a node that was gone when another one reported a sample,
+// and is back while that one prepares to tell of the next sample, is told of both.
 func TestNodeThatIsBackIsToldWhatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended

@@ -73,8 +73,8 @@ func finishing(o *Options) {
 }
 
 // TestAuditHasThePartsOfAllNodes checks that a node is asked again until its ranks have finished,
-// that node 0 tells all others before it may leave, and that what a node has said is known when it
-// is gone.
+// that node 0 notifies all others before it may leave, and that what a node has said is known when
+// it is gone.
 func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 	c := formed(t, 3, finishing)
 	audited := func(node int, finished ...int) (why string) {
@@ -113,7 +113,7 @@ func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestAuditHasWhatANodeSaidLast checks that the parts that a node told while it was asked, just
+// TestAuditHasWhatANodeSaidLast checks that the parts that a node sent while it was asked, just
 // before it was gone, are audited.
 func TestAuditHasWhatANodeSaidLast(t *testing.T) {
 	asked := make(chan struct{})
@@ -175,7 +175,7 @@ func (c closed) Dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // TestClosedPortIsNamed checks that no cluster is formed if a node's samples cannot be reached, and
-// that all nodes are told the address and what to do.
+// that all nodes get the address and what to do.
 func TestClosedPortIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, samples := networktest.New(), new(atomic.Pointer[string])

@@ -39,7 +39,7 @@ func (c *Coordinator) Reports(ctx context.Context, mine report.NodeReport) []rep
 	return out
 }
 
-// Leave tells the other nodes this node's final figures, which they report when it is gone. Close
+// Leave sends the other nodes this node's final figures, which they report when it is gone. Close
 // follows.
 func (c *Coordinator) Leave(final report.NodeReport) {
 	final.Node = c.me

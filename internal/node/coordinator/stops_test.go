@@ -27,7 +27,7 @@ func TestStopBeforeLeavingIsTold(t *testing.T) {
 			run := nodes[0].o.Stops.Begin(0, 0, func() {}, func(int) {})
 			_ = run.End(errors.New("a fault"), false)
 			if i == 0 {
-				synctest.Wait() // the first stop is being told
+				synctest.Wait() // the first stop is being sent
 				nodes[0].o.Stops.Raised(0)
 			}
 		}

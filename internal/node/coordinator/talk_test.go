@@ -174,7 +174,7 @@ func TestInvalidAuditAnswerNamesTheNode(t *testing.T) {
 }
 
 // TestCancelledAuditHasToldTheOtherNodes checks that an audit ends when it is cancelled while it
-// waits for another node, and that the other node has been told this node's parts.
+// waits for another node, and that the other node has received this node's parts.
 func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
@@ -200,7 +200,7 @@ func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 }
 
 // TestAuditIsOfThePassOfItsOwnRanks checks that a node whose ranks went back and finished an epoch
-// again does not take what it was told of another node's first pass for its second.
+// again does not take what it received of another node's first pass for its second.
 func TestAuditIsOfThePassOfItsOwnRanks(t *testing.T) {
 	pass := func(from int, ranks ...int) []audit.Part {
 		out := parts(ranks...)

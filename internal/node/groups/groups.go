@@ -86,7 +86,7 @@ func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Membership, er
 		}
 	default:
 		if err := request.SameGroup(p.name, one.first, s, one.seed); err != nil {
-			if spans { // the other nodes are told, as they wait for this one
+			if spans { // the other nodes are notified, as they wait for this one
 				p.refused = err
 				return p, nil
 			}

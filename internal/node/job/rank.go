@@ -38,7 +38,7 @@ type Rank struct {
 	once sync.Once // guards Close
 	// unwatch ends the watch of segments that are given back.
 	unwatch func()
-	// drop tells the process of a segment that no later batch names; see OnDrop. It may be nil.
+	// drop notifies the process of a segment that no later batch names; see OnDrop. It may be nil.
 	drop  atomic.Pointer[func(number uint32, gone func())]
 	group Member // set before the first Run, under job.mu; nil: the job is in no group
 	// reported is set when the process has reported a sample, and will ask again for the batch with
@@ -116,7 +116,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 // Number returns the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
-// Opened is what a process is told of a job when it opens it.
+// Opened is what a process gets of a job when it opens it.
 type Opened struct {
 	Samples     int
 	Classes     []string

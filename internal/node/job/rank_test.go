@@ -82,7 +82,7 @@ func TestBatchThatWasTakenBeforeIsTakenAgain(t *testing.T) {
 }
 
 // TestSegmentsEndAfterTheirBatches checks that a segment that is given back is settled after the
-// batches in progress, and gone when the process says so; at once if no process is to be told.
+// batches in progress, and gone when the process says so; at once if no process is to be notified.
 func TestSegmentsEndAfterTheirBatches(t *testing.T) {
 	w := start(t, nil)
 	r := w.join(t, 0)
@@ -284,7 +284,7 @@ func TestRankThatComesBackHasOneBuffer(t *testing.T) {
 	}
 }
 
-// TestRanksAreWarnedOnce checks that a warning which several ranks cause is told each of them once.
+// TestRanksAreWarnedOnce checks that a warning which several ranks cause is sent to each once.
 func TestRanksAreWarnedOnce(t *testing.T) {
 	w := start(t, func(config *Config, _ *Parts) { config.Staging = 1 })
 	for rank := range 2 {

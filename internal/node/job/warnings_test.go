@@ -56,8 +56,8 @@ func TestWarningsOfUnusableSamples(t *testing.T) {
 	}
 }
 
-// TestWarningsOfStoppedClasses checks that a process is told once of each class that keeps no more
-// samples, and that the classes are checked once per second and at the end.
+// TestWarningsOfStoppedClasses checks that a process is warned once of each class that keeps no
+// more samples, and that the classes are checked once per second and at the end.
 func TestWarningsOfStoppedClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &classes{{Name: "memory"}, {Name: "file"}}

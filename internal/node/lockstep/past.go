@@ -1,7 +1,7 @@
 package lockstep
 
 // past is what a rank's process has had since its last error, in a round. Loops run alike, so this
-// tells whether a rank has gone on from a batch that another one could not have, and did not ask
+// reports whether a rank has gone on from a batch that another one could not have, and did not ask
 // for more before it knew; or has yet to come to that batch, because the other one is ahead of it,
 // perhaps in a later iteration, which may have gone back. Where the two are does not tell.
 type past struct {

@@ -40,8 +40,8 @@ type Run struct {
 }
 
 // stretch is the batches of runs that follow on each other. Where ranks give orders, each epoch has
-// a run of its own, but a rank that goes on with the next epoch has not begun again: it is told of
-// a stop in the epoch that it has just come to the end of.
+// a run of its own, but a rank that goes on with the next epoch has not begun again: it is notified
+// of a stop in the epoch that it has just come to the end of.
 type stretch struct{ since, end int }
 
 // errStopped ends a run's staging; its process gets stop.told() instead.

@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 )
 
-// begun is a run of rank 0 of node 0, and what it was told.
+// begun is a run of rank 0 of node 0, and what it received.
 type begun struct {
 	*Run
 	canceled int
@@ -54,7 +54,7 @@ func TestRunBeginsAtTheStop(t *testing.T) {
 }
 
 // TestRunIsCanceledAtTheStop: a run is canceled when it has delivered the last batch before a stop,
-// and its rank is told of the stop even if its stream ended there as well.
+// and its rank is notified of the stop even if its stream ended there as well.
 func TestRunIsCanceledAtTheStop(t *testing.T) {
 	s := New(0, "a", func(error) {})
 	b := begin(s, 0)
@@ -71,8 +71,8 @@ func TestRunIsCanceledAtTheStop(t *testing.T) {
 	}
 }
 
-// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not told of later
-// stops, and stops no other rank.
+// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not notified of
+// later stops, and stops no other rank.
 func TestRunThatWasCompleteIsForgotten(t *testing.T) {
 	s := New(0, "a", func(error) {})
 	b := begin(s, 0)

@@ -38,7 +38,7 @@ import (
 //     has begun again.
 //   - A rank that has yet to come to the batch of a stop, perhaps iterations behind, ends there,
 //     whether or not the one that stopped has begun again. Only a process that has just taken its
-//     place joins the round of one that has begun again, and is told nothing.
+//     place joins the round of one that has begun again, and gets nothing.
 //   - A rank that went on with that batch, and began again after it before it knew of the stop, has
 //     had no error, but counts one (past).
 //   - A run that a stop applies to ends with it even if the rank that stopped begins again

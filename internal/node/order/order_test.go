@@ -210,7 +210,7 @@ func TestPartsAreChecked(t *testing.T) {
 	p.Close()
 }
 
-// TestLostEpochIsNamed checks that an error about an epoch of which a part is missing says which.
+// TestLostEpochIsNamed checks that an error about an epoch of which a part is missing names it.
 func TestLostEpochIsNamed(t *testing.T) {
 	d := failure.Of(lost(3, "node 1 is gone", map[string]any{"node": 1})).Details
 	if d["epoch"] != 3 || d["node"] != 1 || d["key"] != "the order of an epoch" {

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
-// tiers is what a node knows; each node has measured a little differently.
+// tiers is what a node measured; each node has measured a little differently.
 func tiers(node int, origin model.Origin, network, class, source float64) model.Node {
 	known := func(mbps float64) model.Known {
 		k := model.GivenRate(mbps*(1+0.01*float64(node)), 1e-3)
@@ -30,7 +30,7 @@ func tiers(node int, origin model.Origin, network, class, source float64) model.
 	}
 }
 
-// reports is a job's nodes, each of which reports what it knows.
+// reports is a job's nodes, each of which reports what it measured.
 type reports struct {
 	node
 	all []plan.Node
@@ -123,8 +123,8 @@ func TestEngineAndSimulatorPlanAlike(t *testing.T) {
 	}
 }
 
-// TestGuessesChangeNoPlan: if a node only guesses a tier, or says nothing, the job plans without an
-// environment.
+// TestGuessesChangeNoPlan: if a node only guesses a tier, or reports nothing, the job plans without
+// an environment.
 func TestGuessesChangeNoPlan(t *testing.T) {
 	guessed := tiers(0, model.Guessed, 1000, 20, 300)
 	measured := tiers(0, model.Measured, 1000, 20, 300)

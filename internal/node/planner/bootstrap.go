@@ -147,7 +147,7 @@ func (p *bootstrap) gate(ctx context.Context, epoch, step int) error {
 //  1. wait until every rank of this node has a batch, or for firstBatchTimeout;
 //  2. settle this node's window, and exchange windows with the other nodes;
 //  3. adopt what all windows keep (Resume), and make the plan;
-//  4. keep what the plan says, but ask for samples as before, until all nodes have plans;
+//  4. keep what the plan has, but ask for samples as before, until all nodes have plans;
 //  5. follow the plan.
 func (p *bootstrap) run(ctx context.Context) error {
 	o := &p.planner.o

@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
-// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan says while
+// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan has while
 // others may not have theirs, asks for samples by the former one, and remembers no more of the
 // nodes than it needs.
 func TestOthersAreAskedByThePlanThatTheyHave(t *testing.T) {

@@ -199,7 +199,7 @@ func TestRanksWaitAtTheEndOfTheWindow(t *testing.T) {
 	}
 }
 
-// TestWindowBeginsWhereTheFirstRankBegins checks that the other nodes are told where the first rank
+// TestWindowBeginsWhereTheFirstRankBegins checks that the other nodes receive where the first rank
 // began to read, wherever later ones begin.
 func TestWindowBeginsWhereTheFirstRankBegins(t *testing.T) {
 	n := &node{

@@ -33,7 +33,7 @@ func (o *Order) Brief() *Order {
 	return &brief
 }
 
-// Admit reserves memory, or returns an error if there is too little; advice says how to need less.
+// Admit reserves memory, or returns an error if there is too little; advice is how to need less.
 // A nil Admit admits everything.
 type Admit func(bytes int64, what, advice string) error
 

@@ -16,7 +16,7 @@ type Part struct {
 	Entries int `json:"entries"` // number of samples
 	// Seed is the seed that the rank would use if it read alone; the job uses rank 0's, of turn 0.
 	Seed uint64 `json:"seed"`
-	// Apart says why the rank reads by itself, and gives no samples; "": it does not.
+	// Apart is why the rank reads by itself, and gives no samples; "": it does not.
 	Apart string  `json:"apart,omitempty"`
 	Left  bool    `json:"left,omitempty"` // the rank has left
 	IDs   []int32 `json:"-"`

@@ -40,8 +40,8 @@ func TestFilesThatCannotBeEmptied(t *testing.T) {
 	}
 }
 
-// TestDropIsWrittenAtOnce checks that the index says that a sample is dropped before its bytes may
-// be used again.
+// TestDropIsWrittenAtOnce checks that the index records that a sample is dropped before its bytes
+// may be used again.
 func TestDropIsWrittenAtOnce(t *testing.T) {
 	c, d := watchedClass(t)
 	ds := storetest.Uniform(1, 10, 100)

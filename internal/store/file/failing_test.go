@@ -12,8 +12,8 @@ import (
 )
 
 // TestDiskThatFailsAllWritesStopsCaching checks that nothing more is written to a disk that is
-// read-only, or fails one write after the other, which the user is told once; and that writes that
-// fail between others do not matter.
+// read-only, or fails one write after the other, of which the user is warned once; and that writes
+// that fail between others do not matter.
 func TestDiskThatFailsAllWritesStopsCaching(t *testing.T) {
 	for fault, most := range map[error]int{unix.EROFS: 1, unix.EIO: 8, unix.ENXIO: 8} {
 		c, d, warnings := faultyClass(t, t.TempDir())

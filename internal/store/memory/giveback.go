@@ -12,8 +12,8 @@ import (
 
 // # Giving memory back
 //
-// GiveBack clears the locations of a segment's samples first, and tells the tenants then. So what a
-// tenant plans after it was told cannot name the segment, and each only has to wait for what it had
+// GiveBack clears the locations of a segment's samples first, and notifies the tenants then. So
+// what a tenant plans after that cannot name the segment, and each only has to wait for what it had
 // planned before. When all have settled, the segment is unmapped as soon as the last view of it is
 // released.
 
@@ -236,7 +236,7 @@ func (c *Class) all() (stores []*classStore) {
 
 // Allow sets how many bytes the stores may allocate in addition to what they have, until it is
 // called again; negative counts as 0. If they may grow again after they could not, for this reason
-// or because memory that was given back was not free, their tenants are told. If it is never
+// or because memory that was given back was not free, their tenants are notified. If it is never
 // called, there is no limit.
 func (c *Class) Allow(bytes int64) {
 	before := c.allowance.Swap(max(bytes, 0))

@@ -78,7 +78,7 @@ type segment struct {
 	dead    int64             // bytes of samples that are not held any more
 	// emptying is set while its samples are moved to other segments: none is added.
 	emptying bool
-	// of the tenants that were told of its end, those that have not settled, and those whose
+	// of the tenants that were notified of its end, those that have not settled, and those whose
 	// processes may map it
 	unsettled, mapping int
 	unmapped           bool

@@ -78,7 +78,7 @@ func testCompact(t *testing.T, factory Factory) {
 	for ended := false; !ended; runtime.Gosched() {
 		select {
 		case <-done:
-			ended = true // what it told last is still to be let go of
+			ended = true // what it was notified of last is still to be freed
 		default:
 		}
 		for _, told := range tenant.take() {

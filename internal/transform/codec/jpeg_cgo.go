@@ -85,8 +85,8 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 	}
 	r := j.request
 	r.scale, r.channels = C.int(scale), C.int(dst.Channels)
-	r.x, r.y, r.width, r.height = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()),
-		C.int(region.Dy())
+	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
+	r.width, r.height = C.int(region.Dx()), C.int(region.Dy())
 	r.plain = 0
 	if j.plain {
 		r.plain = 1

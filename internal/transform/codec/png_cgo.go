@@ -134,10 +134,10 @@ func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gr
 	}
 	dst.Reset(region.Dx(), region.Dy(), channels)
 	r := p.request
-	r.width, r.height, r.depth, r.colour = C.int(h.Width), C.int(h.Height), C.int(layout.depth),
-		C.int(layout.colour)
-	r.x, r.y, r.columns, r.rows = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()),
-		C.int(region.Dy())
+	r.width, r.height = C.int(h.Width), C.int(h.Height)
+	r.depth, r.colour = C.int(layout.depth), C.int(layout.colour)
+	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
+	r.columns, r.rows = C.int(region.Dx()), C.int(region.Dy())
 	r.channels = C.int(channels)
 	if layout.colour == pngPalette {
 		colours := unsafe.Slice(&r.palette[0][0], len(r.palette)*3)

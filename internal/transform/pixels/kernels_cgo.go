@@ -86,8 +86,9 @@ func (k *kernelPlan) prepare(p *Packer) {
 		if len(t.Mean) > 0 {
 			k.c.normalize = 1
 			i := min(c, len(t.Mean)-1)
-			k.c.mean[c], k.c.std[c], k.c.inverse[c] = C.float(t.Mean[i]), C.float(t.Std[i]),
-				C.float(1/t.Std[i])
+			k.c.mean[c] = C.float(t.Mean[i])
+			k.c.std[c] = C.float(t.Std[i])
+			k.c.inverse[c] = C.float(1 / t.Std[i])
 		}
 		for x, word := range p.words[c] {
 			k.c.words[c][x] = C.uint32_t(word)
