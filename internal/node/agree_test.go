@@ -35,7 +35,7 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused checks that every node gets the key that differs on which node,
+// TestNodesWithOtherSeedsAreRefused checks that every node gets the key that differs, and where,
 // before anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "a drawn one": nil} {
