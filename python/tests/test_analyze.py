@@ -59,6 +59,40 @@ def measured(done):
     return json.loads(done.stdout)["measured"]
 
 
+class Analyses:
+    """Analyses of a script that says how long its parts take (durations.py). A busy machine makes
+    these longer, and what is measured less exact: there is a second and a third analysis, each of
+    three times the time, where the first does not hold.
+
+    Args:
+        analyze: Takes the environment and the time for the analysis; returns how it ended.
+    """
+
+    def __init__(self, environment, tmp_path, analyze):
+        self._environment, self._path, self._analyze = environment, tmp_path, analyze
+
+    def until(self, holds, seconds):
+        """Returns how the first one ended of which ``holds`` is true, or the third.
+
+        Args:
+            holds: Takes what was measured, and the mean seconds of each of the script's parts.
+            seconds: The first one's time.
+        """
+        for number in range(3):
+            path = str(self._path / f"durations-{number}")
+            done = self._analyze({**self._environment, "DURATIONS": path}, f"{seconds}s")
+            parts = {}
+            with open(path) as file:
+                for line in file:
+                    name, took = line.split()
+                    parts.setdefault(name, []).append(float(took))
+            means = {name: sum(took) / len(took) for name, took in parts.items()}
+            if holds(measured(done), means):
+                return done
+            seconds *= 3
+        raise AssertionError((means, measured(done)))
+
+
 def script(name):
     return os.path.join(SCRIPTS, name)
 
@@ -67,20 +101,31 @@ def odd(binary, environment, kind, **more):
     return analyzed(binary, environment, script("odd.py"), kind, **more)
 
 
+@pytest.mark.limit(900)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_known_rates_are_found(binary, environment, tmp_path, workers):
     """5 ms per sample, 20 ms per batch of 8: P about 200/s for each worker, G 400/s."""
     for number in range(300):
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(5000))
-    done = analyzed(
-        binary,
-        environment,
-        script("sleeping.py"),
-        str(tmp_path / "data"),
-        str(workers),
-        seconds="12s",
-    )
+
+    def analyze(environment, seconds):
+        directory = str(tmp_path / "data")
+        return analyzed(
+            binary, environment, script("sleeping.py"), directory, str(workers), seconds=seconds
+        )
+
+    def holds(found, means):
+        # A busy machine may make it slower, but not faster: steps are no shorter than 20 ms.
+        by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
+        numbers = {1, max(workers, 1)}
+        return (
+            by_number.keys() >= numbers
+            and 8 / means["step"] / 4 < found["training"]["samples_per_s"] < 400 * 1.1
+            and all(1 / means["item"] / 4 < by_number[n] / n < 200 * 1.1 for n in numbers)
+        )
+
+    done = Analyses(environment, tmp_path, analyze).until(holds, 12)
     found = measured(done)
     assert found["dataset"]["samples"] == 300
     assert found["dataset"]["mb"] == pytest.approx(1.5)
@@ -88,32 +133,35 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert found["loader"]["name"] == "torch"
     assert found["loader"]["workers"] == workers
     assert found["batch_samples"] == 8
-    # A busy machine may make it slower, but not faster: steps are no shorter than 20 ms.
-    assert 400 / 4 < found["training"]["samples_per_s"] < 400 * 1.1
-    by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
-    for number in {1, max(workers, 1)}:
-        assert 200 / 4 < by_number[number] / number < 200 * 1.1
     assert found["source"]
     assert 0 < found["source_processor_s"] < 0.005  # of a read of 5 kB
     assert found["memory"]["samples_per_s"] > 1000
     assert "epoch 0" in done.stderr  # what the script prints
 
 
+@pytest.mark.limit(900)
 def test_reading_is_no_preparation(binary, environment, tmp_path):
     """Of a file system that the page cache keeps nothing of: 30 ms per open, 5 ms to prepare."""
     for number in range(300):
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(5000))
+
+    def holds(found, means):
+        by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
+        return 1 / means["item"] / 3 < by_number[1] < 200 * 1.5  # with the reads it is 28
+
     try:
         with Throttled(str(tmp_path / "data"), 0, latency=0.03) as source:
-            done = analyzed(
-                binary, environment, script("sleeping.py"), source.path, "1", seconds="12s"
-            )
+
+            def analyze(environment, seconds):
+                return analyzed(
+                    binary, environment, script("sleeping.py"), source.path, "1", seconds=seconds
+                )
+
+            done = Analyses(environment, tmp_path, analyze).until(holds, 12)
     except Unavailable as error:
         pytest.skip(str(error))
     found = measured(done)
-    by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
-    assert 200 / 3 < by_number[1] < 200 * 1.5  # with the reads it is 28
     assert found["loader"]["cache_mb"] == 0
     assert any("no file in memory" in note["text"] for note in found["notes"])
     assert json.loads(done.stdout)["now"]["limit"] == "source"
@@ -340,12 +388,20 @@ def test_the_loader_of_the_training_is_measured(binary, environment, kind):
     assert not any("too early to be measured" in note["text"] for note in found["notes"])
 
 
+@pytest.mark.limit(900)
 @pytest.mark.parametrize("kind, others", [("together", 1), ("twice", 0)])
-def test_of_iterators_in_turn_the_first_is_measured(binary, environment, kind, others):
-    found = measured(odd(binary, environment, kind))
+def test_of_iterators_in_turn_the_first_is_measured(binary, environment, tmp_path, kind, others):
+    def analyze(environment, seconds):
+        return odd(binary, environment, kind, seconds=seconds)
+
+    def holds(found, means):  # steps are no shorter than 5 ms, and have 8 samples
+        return all(
+            8 / means["step"] / 4 < found[rate]["samples_per_s"] < 8 / 0.005 * 1.1
+            for rate in ("as_is", "training")
+        )
+
+    found = measured(Analyses(environment, tmp_path, analyze).until(holds, 4))
     assert found["batch_samples"] == 8
-    for rate in ("as_is", "training"):  # steps of 5 ms have 8 samples
-        assert 8 / 0.005 / 4 < found[rate]["samples_per_s"] < 8 / 0.005 * 1.1
     assert sum("another loader" in note["text"] for note in found["notes"]) == others
 
 

@@ -7,6 +7,7 @@ from collections import UserDict
 from types import SimpleNamespace
 
 import torch
+from durations import Timed
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 
@@ -43,7 +44,8 @@ class Unsized(Endless):
 
 
 def step(batch):
-    time.sleep(0.005)
+    with Timed("step"):
+        time.sleep(0.005)
 
 
 def train(loader, epochs=1000, seen=step):

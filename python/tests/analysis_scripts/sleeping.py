@@ -9,6 +9,7 @@ import sys
 import time
 
 import torch
+from durations import Timed
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 
@@ -22,7 +23,8 @@ class Files(Dataset):
     def __getitem__(self, index):
         with open(self.paths[index], "rb") as file:
             first = file.read()[0]
-        time.sleep(0.005)
+        with Timed("item"):
+            time.sleep(0.005)
         return torch.full((3,), float(first))
 
 
@@ -47,12 +49,13 @@ def main():
     for epoch in range(100):
         print("epoch", epoch, flush=True)
         for batch in loader:
-            loss = model(batch).sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            batch.zero_()  # a script may change what it was given
-            time.sleep(0.02)
+            with Timed("step"):
+                loss = model(batch).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                batch.zero_()  # a script may change what it was given
+                time.sleep(0.02)
 
 
 if __name__ == "__main__":
