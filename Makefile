@@ -138,13 +138,18 @@ test-go:
 	$(PARTS) $(GO_PARTS)
 
 # The race detector finds nothing where no two goroutines run, and makes tests many times slower.
+# Of cmd/hdmlp that is where commands only compute, for long; its other tests of the same commands
+# compute less.
+COMPUTING := ^Test(AnalyzeAlexNet|SimulateWritesPlots|AnAnalysisIsDrawnAgain|$\
+	TheSimulatorTakesTheEnvironment)$$
 test-race: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential -raced) && \
-		$(GOTEST) -race -tags invariants -p 4 -timeout 20m $$packages
+		$(GOTEST) -race -tags invariants -p 4 -timeout 20m -skip '$(COMPUTING)' $$packages
 
 test-sequential: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential) && \
 		$(GOTEST) -tags invariants -gcflags=-d=checkptr -timeout 20m $$packages
+	$(GOTEST) -tags invariants -gcflags=-d=checkptr -run '$(COMPUTING)' ./cmd/hdmlp
 
 test-allocations: build/test.stamp
 	$(GOTEST) -run Allocations ./internal/peers/exchange/...
@@ -163,9 +168,12 @@ test-newest: build throttle exchange build/frameworks/stamp
 	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
 	build/frameworks/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests python/frameworks
 
-# What works otherwise in an old torch: its loader, samplers, workers, pinning and transforms.
-OLDEST := $(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
-	ranks torch torch_workers train timm foreign epoch_ends exit worker_info)
+# What depends on the version of torch or torchvision: the loader that is replaced, its order and
+# seeds, workers, ranks and launchers, collation, and transforms. The rest is the daemon's and the
+# samples', which torch does not see.
+OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py) \
+	$(patsubst %,python/tests/test_%.py, batches datasets epoch_ends exit foreign moved ranks \
+	seeds torch torch_workers train transforms timm worker_info worker_seeds)
 
 test-oldest: build throttle exchange $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
