@@ -35,8 +35,8 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused checks that every node gets the key that differs, and where,
-// before anything is read.
+// TestNodesWithOtherSeedsAreRefused checks that the error of every node names the key that differs,
+// and the node, before anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "a drawn one": nil} {
 		c := newNodes(t, 3, false)
@@ -57,7 +57,7 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 }
 
 // TestNodesWithOtherContentsAreRefused checks that if files with the same names, sizes and times
-// have other bytes on one node, every node gets its name.
+// have other bytes on one node, the error of every node names that one.
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1

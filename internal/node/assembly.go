@@ -170,8 +170,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		return err
 	}
 	a.live.SetTraining(a.Job)
-	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then
-	// waits until it is decided what this node keeps.
+	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then waits
+	// until this node has determined what it is to keep.
 	if a.Coordinator != nil {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}

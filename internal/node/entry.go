@@ -116,7 +116,7 @@ func (e *entry) opened(rank int) (another bool) {
 	return e.opening[rank] > 0
 }
 
-// quit is release for a rank that did not join. It has the other ranks not wait for this one,
+// quit is release for a rank that did not join. The other ranks then do not wait for this one,
 // unless another process has the rank, or is opening the job as well.
 func (e *entry) quit(rank int) {
 	another := e.opened(rank)

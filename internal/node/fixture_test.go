@@ -271,7 +271,7 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 	return takeSaying(r, from, to, func(sum uint64) uint64 { return sum })
 }
 
-// takeSaying is take by a process that reports the audit sum that says returns for the true one.
+// takeSaying is take by a process that reports the result of a function of the true audit sum.
 func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var sum uint64

@@ -29,9 +29,9 @@ type Rank struct {
 	once   sync.Once
 }
 
-// Leave says that Close will follow: the rank needs no more, though what was begun for it has not
-// ended. A job that needs another cache of the dataset then waits for this one's end. A rank that
-// is nil has nothing to leave.
+// Leave announces that Close will follow: the rank needs no more, though what was begun for it has
+// not ended. A job that needs another cache of the dataset then waits for this one's end. A rank
+// that is nil has nothing to leave.
 func (r *Rank) Leave() {
 	if r != nil {
 		r.leave.Do(r.entry.leave)

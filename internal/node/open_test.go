@@ -16,8 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// TestMismatchNamesTheParameter checks that ranks that disagree in any parameter get its name
-// one, and both values.
+// TestMismatchNamesTheParameter checks that ranks that disagree in any parameter get an error that
+// names it, and both values.
 func TestMismatchNamesTheParameter(t *testing.T) {
 	var w world
 	n := w.node()
@@ -285,8 +285,8 @@ func TestBufferTooLargeForMemoryIsRefused(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestOpenedDescribesTheJob checks that each rank gets what the dataset is, and how many samples
-// it gets.
+// TestOpenedDescribesTheJob checks that each rank gets a description of the dataset, and how many
+// samples it is to get.
 func TestOpenedDescribesTheJob(t *testing.T) {
 	var w world
 	n := w.node()

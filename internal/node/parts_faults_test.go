@@ -62,7 +62,7 @@ func TestIrregularPartsAreRefusedOnAllRanks(t *testing.T) {
 
 // TestDisagreeingPartsEndTheJob checks that if a part of a later epoch has another length, or is of
 // another epoch, the job ends on all ranks just before that epoch, with an error that names both
-// values. If all parts change alike, or a rank reads apart, each may read apart.
+// values. If all parts change alike, or a rank states that it reads apart, each may read apart.
 func TestDisagreeingPartsEndTheJob(t *testing.T) {
 	const batch, n = 2, 6
 	for what, c := range map[string]struct {
@@ -330,8 +330,8 @@ func TestInvalidPartsAreRefused(t *testing.T) {
 }
 
 // TestWaitForPartsTimesOut checks that a rank that has begun an epoch that no other begins, because
-// they wait for it in the previous one, reads apart after start_timeout, and that the others are
-// told when they come to that epoch, whether or not another rank of its node has begun it as well.
+// they wait for it in the previous one, reads apart after start_timeout, and that the others get an
+// error when they come to that epoch, whether or not another rank of its node has begun it as well.
 func TestWaitForPartsTimesOut(t *testing.T) {
 	const batch, n = 2, 6
 	for each := 1; each <= 2; each++ {
@@ -352,7 +352,7 @@ func TestWaitForPartsTimesOut(t *testing.T) {
 				}
 				errs := make([]error, len(ranks))
 				together(ranks[:ahead], func(r *Rank) { errs[r.Number()] = next(r) })
-				time.Sleep(time.Second) // virtual: until node 1 has it
+				time.Sleep(time.Second) // virtual: until node 1 is notified
 				together(ranks[ahead:], func(r *Rank) { errs[r.Number()] = next(r) })
 				refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs,
 					"other ranks have not begun epoch 1 within 5s")

@@ -73,7 +73,7 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 
 // TestOneStoppedRankStopsAll checks that if one rank's stream ends because its node cannot read a
 // sample, those of all ranks on all nodes end; that they get the stream when the sample can be read
-// and they begin again; and that they are notified of a later failure too.
+// and they begin again; and that a later failure reaches them too.
 func TestOneStoppedRankStopsAll(t *testing.T) {
 	c := newNodes(t, 3, false)
 	var bad [3]atomic.Int32 // by node
@@ -97,8 +97,8 @@ func TestOneStoppedRankStopsAll(t *testing.T) {
 	c.close()
 }
 
-// TestStopIsReportedOnLeaving checks that a rank that stops, and leaves the job at once, as a
-// process does that does not handle the error, has stopped the others.
+// TestStopIsReportedOnLeaving checks that the stop of a rank that leaves the job at once, as a
+// process does that does not handle the error, has reached the others.
 func TestStopIsReportedOnLeaving(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[1].read = func(_ context.Context, id int) error { return unreadable(id) }
@@ -121,7 +121,7 @@ func TestStopIsReportedOnLeaving(t *testing.T) {
 }
 
 // TestStopReachesWaitingRanks checks that a rank that waits for its batch of the step that failed
-// on another rank is notified at once.
+// on another rank gets the error at once.
 func TestStopReachesWaitingRanks(t *testing.T) {
 	var bad, slow atomic.Int32
 	bad.Store(-1)

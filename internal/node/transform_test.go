@@ -47,8 +47,8 @@ func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	return err
 }
 
-// TestResultsAreDeliveredAndReported checks that two ranks get the format of results, and get
-// them as one tensor, and that the report counts what was read and the time of each transform.
+// TestResultsAreDeliveredAndReported checks that two ranks get the format of results, and the
+// results as one tensor, and that the report counts what was read and the time of each transform.
 func TestResultsAreDeliveredAndReported(t *testing.T) {
 	var w world
 	n := w.node()
@@ -87,8 +87,8 @@ func TestResultsAreDeliveredAndReported(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestResultsOfDifferentSizesAreDelivered checks that the process learns that sizes vary, and gets
-// samples that are not images unchanged.
+// TestResultsOfDifferentSizesAreDelivered checks that the format of results states that sizes vary,
+// and that the process gets samples that are not images unchanged.
 func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 	var w world
 	n := w.node()
@@ -100,7 +100,7 @@ func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 		t.Errorf("output %+v", out)
 	}
 	seen := 0
-	r.Wait() // a process reports that it waits: then what it waits for gets memory beyond the ring
+	r.Wait() // a process reports that it waits: what it waits for gets memory beyond the ring
 	err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 		for i, id := range b.IDs {
 			data := sampleBytes(t, r, b, i)

@@ -113,8 +113,8 @@ type Returned struct {
 // must not block.
 type Tenant interface {
 	// Vacate is called once the samples of a segment are no longer located. The tenant calls settled
-	// once nothing refers to the segment by number any more, so that it need not stay open, and
-	// gone once no process that the tenant has notified maps it any more. It calls each once, at
+	// once nothing refers to the segment by number any more, so that it need not stay open, and gone
+	// once no process that the tenant has notified of it maps it any more. It calls each once, at
 	// once or later, and settled first.
 	Vacate(segment uint32, samples []int32, settled, gone func())
 	// Refill is called when the memory may grow again after it could not.
@@ -122,8 +122,7 @@ type Tenant interface {
 	// Delay estimates how long it takes from Vacate until the tenant's processes map the segment no
 	// more, if they keep no samples.
 	Delay() time.Duration
-	// Rank returns how soon the tenant wants to do without a sample: 0 for the sample that it wants
-	// to keep most, up to 1 for what it wants to keep least, and 2 for what it does not want kept.
-	// It is a snapshot.
+	// Rank returns how soon the tenant can do without a sample: 0 for the sample that it needs kept
+	// most, up to 1 for what it needs kept least, and 2 for what need not be kept. It is a snapshot.
 	Rank() func(id int32) float64
 }

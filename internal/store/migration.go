@@ -28,8 +28,8 @@ type Migration struct {
 type Migrating struct {
 	Store
 	Fixed bool // nothing is dropped from it
-	// Write is used instead of Put, and Occupy told of the bytes that are being read, less those
-	// that were.
+	// Write is used instead of Put, and Occupy is called with the bytes that are being read, less
+	// those that were.
 	Write  func(id int, data []byte, origin Origin) error
 	Occupy func(bytes int)
 }

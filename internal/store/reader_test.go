@@ -127,8 +127,8 @@ func TestStoreIsNotSilentBecauseTheProcessWasStopped(t *testing.T) {
 	})
 }
 
-// TestLongLimitIsNotTakenForAStop checks that a read that was waited for longer than it takes until
-// that is reported is reported as soon as it is given up.
+// TestLongLimitIsNotTakenForAStop checks that a read that was waited for longer than tellAfter is
+// reported at once when it is given up.
 func TestLongLimitIsNotTakenForAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, begun := make(chan time.Duration, 4), time.Now()

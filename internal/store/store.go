@@ -5,7 +5,7 @@
 // A class keeps one store per dataset, which is evicted as a whole once no job has it open and room
 // is needed. Samples stay where they were put: plans are static, so eviction one by one could not
 // win. Two things remove samples from an open store. Drop removes those that are corrupt, or that
-// no plan wants there any more. GiveBack (inplace.go) frees the memory of many when the machine
+// no plan places there any more. GiveBack (inplace.go) frees the memory of many when the machine
 // runs out of it.
 //
 // Classes know nothing of sources, plans or jobs.

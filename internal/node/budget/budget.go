@@ -122,7 +122,7 @@ func (c *Claim) Staged(rank int, buffer *staging.Buffer) {
 }
 
 // Check returns an error if the available memory, less what jobs may still take, is smaller than
-// bytes. what names the purpose; advice is how to need less.
+// bytes. what names the purpose; advice describes how to need less.
 func (b *Budget) Check(bytes int64, what, advice string) error {
 	if b.Available == nil {
 		return nil

@@ -36,7 +36,7 @@ func (c *Class) Room() int64 {
 	return c.Capacity
 }
 
-// Join is what a job states when it joins the cache of a dataset.
+// Join describes a job that joins the cache of a dataset.
 type Join struct {
 	// Config is what the cache is made by if there is none.
 	Config *config.Config

@@ -3,7 +3,7 @@
 // has one index, and, while jobs read it, one cache with its storage classes. What a job needs from
 // the cache is not the catalog's concern.
 //
-// A Catalog is given the available kinds of sources and storage classes, and has none by itself.
+// A Catalog is given the available kinds of sources and storage classes, and has none of its own.
 // All methods of Catalog and Dataset are safe for concurrent use.
 package catalog
 

@@ -75,7 +75,7 @@ func StartingNode(stored model.Node, cfg *config.Config, nodes int,
 	return known
 }
 
-// give replaces what the configuration has.
+// give replaces the numbers that the configuration gives.
 func give(known *model.Node, e config.Environment, nodes int) {
 	for _, g := range []struct {
 		to    *model.Value

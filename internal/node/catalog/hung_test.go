@@ -25,7 +25,7 @@ func (c *shelf) hangs(gate <-chan struct{}) {
 }
 
 // TestDirectoryThatHangsWhenItIsOpened checks that a job with such a cache directory gets an error
-// that names it after start_timeout, and at once if it is cancelled; that it is told sooner that
+// that names it after start_timeout, and at once if it is cancelled; that it is warned sooner that
 // something hangs; that a job without it is not held up, then or later; and that the directory can
 // be used when it responds again.
 func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {

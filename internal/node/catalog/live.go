@@ -91,10 +91,10 @@ func measure(to *model.Value, rate float64) {
 // Store stores what was measured of the machine beside the dataset's index, for the next job: of
 // each tier what enough reads have shown (meter.Meter.Settled), else what this job began with. It
 // does not store what the user has given, which holds as long as the user gives it, nor compute and
-// preprocess, which hold for the training script alone: of these, what is stored stays, such as
-// the transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in
-// bytes, and threads how many samples can be transformed at the same time. If the source was not
-// measured, or the dataset has no place for it, it does nothing.
+// preprocess, which hold for the training script alone: of these, what is stored stays, such as the
+// transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in bytes,
+// and threads how many samples can be transformed at the same time. If the source was not measured,
+// or the dataset has no place for it, it does nothing.
 func (l *Live) Store(staging int64, threads int) error {
 	beside, ok := source.As[source.Beside](l.dataset.entry.source)
 	if !ok {

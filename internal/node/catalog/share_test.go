@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
-// by returns what a job on one node with this configuration states.
+// by returns the Join of a job on one node with this configuration.
 func by(cfg *config.Config) Join { return Join{Config: cfg, MostFiles: 99, Nodes: 1} }
 
 // join joins the dataset's cache.

@@ -101,7 +101,7 @@ func TestWaitingForTheEndOfAJobCanBeGivenUp(t *testing.T) {
 }
 
 // TestWaitingForCachesOfAnotherJobIsTold checks that a job that waits while the caches of another
-// one are closed says so after a while, and that it waits for start_timeout at most.
+// one are closed reports it after a while, and that it waits for start_timeout at most.
 func TestWaitingForCachesOfAnotherJobIsTold(t *testing.T) {
 	for _, limit := range []time.Duration{0, slowAfter / 2, slowAfter + time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -140,7 +140,7 @@ type Environment struct {
 	SourceLatency float64         // of each read from the source, besides its bytes; seconds
 }
 
-// Origin is where a value came from.
+// Origin describes where a value came from.
 type Origin struct {
 	Value  string // as it was written, or as it was derived
 	Source string // "argument", "HDMLP_MEMORY", a file's path, "default", "measured: half of ..."

@@ -46,7 +46,7 @@ func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 	return nil
 }
 
-// hear takes in what another node sends, and reports whether it did; if not, the node may tell it
+// hear takes in a message of another node, and reports whether it did; if not, the node may send it
 // again.
 func (c *Coordinator) hear(what []byte) bool {
 	word, text, _ := bytes.Cut(what, []byte(" "))
@@ -113,7 +113,7 @@ const (
 	cutOff                // node 0, which relays questions, is gone
 )
 
-// Alive reports whether a node is alive, by what this node has received.
+// Alive reports whether a node is alive, as far as is known on this node.
 func (c *Coordinator) Alive(node int) bool { return c.cluster.Alive(node) }
 
 // silent returns why a node gives no answer.

@@ -12,15 +12,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/audit"
 )
 
-// An epoch's audit over several nodes. Each node sends all others its parts once its own ranks have
-// finished the epoch, and asks for the parts that it has not received. So a node that has all
-// parts has sent every node what it has, and may leave the job. Ranks that go back finish an
-// epoch again: a node that receives another pass than its own asks as well. A node that is asked
+// An epoch's audit over several nodes. Each node sends its parts to all others once its own ranks
+// have finished the epoch, and asks for the parts that it has not received. So a node that has all
+// parts has sent its own to every node, and may leave the job. Ranks that go back finish an epoch
+// again: a node that receives parts of another pass than its own asks as well. A node that is asked
 // answers when its ranks have finished, or after auditWait that they have not; then it is asked
-// again. Node 0, which relays questions, in the end sends every node the parts that it lacks
-// but had to ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends
-// only when all nodes call it, and so never if the ranks of one of them break off the epoch or do
-// not verify.
+// again. In the end node 0, which relays questions, sends to every node the parts that it had to
+// ask for because it had not received them: the others cannot ask once it is gone. Rejected: a
+// gather, which ends only when all nodes call it, and so never if the ranks of one of them break
+// off the epoch or do not verify.
 
 const (
 	// auditWait is how long a node that is asked waits for its ranks.
@@ -104,9 +104,9 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	return parts, strings.Join(whys, "; "), nil
 }
 
-// onePass reports whether two nodes' ranks began an epoch at the same step. If not, what one was
-// told may be of an earlier pass: ranks that go back read the rest of the epoch again. Then the
-// node is asked.
+// onePass reports whether two nodes' ranks began an epoch at the same step. If not, the parts that
+// one has received may be of an earlier pass: ranks that go back read the rest of the epoch again.
+// Then the node is asked.
 func onePass(a, b []audit.Part) bool {
 	for _, p := range a {
 		if slices.ContainsFunc(b, func(q audit.Part) bool {
@@ -118,7 +118,7 @@ func onePass(a, b []audit.Part) bool {
 	return true
 }
 
-// tellParts sends the other nodes this node's parts, until all that can be reached have them.
+// tellParts sends this node's parts to the other nodes, until all that can be reached have them.
 func (c *Coordinator) tellParts(ctx context.Context, news auditNews) error {
 	told := make([]bool, c.nodes())
 	for {

@@ -30,7 +30,7 @@ type awayMessage struct {
 const (
 	// awayPart is how many samples a message covers.
 	awayPart = 1 << 22
-	// awayPause lets several segments that are given back together be told of together, and is the
+	// awayPause lets one message cover several segments that are given back together, and is the
 	// pause between attempts to reach a node.
 	awayPause = 100 * time.Millisecond
 )
@@ -91,8 +91,8 @@ func (a *away) get() ([]byte, int) {
 	return slices.Clone(a.bits), a.version
 }
 
-// broadcastAway sends the other nodes the samples that were given back, whenever these change or
-// a node comes back, until ctx ends.
+// broadcastAway sends the other nodes the set of samples that were given back, whenever it changes
+// or a node comes back, until ctx ends.
 func (c *Coordinator) broadcastAway(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version that it received last
 	var again <-chan time.Time

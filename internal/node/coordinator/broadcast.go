@@ -9,15 +9,15 @@ import (
 // toldPause is the pause between attempts to tell a node that is alive but did not answer.
 const toldPause = 250 * time.Millisecond
 
-// broadcast is what this node sends all others whenever there is news.
+// broadcast is news that this node sends to all others whenever there is any.
 type broadcast struct {
-	word string        // before what is sent
+	word string        // precedes the news
 	back chan struct{} // receives a token when a node may have come back
-	// passing is set if what is sent is of no use once this node leaves the job, which then does not
-	// wait until it is sent.
+	// passing is set if the news is of no use once this node leaves the job, which then does not wait
+	// until it is sent.
 	passing bool
-	// latest returns what a node is to be sent that has received version since; nil: nothing. Then
-	// it has received version, and there is more once changed is closed.
+	// latest returns the news for a node that has received version since; nil: there is none. Once it
+	// has that, it has received version, and there is more once changed is closed.
 	latest func(since int) (about any, version int, changed <-chan struct{})
 }
 
@@ -27,7 +27,7 @@ func newBroadcast(word string,
 	return &broadcast{word: word, back: make(chan struct{}, 1), latest: latest}
 }
 
-// run sends the other nodes the news until ctx ends, and once more after that, because a process
+// run sends the news to the other nodes until ctx ends, and once more after that, because a process
 // that does not handle an error leaves the job with it. A node that was cut off catches up when it
 // is back.
 func (b *broadcast) run(ctx context.Context, c *Coordinator) {

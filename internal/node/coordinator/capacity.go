@@ -17,7 +17,7 @@ type capacityReport struct {
 	Capacity []int64  `json:"capacity"`
 	Held     [][]byte `json:"held,omitempty"` // by class
 	Kept     []byte   `json:"kept,omitempty"`
-	// Known is what the node measured of its tiers.
+	// Known is what is known of the node's tiers.
 	Known json.RawMessage `json:"known,omitempty"`
 }
 

@@ -1,9 +1,9 @@
-// Package coordinator implements what the nodes of a job tell each other: they find each other,
-// agree on what the job is, fetch samples from one another, learn of ranks that stop, and merge
-// their reports and audits.
+// Package coordinator implements the communication between the nodes of a job: they find each
+// other, agree on what the job is, fetch samples from one another, learn of ranks that stop, and
+// merge their reports and audits.
 //
-// It uses package cluster, and sees the job on this node only by what others may ask of it (Job).
-// All methods of Coordinator are safe for concurrent use.
+// It uses package cluster, and has access to the job on this node only by what others may ask of it
+// (Job). All methods of Coordinator are safe for concurrent use.
 package coordinator
 
 import (
@@ -80,7 +80,7 @@ type Coordinator struct {
 	serving  chan struct{} // closed once there is a holder
 
 	news            []*broadcast
-	cancelBroadcast context.CancelFunc // ends what sends news and away
+	cancelBroadcast context.CancelFunc // ends the broadcasts of news and away
 	broadcasts      sync.WaitGroup
 
 	away    away
@@ -170,7 +170,7 @@ func (c *Coordinator) connect() {
 func (c *Coordinator) note(node int, there bool) {
 	if there {
 		c.clients[node].Reconnect()
-		c.away.notify() // while it was gone it received no changes
+		c.away.notify() // it received no changes while it was gone
 	}
 	c.peers.SetAlive(node, there)
 	c.watch.Lock()

@@ -224,8 +224,8 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 	})
 }
 
-// TestDisagreeingNodesAreToldTheDifference checks that each node gets what differs, with its own
-// value and the other's, and that nothing is left running.
+// TestDisagreeingNodesAreToldTheDifference checks that the error of each node names what differs,
+// with its own value and the other's, and that nothing is left running.
 func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 	address := testkit.Address(t)
 	var done sync.WaitGroup
@@ -365,7 +365,8 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 	}
 }
 
-// TestAnotherProtocolIsAMismatch checks that a process gets what differs, and both versions.
+// TestAnotherProtocolIsAMismatch checks that a process's error names what differs, and both
+// versions.
 func TestAnotherProtocolIsAMismatch(t *testing.T) {
 	err := clusterError(3, &cluster.VersionError{
 		Node: 3, Address: "node 0 (a:1)", Mine: 2, Theirs: 1,
@@ -378,8 +379,8 @@ func TestAnotherProtocolIsAMismatch(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheClusterKeepTheirCause checks what processes get of errors while nodes find
-// each other: limits of the system are not the user's input.
+// TestErrorsOfTheClusterKeepTheirCause checks which errors processes get while nodes find each
+// other: limits of the system are not the user's input.
 func TestErrorsOfTheClusterKeepTheirCause(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
-// found is a fake of a node's record of unusable samples. It tells two at a time.
+// found is a fake of a node's record of unusable samples. It returns two at a time.
 type found struct {
 	mu    sync.Mutex
 	own   []report.Fault
@@ -102,7 +102,7 @@ func TestUnusableSamplesAreTold(t *testing.T) {
 }
 
 // TestNodeThatIsBackIsToldWhatItMissed: a node that was gone when another one reported a sample,
-// and is back while that one prepares to tell of the next sample, is told of both.
+// and is back while that one prepares to report the next sample, receives both.
 func TestNodeThatIsBackIsToldWhatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended

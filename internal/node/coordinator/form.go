@@ -242,8 +242,9 @@ type nodeContents struct {
 // longWait is how long nodes wait for each other before the process is warned.
 const longWait = 10 * time.Second
 
-// tellWaiting notifies the process that opened the job which nodes are being waited for, and which
-// were refused, until stop is called. The cluster, which reports them, never waits for the process.
+// tellWaiting reports to the process that opened the job which nodes are being waited for, and
+// which were refused, until stop is called. The cluster, which reports them, never waits for the
+// process.
 func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (stop func()) {
 	type saying struct {
 		text    string

@@ -57,8 +57,8 @@ func TestNode0DiesDuringAuditAndGather(t *testing.T) {
 	})
 }
 
-// TestStopIsToldAgain checks that a node whose connection breaks while it is told of a stop is told
-// once it has connected again.
+// TestStopIsToldAgain checks that a node whose connection breaks while a stop is sent to it
+// receives it once it has connected again.
 func TestStopIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended

@@ -73,8 +73,8 @@ func finishing(o *Options) {
 }
 
 // TestAuditHasThePartsOfAllNodes checks that a node is asked again until its ranks have finished,
-// that node 0 notifies all others before it may leave, and that what a node has said is known when
-// it is gone.
+// that node 0 sends what it has to all others before it may leave, and that what a node has sent
+// is known when it is gone.
 func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 	c := formed(t, 3, finishing)
 	audited := func(node int, finished ...int) (why string) {
@@ -175,7 +175,7 @@ func (c closed) Dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // TestClosedPortIsNamed checks that no cluster is formed if a node's samples cannot be reached, and
-// that all nodes get the address and what to do.
+// that the errors of all nodes have the address and what to do.
 func TestClosedPortIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, samples := networktest.New(), new(atomic.Pointer[string])

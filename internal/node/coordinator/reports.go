@@ -39,8 +39,8 @@ func (c *Coordinator) Reports(ctx context.Context, mine report.NodeReport) []rep
 	return out
 }
 
-// Leave sends the other nodes this node's final figures, which they report when it is gone. Close
-// follows.
+// Leave sends this node's final figures to the other nodes, which report them when it is gone.
+// Close follows.
 func (c *Coordinator) Leave(final report.NodeReport) {
 	final.Node = c.me
 	c.tell(context.Background(), tellFinal, final)

@@ -7,8 +7,8 @@ func (c *Coordinator) stopsToTell(int) (about any, version int, changed <-chan s
 	return c.o.Stops.Own()
 }
 
-// hearStopped takes in another node's stops. The job need not be open: a rank that has not begun
-// is notified when it does.
+// hearStopped takes in another node's stops. The job need not be open: a rank that has not begun is
+// notified when it does.
 func (c *Coordinator) hearStopped(text []byte) bool {
 	list, err := lockstep.Decode(text, c.o.WorldSize, c.o.Nodes)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 )
 
 // TestStopBeforeLeavingIsTold: a rank that begins again stops a second time, and its node leaves,
-// while the other node has not answered yet that it knows of the first stop. It is told of the
-// second one too.
+// while the other node has not acknowledged the first stop yet. It receives the second one too.
 func TestStopBeforeLeavingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended

@@ -66,7 +66,7 @@ func (f *fakeSamples) FollowStreams(found report.Streams) {
 const takes = 0.003
 
 // TestAllNodesReadWithTheStreamsOfNode0 checks that the other nodes do not look for a number of
-// their own, and hear of each that node 0 finds; that one that has no samples yet hears of the
+// their own, and receive each that node 0 finds; that one that has no samples yet receives the
 // latest when it has; and that what another node finds is not followed.
 func TestAllNodesReadWithTheStreamsOfNode0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

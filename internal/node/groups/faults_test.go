@@ -31,7 +31,7 @@ func (d deaf) Listen(address string) (net.Listener, error) {
 	return d.Network.Listen(address)
 }
 
-// TestMembersGoOnAloneIfTheProducerCannotBeOpened on one of the nodes, and get a warning.
+// TestMembersGoOnAloneIfTheProducerCannotBeOpened on one of the nodes, and are warned.
 func TestMembersGoOnAloneIfTheProducerCannotBeOpened(t *testing.T) {
 	for broken := range 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestANodeThatIsCutOffCostsTheOthersNothing(t *testing.T) {
 	})
 }
 
-// TestACutWhileJobsOpenEndsInTime: each rank opens its job or gets the reason, and what is open
-// trains.
+// TestACutWhileJobsOpenEndsInTime: each rank opens its job or gets the reason why not, and what is
+// open trains.
 func TestACutWhileJobsOpenEndsInTime(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, 3, 10, 30, 100, 300} {
 		synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,7 @@ func (s *fakeSource) Read(_ context.Context, id int, dst []byte) (source.Stamp, 
 
 func (s *fakeSource) Stat(context.Context, int) (source.Stamp, error) { return 0, nil }
 
-// openSource opens a dataset whose files' names begin as its path does.
+// openSource opens a dataset whose files' names begin with its path.
 func openSource(_ context.Context, path string, _ source.OpenOptions) (source.Indexed, error) {
 	b := source.NewBuilder([]string{"a"}, []string{".x"})
 	b.Directory(source.Directory{Class: -1})

@@ -30,7 +30,7 @@ const keep = 2
 type Groups struct {
 	log *slog.Logger
 
-	mu  sync.Mutex // guards the following, and what says so
+	mu  sync.Mutex // guards the following, and fields marked so
 	all map[string]*group
 	// over has the ID of the last group over several nodes that has ended, by name.
 	over map[string]string
@@ -86,7 +86,7 @@ func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Membership, er
 		}
 	default:
 		if err := request.SameGroup(p.name, one.first, s, one.seed); err != nil {
-			if spans { // the other nodes are notified, as they wait for this one
+			if spans { // the other nodes get the error: they wait for this one
 				p.refused = err
 				return p, nil
 			}

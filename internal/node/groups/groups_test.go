@@ -103,7 +103,7 @@ func (l *lab) join(p node.Membership) job.Member {
 	return m
 }
 
-// wants checks which producers were opened.
+// The producers that were opened must be those of these jobs.
 func (l *lab) wants(jobs ...string) {
 	l.t.Helper()
 	l.mu.Lock()

@@ -31,7 +31,7 @@ type team struct {
 	end   context.CancelFunc
 	begin sync.Once     // guards the opening
 	hears chan struct{} // closed when node 0 listens for the others
-	port  int           // where it does; set before hears is closed
+	port  int           // where it does; set before the channel is closed
 	// opened is closed when the job is open, or cannot be opened, which err is the reason of.
 	opened    chan struct{}
 	producers map[int]*node.Rank // by rank
@@ -60,7 +60,7 @@ func newTeam(id string, ranks []int, first request.Stream) *team {
 	return t
 }
 
-// offer is what a node states of the group that a job is to be in.
+// offer describes a node's group, for a job that is to join it.
 type offer struct {
 	Refused *failure.Error `json:"refused,omitempty"` // why it cannot be in the node's group
 	Over    string         `json:"over"`              // the ID of the last group that has ended
@@ -73,7 +73,7 @@ type offer struct {
 	Fresh  string `json:"fresh"` // the ID of another group, if that one has ended on a node
 }
 
-// meeting is what node 0 sends of where the nodes of the group's job meet.
+// meeting describes where the nodes of the group's job meet; node 0 sends it.
 type meeting struct {
 	Port   int    `json:"port"`   // of node 0
 	Secret string `json:"secret"` // of the group's job, sealed
@@ -81,16 +81,16 @@ type meeting struct {
 }
 
 // Agree implements node.Membership. The nodes have had members in different order, and members may
-// have ended on some of them. So node 0 decides which group there is, and all nodes decide in the
-// same way:
+// have ended on some of them. So node 0 determines which group there is, and all nodes decide in
+// the same way:
 //
 //   - If a node refuses the job, all do.
 //   - If node 0's group has ended on no node, the job is in it. A node that has it keeps it from
 //     ending, and one that has not yet seen a member of it opens it.
 //   - Otherwise the job is the first of another group of that name.
 //
-// As long as the group is not formed, node 0 decides where its producers meet: on a port that the
-// system chose, with a secret of their own, as any member may end before the others.
+// As long as the group is not formed, node 0 determines where its producers meet: on a port that
+// the system chose, with a secret of their own, as any member may end before the others.
 func (p *membership) Agree(ctx context.Context, t node.Team, open node.Opener,
 	released func(),
 ) error {
@@ -174,7 +174,7 @@ func gather[T any](ctx context.Context, name string, t node.Team, what string, m
 	return all, nil
 }
 
-// offer returns what this node states of the group.
+// offer returns this node's description of the group.
 func (p *membership) offer() (o offer) {
 	if p.refused != nil {
 		o.Refused = failure.Of(p.refused)

@@ -32,8 +32,8 @@ func (j *Job) state(speeds []model.Speed) *state {
 	return s
 }
 
-// begins notes the state, and what the classes lack, when the first rank begins an epoch, and tells
-// the planner.
+// begins notes the state, and what the classes lack, when the first rank begins an epoch, and
+// notifies the planner.
 func (j *Job) begins(epoch int) {
 	j.planner.Reached(epoch)
 	speeds, lacked := j.p.Cache.Speeds(), int64(0)

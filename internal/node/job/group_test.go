@@ -9,7 +9,7 @@ import (
 )
 
 // TestEmptyBatchesCannotBeShared checks that the ranks of a job agree on whether some of them would
-// have an empty batch, and that one that has one gets the reason why it cannot share.
+// have an empty batch, and that one that has one gets an error that states why it cannot share.
 func TestEmptyBatchesCannotBeShared(t *testing.T) {
 	for _, c := range []struct {
 		batch          int

@@ -179,7 +179,8 @@ func (j *Job) plannerOptions() planner.Options {
 	}
 }
 
-// Opened records that ranks may join: from now on they may get epochs that others supply.
+// Opened records that ranks may join: from now on they may be notified of epochs that others
+// supply.
 func (j *Job) Opened() {
 	j.p.Order.Opened(func() {
 		j.mu.Lock()

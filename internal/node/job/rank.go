@@ -116,7 +116,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 // Number returns the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
-// Opened is what a process gets of a job when it opens it.
+// Opened describes a job to a process that opens it.
 type Opened struct {
 	Samples     int
 	Classes     []string

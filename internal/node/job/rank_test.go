@@ -21,7 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
-// take returns a function that takes all batches of a Run, and says so of the first ones.
+// take returns a function that takes all batches of a Run, and reports the first ones as yielded.
 func take(r *Rank, told int) func(b *stage.Batch) error {
 	return func(b *stage.Batch) error {
 		for _, slot := range b.Slots {
@@ -82,7 +82,8 @@ func TestBatchThatWasTakenBeforeIsTakenAgain(t *testing.T) {
 }
 
 // TestSegmentsEndAfterTheirBatches checks that a segment that is given back is settled after the
-// batches in progress, and gone when the process says so; at once if no process is to be notified.
+// batches in progress, and gone when the process reports it; at once if no process is to be
+// notified.
 func TestSegmentsEndAfterTheirBatches(t *testing.T) {
 	w := start(t, nil)
 	r := w.join(t, 0)
@@ -284,7 +285,7 @@ func TestRankThatComesBackHasOneBuffer(t *testing.T) {
 	}
 }
 
-// TestRanksAreWarnedOnce checks that a warning which several ranks cause is sent to each once.
+// TestRanksAreWarnedOnce checks that each of several ranks that cause a warning gets it once.
 func TestRanksAreWarnedOnce(t *testing.T) {
 	w := start(t, func(config *Config, _ *Parts) { config.Staging = 1 })
 	for rank := range 2 {

@@ -82,7 +82,7 @@ func TestNoRankReadsBeforeTheStateIsNoted(t *testing.T) {
 	})
 }
 
-// waited is a dataset without storage classes, of which it says so once it is closed.
+// waited is a dataset without storage classes, whose Reports returns once it is closed.
 type waited chan struct{}
 
 func (d waited) Reports() []report.Class {

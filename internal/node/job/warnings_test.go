@@ -30,7 +30,7 @@ func TestWarningsOfUnusableSamples(t *testing.T) {
 		}
 		var got []string
 		for id := range 12 {
-			w.p.Unusable.Report(100+id, "c.jpg", "no image") // of which the process has told
+			w.p.Unusable.Report(100+id, "c.jpg", "no image") // which the process has reported
 			_ = w.p.Unusable.Forgive(id, &source.SampleError{
 				ID: id, Path: "a\n/b.jpg", Kind: errors.New("truncated"),
 			}, true)

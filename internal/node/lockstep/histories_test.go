@@ -203,7 +203,7 @@ func (h *history) stage(l *looping) bool {
 }
 
 // train has a loop take its next batch, break off before it, or fail. It reports whether it did.
-// quiet says that all news has been heard.
+// quiet is set if all news has been received.
 func (h *history) train(l *looping, quiet bool) (did bool, wrong string) {
 	p := h.parts[l.part]
 	if l.done {

@@ -1,9 +1,10 @@
 package lockstep
 
 // past is what a rank's process has had since its last error, in a round. Loops run alike, so this
-// reports whether a rank has gone on from a batch that another one could not have, and did not ask
-// for more before it knew; or has yet to come to that batch, because the other one is ahead of it,
-// perhaps in a later iteration, which may have gone back. Where the two are does not tell.
+// shows whether a rank has gone on from a batch that another one could not have, and did not ask
+// for more before the stop reached it; or has yet to come to that batch, because the other one is
+// ahead of it, perhaps in a later iteration, which may have gone back. Where the two are does not
+// show it.
 type past struct {
 	round int
 	spans []span // ordered by when they were had

@@ -40,11 +40,11 @@ type Run struct {
 }
 
 // stretch is the batches of runs that follow on each other. Where ranks give orders, each epoch has
-// a run of its own, but a rank that goes on with the next epoch has not begun again: it is notified
-// of a stop in the epoch that it has just come to the end of.
+// a run of its own, but a rank that goes on with the next epoch has not begun again: it still gets
+// a stop in the epoch that it has just come to the end of.
 type stretch struct{ since, end int }
 
-// errStopped ends a run's staging; its process gets stop.told() instead.
+// errStopped ends a run's staging; its process gets the error of the stop instead.
 var errStopped = errors.New("another rank has stopped")
 
 // Deliver sends the next batch by calling emit, unless the run ends before it.

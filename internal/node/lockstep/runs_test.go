@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 )
 
-// begun is a run of rank 0 of node 0, and what it received.
+// begun is a run of rank 0 of node 0, and the calls of its cancel and note.
 type begun struct {
 	*Run
 	canceled int
@@ -54,7 +54,7 @@ func TestRunBeginsAtTheStop(t *testing.T) {
 }
 
 // TestRunIsCanceledAtTheStop: a run is canceled when it has delivered the last batch before a stop,
-// and its rank is notified of the stop even if its stream ended there as well.
+// and its rank gets the error of the stop even if its stream ended there as well.
 func TestRunIsCanceledAtTheStop(t *testing.T) {
 	s := New(0, "a", func(error) {})
 	b := begin(s, 0)
@@ -71,8 +71,8 @@ func TestRunIsCanceledAtTheStop(t *testing.T) {
 	}
 }
 
-// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not notified of
-// later stops, and stops no other rank.
+// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch gets no later stops,
+// and stops no other rank.
 func TestRunThatWasCompleteIsForgotten(t *testing.T) {
 	s := New(0, "a", func(error) {})
 	b := begin(s, 0)
@@ -116,9 +116,9 @@ func TestLateListsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestRunThatHasFailedIsToldOfEarlierBatches: a run that has ended with an error of its own is told
-// of an earlier batch of its round. A stop of a later round is for a later run: the rank that
-// stopped has gone back from an error of which this one will hear. If it will not, because there
+// TestRunThatHasFailedIsToldOfEarlierBatches: a run that has ended with an error of its own is
+// notified of an earlier batch of its round. A stop of a later round is for a later run: the rank
+// that stopped has gone back from an error which this one will get. If it will not, because there
 // were too many rounds since, the stop applies.
 func TestRunThatHasFailedIsToldOfEarlierBatches(t *testing.T) {
 	for round, want := range map[int][]int{
@@ -155,7 +155,7 @@ func TestRunIsToldOfItsRoundFirst(t *testing.T) {
 }
 
 // TestProcessThatDies: an error counts if the process had taken all batches before it. Otherwise
-// the one that takes its place is still told, as other ranks are.
+// the one that takes its place still gets it, as other ranks do.
 func TestProcessThatDies(t *testing.T) {
 	for taken, want := range map[int][]int{6: {-1}, 5: {-1, 6}} {
 		s := New(0, "a", func(error) {})

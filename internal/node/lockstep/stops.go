@@ -34,12 +34,12 @@ import (
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
 //     nodes learn of it.
-//   - A rank that was told and begins again is not told again, whether or not the one that stopped
-//     has begun again.
+//   - A rank that got the error and begins again does not get it again, whether or not the one that
+//     stopped has begun again.
 //   - A rank that has yet to come to the batch of a stop, perhaps iterations behind, ends there,
 //     whether or not the one that stopped has begun again. Only a process that has just taken its
-//     place joins the round of one that has begun again, and gets nothing.
-//   - A rank that went on with that batch, and began again after it before it knew of the stop, has
+//     place joins the round of one that has begun again, and gets no error.
+//   - A rank that went on with that batch, and began again after it before the stop reached it, has
 //     had no error, but counts one (past).
 //   - A run that a stop applies to ends with it even if the rank that stopped begins again
 //     meanwhile: that rank may have gone back to where the others must go back to as well.
@@ -47,8 +47,8 @@ import (
 //     report its own error.
 //   - Loops that break off before the error, and begin again before the batch, still get the error
 //     there; loops that begin again after it do not, and stay in the round, so that the other stops
-//     of the round still apply. Which it is depends on the stop alone, never on what a rank has
-//     heard by then: a loop may break off while some ranks know of a stop, and others do not.
+//     of the round still apply. Which it is depends on the stop alone, never on what has reached a
+//     rank by then: a loop may break off while a stop has reached some ranks, and not others.
 //     Counting a stop that a loop steps over as an error would leave ranks in different rounds.
 type Stops struct {
 	node int    // this node's number
@@ -80,8 +80,7 @@ type Stop struct {
 	Error  failure.Error `json:"error"`
 }
 
-// told returns the error for the other ranks: with the same kind and details, and where it
-// happened.
+// The error for the other ranks has the same kind and details, and where it happened.
 func (p *Stop) told() error {
 	e := p.Error
 	e.Details = maps.Clone(e.Details)
@@ -171,8 +170,8 @@ func (s *Stops) join(r *Run, p Stop) {
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
 // own ends with p if p's batch is earlier. s.mu must be held.
 //
-// A stop of a later round does not apply: its rank has had an error of r's round, of which r is
-// told sooner or later, and may have gone back from there. It does if r's round is forgotten, and
+// A stop of a later round does not apply: its rank has had an error of r's round, which r gets
+// sooner or later, and may have gone back from there. It does if r's round is forgotten, and
 // nothing is known of it: this node was cut off for long.
 func (s *Stops) apply(r *Run, p Stop) {
 	missed := p.Round >= r.round+kept && r.stop == nil

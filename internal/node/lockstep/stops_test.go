@@ -216,7 +216,7 @@ func TestLostProcessStopsNoOtherRank(t *testing.T) {
 }
 
 // TestErrorForOtherRanksSaysWhereItHappened checks that the error for other ranks has the same kind
-// and details, and names where it happened.
+// and details, and where it happened.
 func TestErrorForOtherRanksSaysWhereItHappened(t *testing.T) {
 	details := map[string]any{"sample": 17, "path": "x/17.jpg"}
 	p := Stop{

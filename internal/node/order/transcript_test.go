@@ -22,7 +22,7 @@ import (
 
 // TestTranscripts runs the transcripts in testdata/turns. Ranks 0 and 1 are on node 0, ranks 2 and
 // 3 on node 1. At the start nodes wait 30 s for each other. A part has 2 samples. The output of a
-// command is what ranks received, and the next turn of each node.
+// command is what ranks got, and the next turn of each node.
 //
 //	open ids=               the ranks open the job with these samples of epoch 0; each letter
 //	                        stands for 2 samples: a for 0 and 1, b for 2 and 3
@@ -237,7 +237,7 @@ func (p *player) open(t *testing.T, ids string) {
 	}
 }
 
-// state returns what ranks were told since the last call, and what the nodes know.
+// state returns what ranks got since the last call, and the state of the nodes' turns.
 func (p *player) state() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

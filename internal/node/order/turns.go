@@ -57,7 +57,7 @@ type Turns struct {
 	world int
 	// Set by opened:
 	stream *access.Stream
-	news   func() // notifies this node's ranks of a known epoch
+	news   func() // notifies this node's ranks that an epoch is known
 
 	mu sync.Mutex // guards the following
 	// given has, by rank of this node, the parts not exchanged yet, in order; and once err is set,
@@ -128,7 +128,7 @@ func (p *Turns) give(mine *request.Part) error {
 	}
 	switch {
 	case p.err != nil:
-		return nil // the rank is notified when it asks for the epoch, also of what ended its run
+		return nil // the rank gets the error, also of what ended its run, when it asks for the epoch
 	case len(queue) == maxQueued:
 		return failure.Input("the order of epoch %d is given too early: those of epochs %d and %d "+
 			"still wait for the other ranks",

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
-// tiers is what a node measured; each node has measured a little differently.
+// tiers returns what is known on a node; each node has measured a little differently.
 func tiers(node int, origin model.Origin, network, class, source float64) model.Node {
 	known := func(mbps float64) model.Known {
 		k := model.GivenRate(mbps*(1+0.01*float64(node)), 1e-3)
@@ -30,7 +30,7 @@ func tiers(node int, origin model.Origin, network, class, source float64) model.
 	}
 }
 
-// reports is a job's nodes, each of which reports what it measured.
+// reports is a job's nodes, each of which reports what it has measured.
 type reports struct {
 	node
 	all []plan.Node

@@ -24,12 +24,12 @@ const (
 //
 // When the first rank of a node begins to read, begin makes the node follow the policy's First for
 // one epoch from there: the node itself reads what its ranks need, and keeps it. No node has to ask
-// another one for that. Once every rank of the node has a batch, or firstBatchTimeout has passed,
-// run sends the other nodes where this node began and how far it will have read at most when the
-// plan is ready: its plan.BootstrapWindow. From all windows each node derives what every node will
-// have kept (plan.Resume), and plans with it, so nothing that was read in the windows is read
-// again. The nodes switch to their plans when all have one: a node that did so earlier would ask
-// others for samples that these do not know they are to keep.
+// another one for that. Once every rank of the node has a batch, or patience has run out, run sends
+// to the other nodes where this node began and how far it will have read at most when the plan is
+// ready: its plan.BootstrapWindow. From all windows each node derives what every node will have
+// kept (plan.Resume), and plans with it, so nothing that was read in the windows is read again. The
+// nodes switch to their plans when all have one: a node that did so earlier would ask others for
+// samples before these have the plan by which they are to keep them.
 //
 // A window ends early enough to leave most of the plan its freedom, and late enough that the plan
 // should be ready by then. If it is not, because ranks read faster than their first batches
@@ -147,7 +147,7 @@ func (p *bootstrap) gate(ctx context.Context, epoch, step int) error {
 //  1. wait until every rank of this node has a batch, or for firstBatchTimeout;
 //  2. settle this node's window, and exchange windows with the other nodes;
 //  3. adopt what all windows keep (Resume), and make the plan;
-//  4. keep what the plan has, but ask for samples as before, until all nodes have plans;
+//  4. keep what the plan assigns, but ask for samples as before, until all nodes have plans;
 //  5. follow the plan.
 func (p *bootstrap) run(ctx context.Context) error {
 	o := &p.planner.o

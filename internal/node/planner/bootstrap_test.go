@@ -13,9 +13,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
-// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan has while
-// others may not have theirs, asks for samples by the former one, and remembers no more of the
-// nodes than it needs.
+// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan assigns while
+// others may not have theirs, asks for samples by the former one, and retains no more of the nodes
+// than it needs.
 func TestOthersAreAskedByThePlanThatTheyHave(t *testing.T) {
 	window := plan.BootstrapWindow{Steps: 2}
 	n := &node{windows: []plan.BootstrapWindow{window, window}}

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
-// node returns what this node sends the others of itself, with its classes as given.
+// node returns this node's own description for the others, with its classes as given.
 func (p *Planner) node(classes []Class) (node plan.Node) {
 	for r := range p.o.Stream.Spec().WorldSize {
 		node.Ranks = append(node.Ranks, r)

@@ -3,7 +3,7 @@
 // back, and replaces it if measurements show that another plan is so much better that it repays
 // what must be moved.
 //
-// It does not read samples: Use keeps and reads ahead what the plan has, and Nodes reaches the
+// It does not read samples: Use keeps and reads ahead what the plan assigns, and Nodes reaches the
 // other nodes. All methods of Planner are safe for concurrent use.
 package planner
 
@@ -58,7 +58,7 @@ type Nodes interface {
 type Use interface {
 	// Keep sets which samples are kept when they are read.
 	Keep(classes [][]int32)
-	// Release drops what no plan keeps any more, to make room for what Keep adds.
+	// Release drops what no plan keeps any more, to make room for what Keep has set.
 	Release()
 	// Fill reads samples ahead; read is called with the bytes read from the source for that.
 	Fill(classes [][]int32, read func(bytes int64))
@@ -253,8 +253,8 @@ func (p *Planner) FillsAtOnce() bool {
 	return p.bootstrap == nil && !plan.OnRead && p.Caches()
 }
 
-// LiveEnvironment returns the environment of nodes with what this one measured by now; nil: too
-// little.
+// LiveEnvironment returns the environment of nodes of which the same is known as of this one now;
+// nil: too little.
 func (p *Planner) LiveEnvironment() *model.Environment {
 	known := p.Known()
 	if known == nil {

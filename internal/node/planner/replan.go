@@ -20,12 +20,12 @@ import (
 // are noticed before the job has run twice as long, and a job of E epochs has log E rounds. A round
 // runs beside the batches, which never wait for it:
 //
-//  1. When the first rank of this node begins that epoch, or a later one, the node sends the others
-//     what it measured of its tiers so far, its capacities, and how far its ranks are (Report).
+//  1. When the first rank of this node begins that epoch, or a later one, the node sends to the
+//     others what is known of its tiers now, its capacities, and how far its ranks are (Report).
 //  2. From the reports of all nodes each decides alike (replan.Decide), and makes the new plan.
-//  3. The nodes vote. Only if all would adopt the same plan, and none has seen a node go,
-//     it is adopted: when the first rank of the node begins the epoch after the last that any node
-//     had begun at 1, or at once if it has begun already.
+//  3. The nodes vote. Only if all would adopt the same plan, and no node is known to be gone, it
+//     is adopted: when the first rank of the node begins the epoch after the last that any node had
+//     begun at 1, or at once if it has begun already.
 //
 // If a node is gone or does not answer, there is no new plan in this round. A node that is cut off
 // between 2 and 3 may remain with the old plan, or adopt the new one alone. That costs reads from

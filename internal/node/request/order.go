@@ -33,8 +33,8 @@ func (o *Order) Brief() *Order {
 	return &brief
 }
 
-// Admit reserves memory, or returns an error if there is too little; advice is how to need less.
-// A nil Admit admits everything.
+// Admit reserves memory, or returns an error if there is too little; advice describes how to need
+// less. A nil Admit admits everything.
 type Admit func(bytes int64, what, advice string) error
 
 // ReadOrder reads the list that came with a request, and validates it.

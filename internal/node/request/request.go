@@ -44,7 +44,7 @@ type Open struct {
 	Settings
 }
 
-// Share is what a process states of the group that the configuration key share names.
+// Share describes a process's part in the group that the configuration key share names.
 type Share struct {
 	Loader string // the loader's name in its process
 	Ahead  int    // up to how many batches its workers have at a time; 0: it has none
@@ -91,8 +91,8 @@ type Given struct {
 	Batch   int
 	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64
-	// Apart is why the rank gives no order that the ranks can share, so that each reads by
-	// itself. It is empty if the rank gives one.
+	// Apart is why the rank gives no order that the ranks can share, so that each reads by itself. It
+	// is empty if the rank gives one.
 	Apart string
 }
 
@@ -104,7 +104,7 @@ type Give struct {
 	Apart   string
 }
 
-// Cluster is which of a job's nodes this is, and how they find each other.
+// Cluster describes which of a job's nodes this is, and how they find each other.
 type Cluster struct {
 	Nodes          int
 	Node           int    // from 0

@@ -28,7 +28,7 @@ const (
 // journal's lock; every 64th writes), note the sample as held (under mu), store its offset.
 // Dropping samples is the reverse: they are coming, their records are written, and only then are
 // their bytes free to be reused. A read in progress may then see the bytes of another sample; it
-// tells that from a corrupt copy by drops.
+// distinguishes that from a corrupt copy by drops.
 type classStore struct {
 	class       *Class
 	fingerprint [16]byte

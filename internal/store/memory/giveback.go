@@ -12,10 +12,10 @@ import (
 
 // # Giving memory back
 //
-// GiveBack clears the locations of a segment's samples first, and notifies the tenants then. So
-// what a tenant plans after that cannot name the segment, and each only has to wait for what it had
-// planned before. When all have settled, the segment is unmapped as soon as the last view of it is
-// released.
+// GiveBack clears the places of a segment's samples first, and notifies the tenants then. So what a
+// tenant plans after it was notified cannot name the segment, and each only has to wait for what it
+// had planned before. When all have settled, the segment is unmapped as soon as the last view of it
+// is released.
 
 // tenancy is a tenant of a store.
 type tenancy struct{ store.Tenant }

@@ -77,7 +77,7 @@ type Action struct {
 //	           room is used up: not Allow        free < reserve: GiveBack
 //	growing ------------------------------> full -----------------------> short
 //	   ^                                     |                              |
-//	   |   room for regrowDelay              |                              |
+//	   |   room for resumeDelay              |                              |
 //	   +-------------------------------------+------------------------------+
 //
 // The reserve is what other processes take at Rate until what is given back is free. If they are

@@ -2,8 +2,8 @@
 // memory is left, and has the cache give some back before the kernel kills a process.
 //
 // A Controller decides, without a clock or goroutine. A Monitor measures, and does what it decides:
-// it owns one goroutine, which ends with Close. The package knows neither segments nor datasets,
-// and does not measure memory itself (package host).
+// it owns one goroutine, which ends with Close. The package is independent of segments and
+// datasets, and does not measure memory itself (package host).
 package pressure
 
 import (

@@ -78,7 +78,7 @@ func testCompact(t *testing.T, factory Factory) {
 	for ended := false; !ended; runtime.Gosched() {
 		select {
 		case <-done:
-			ended = true // what it was notified of last is still to be freed
+			ended = true // its last notifications are still to be taken
 		default:
 		}
 		for _, told := range tenant.take() {

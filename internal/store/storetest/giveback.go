@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
-// Tenant is a tenant of a store that settles when the test has it settle.
+// Tenant is a tenant of a store that settles when the test has it do so.
 type Tenant struct {
 	mu sync.Mutex // guards the following
 	// Told has the segments that were given back.
@@ -21,7 +21,7 @@ type Tenant struct {
 	refills int
 }
 
-// Told is what a Tenant was notified of.
+// Told is a notification of a segment.
 type Told struct {
 	Segment       uint32
 	Samples       []int32
@@ -35,7 +35,7 @@ func (t *Tenant) Vacate(segment uint32, samples []int32, settled, gone func()) {
 	t.Told = append(t.Told, Told{segment, samples, settled, gone})
 }
 
-// take returns the notices since it was last called, and forgets it.
+// take returns the notifications since it was last called, and forgets them.
 func (t *Tenant) take() []Told {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,7 +5,7 @@
 // Safety is Directory's task, by system calls of its own whatever the Disk: it checks the owners
 // and modes of directories and files before and after they are opened. A Disk performs no checks.
 //
-// The package has nothing of samples, and keeps no state but descriptors. It is safe for
+// The package is independent of samples, and keeps no state but descriptors. It is safe for
 // concurrent use.
 package disk
 
