@@ -179,7 +179,7 @@ func measure(dir string) (*figures, error) {
 	return f, nil
 }
 
-// TestFigures prints what HOUSE counts: go test . -run TestFigures -v -args -tree DIR.
+// TestFigures prints the figures by which the layout is judged: go test . -run TestFigures -v -args -tree DIR.
 func TestFigures(t *testing.T) {
 	f, err := measure(*tree)
 	if err == nil {

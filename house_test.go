@@ -129,8 +129,8 @@ func TestDistrictsImportOnlyThoseBelow(t *testing.T) {
 	for _, p := range packages(t) {
 		from, ours := district(p.ImportPath)
 		if ours && may[from] == nil && len(p.GoFiles) > 0 {
-			t.Errorf("%s is in no district: internal/ has %d names and no others (HOUSE in "+
-				"ARCHITECTURE.md)", p.ImportPath, len(districts))
+			t.Errorf("%s is in no district: internal/ has %d names and no others "+
+				"(ARCHITECTURE.md, Districts)", p.ImportPath, len(districts))
 		}
 		for _, path := range p.Imports {
 			to, theirs := district(path)
