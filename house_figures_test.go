@@ -179,7 +179,8 @@ func measure(dir string) (*figures, error) {
 	return f, nil
 }
 
-// TestFigures prints the figures by which the layout is judged: go test . -run TestFigures -v -args -tree DIR.
+// TestFigures prints the figures by which the layout is judged:
+// go test . -run TestFigures -v -args -tree DIR.
 func TestFigures(t *testing.T) {
 	f, err := measure(*tree)
 	if err == nil {
