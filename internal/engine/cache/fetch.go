@@ -94,7 +94,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		way := c.route(r, id)
 		if to == nil && way.tier >= FirstClass {
-			tier, late, ok := c.readHeld(id, into, c.classLimit(id))
+			tier, late, ok := c.readHeld(id, into, c.classLimit)
 			if ok {
 				return Sample{Data: into, From: tier}, nil
 			}
@@ -241,7 +241,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	}
 	direct := way.direct
 	if !direct {
-		tier, late, ok := c.readHeld(id, dst, c.classLimit(id))
+		tier, late, ok := c.readHeld(id, dst, c.classLimit)
 		if ok {
 			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
 		}
@@ -268,15 +268,17 @@ func (c *Cache) origin(tier Tier, id int) store.Origin {
 	return origin
 }
 
-// classLimit returns for how long a class is waited for, if the source has the sample as well.
-func (c *Cache) classLimit(id int) func() time.Duration {
-	return func() time.Duration {
-		return routing.ClassLimit(c.sourceTakes(c.index.Size(id)), c.timeout)
-	}
+// classLimit is for how long a class is waited for that is predicted to take so many seconds for a
+// sample.
+type classLimit func(id int, predicted float64) time.Duration
+
+// classLimit is for how long a class is waited for, if the source has the sample as well.
+func (c *Cache) classLimit(id int, predicted float64) time.Duration {
+	return routing.ClassLimit(predicted, c.sourceTakes(c.index.Size(id)), c.timeout)
 }
 
 // lastResort is for how long a class is waited for if the source has failed.
-func (c *Cache) lastResort() time.Duration { return routing.LastResort(c.timeout) }
+func (c *Cache) lastResort(int, float64) time.Duration { return routing.LastResort(c.timeout) }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. Direct is then set if the node has not answered in time. A read for another node never

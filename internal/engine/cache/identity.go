@@ -103,7 +103,7 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 // a class is waited for.
 func (c *Cache) drop(cl *class, id int) bool {
 	if cl.reader != nil {
-		return cl.reader.Drop(id, c.classLimit(id)())
+		return cl.reader.Drop(id, c.classLimit(id, 0))
 	}
 	cl.Store.Drop(id)
 	return true

@@ -153,7 +153,7 @@ func (c *Cache) readComing(id int, dst []byte) (Tier, store.Origin, bool) {
 // readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
 // store finds its copy corrupt, it drops it, and the next class is tried, as it is if a class does
 // not deliver the sample within the limit, which is reported by late.
-func (c *Cache) readHeld(id int, dst []byte, limit func() time.Duration) (_ Tier, late, ok bool) {
+func (c *Cache) readHeld(id int, dst []byte, limit classLimit) (_ Tier, late, ok bool) {
 	if !c.confirmed.has(id) {
 		return 0, false, false
 	}
@@ -176,8 +176,10 @@ func (c *Cache) readHeld(id int, dst []byte, limit func() time.Duration) (_ Tier
 			late = true
 			continue
 		}
+		predicted := c.meters[tier].Predict(int64(len(dst)))
+		most := func() time.Duration { return limit(id, predicted) }
 		read := c.meters[tier].Begin(time.Now(), len(dst))
-		switch err := cl.reader.Read(id, dst, limit); {
+		switch err := cl.reader.Read(id, dst, most); {
 		case err == nil:
 			c.meters[tier].End(time.Now(), read, nil)
 			return tier, late, true

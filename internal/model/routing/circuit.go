@@ -84,8 +84,7 @@ func (c *Circuit) Ask(now time.Time, wait time.Duration, predicted float64) (lea
 	if c.cold > minCold || !c.answered {
 		return BusyLimit
 	}
-	takes := time.Duration(predicted * float64(time.Second))
-	return min(max(wait, predictedFactor*takes), BusyLimit)
+	return min(max(wait, Expected(predicted)), BusyLimit)
 }
 
 // Extension returns how long a request that began at a time may take whose sample is due so long

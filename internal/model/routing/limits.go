@@ -25,7 +25,7 @@ const (
 	// to wait for, and the source would have as well: with MinTimeout, 2 to 4 % of the samples of 4
 	// nodes on 2 processors were read a second time.
 	BusyLimit = time.Second
-	// predictedFactor is how many times as long as predicted a request may take, up to BusyLimit.
+	// predictedFactor is how many times as long as predicted a read may take, up to BusyLimit.
 	predictedFactor = 4
 	// answerInterval is how recently a node must have answered for a request to count as queued
 	// there, and how often it is asked again whether the request goes on: the node may have stopped
@@ -48,14 +48,22 @@ func SourceTakes(arrival float64, guessed bool) time.Duration {
 	return takes
 }
 
-// ClassLimit returns for how long a class is waited for, if the source takes so long for the
-// sample, and a read may take timeout in all; 0: there is no limit.
-func ClassLimit(source, timeout time.Duration) time.Duration {
-	limit := slowFactor * source
+// ClassLimit returns for how long a class is waited for that is predicted to take so many seconds
+// for the sample, if the source takes source for it, and a read may take timeout in all; 0: there
+// is no limit. A disk with a long queue is no disk that hangs: what is predicted counts, as of
+// requests to other nodes.
+func ClassLimit(predicted float64, source, timeout time.Duration) time.Duration {
+	limit := max(slowFactor*source, Expected(predicted))
 	if timeout > 0 {
 		limit = min(limit, timeout/timeoutShare)
 	}
 	return max(limit, MinTimeout)
+}
+
+// Expected returns how long a read may take at least that is predicted to take so many seconds:
+// some times as long, up to BusyLimit.
+func Expected(predicted float64) time.Duration {
+	return time.Duration(min(predictedFactor*predicted, BusyLimit.Seconds()) * float64(time.Second))
 }
 
 // LastResort returns for how long a class is waited for if the source has failed.

@@ -113,15 +113,22 @@ func TestMayExplore(t *testing.T) {
 
 // TestLimits: how long a class, and a request to another node, may take.
 func TestLimits(t *testing.T) {
-	for _, c := range []struct{ source, least, timeout, class, node time.Duration }{
-		{0, 0, 0, 100 * ms, 100 * ms},
-		{50 * ms, 0, 0, 400 * ms, 400 * ms},
-		{50 * ms, time.Second, 0, 400 * ms, time.Second},
-		{5 * time.Second, 0, 0, 40 * time.Second, 10 * time.Second},
-		{5 * time.Second, 0, 8 * time.Second, 2 * time.Second, 2 * time.Second},
-		{0, time.Second, 2 * time.Second, 100 * ms, 500 * ms},
+	for _, c := range []struct {
+		predicted                           float64
+		source, least, timeout, class, node time.Duration
+	}{
+		{0, 0, 0, 0, 100 * ms, 100 * ms},
+		{0.02, 0, 0, 0, 100 * ms, 100 * ms},
+		{0.1, 0, 0, 0, 400 * ms, 100 * ms},
+		{1e300, 0, 0, 0, time.Second, 100 * ms},
+		{0, 50 * ms, 0, 0, 400 * ms, 400 * ms},
+		{0, 50 * ms, time.Second, 0, 400 * ms, time.Second},
+		{0.02, 5 * time.Second, 0, 0, 40 * time.Second, 10 * time.Second},
+		{0, 5 * time.Second, 0, 8 * time.Second, 2 * time.Second, 2 * time.Second},
+		{9, 0, time.Second, 2 * time.Second, 500 * ms, 500 * ms},
 	} {
-		class, node := ClassLimit(c.source, c.timeout), Limit(c.source, c.least, c.timeout)
+		class := ClassLimit(c.predicted, c.source, c.timeout)
+		node := Limit(c.source, c.least, c.timeout)
 		if class != c.class || node != c.node {
 			t.Errorf("%+v: a class %v, a node %v", c, class, node)
 		}

@@ -203,8 +203,10 @@ func (n *node) readClass(k int32, done func(late bool)) {
 	j := number - 1
 	begun := c.events.now
 	givenUp := false
+	predicted := n.files[j].Predict(c.job.Sizes[k])
 	read := n.files[j].Begin(c.events.time(), int(c.job.Sizes[k]))
-	end, limit := n.classes[j].take(begun, n.mb(k)), n.classLimit(k).Seconds()
+	end := n.classes[j].take(begun, n.mb(k))
+	limit := n.classLimit(k, predicted).Seconds()
 	if end-begun > limit {
 		c.events.after(limit, func() {
 			givenUp = true
@@ -250,10 +252,10 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 	n.gate.enter(f)
 }
 
-// classLimit returns how long a read of a sample from a class may take, which the source could
-// deliver (cache.classLimit).
-func (n *node) classLimit(k int32) time.Duration {
-	return routing.ClassLimit(n.sourceTakes(k), seconds(n.c.job.Timeout))
+// classLimit returns how long a read of a sample from a class may take that is predicted to take so
+// many seconds, and which the source could deliver (cache.classLimit).
+func (n *node) classLimit(k int32, predicted float64) time.Duration {
+	return routing.ClassLimit(predicted, n.sourceTakes(k), seconds(n.c.job.Timeout))
 }
 
 // sourceTakes estimates how long it takes to read a sample from the source (cache.sourceTakes).

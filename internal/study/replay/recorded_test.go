@@ -116,8 +116,9 @@ func (r *recorded) begin(e routingtest.Event, now time.Time) {
 	}
 	switch e.Tier {
 	case routingtest.Class:
+		predicted := r.files[0].Predict(int64(routingtest.Size(e.Sample)))
 		begun.meter = r.files[0].Begin(now, routingtest.Size(e.Sample))
-		begun.limit = r.classLimit(k)
+		begun.limit = r.classLimit(k, predicted)
 	case routingtest.Owner:
 		begun.inquiry = r.ask(k, d.request)
 		begun.limit = begun.inquiry.limit()
