@@ -20,7 +20,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"-n", "-5"}, "N=-5"},
 		{[]string{"-seeds", "0"}, "SEEDS=0"},
 		{[]string{"-scripts", "0"}, "SCRIPTS=0"},
-		{[]string{"-room", "nosuchroom"}, "replan (or plan/replan)"},
+		{[]string{"-room", "nosuchroom"}, "access (or plan/access)"},
 		{[]string{"-room", "cache,"}, "ROOM=: no such room"},
 		{[]string{"-suites", "internal/nosuch"}, "SUITES=internal/nosuch"},
 		{[]string{"-room", "planner", "-only", "nosuchword"}, "ONLY=nosuchword"},

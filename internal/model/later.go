@@ -12,14 +12,12 @@ type Later struct {
 	Transformers int
 	// Cold is set if nothing is cached: the epoch is the first one, or no policy uses the classes.
 	Cold bool
-	// Hits is what classes serve of Node by a plan; nil: the share that they can hold of Data.
-	Hits *Hits
 }
 
-// Hits is what storage classes hold of what a node reads in an epoch, in MB.
-type Hits struct {
-	Own, All []float64 // by class 1..J: on the node itself, and on any node that it can read from
-	Cached   float64   // in any of these
+// hits is what storage classes hold of what a node reads in an epoch, in MB.
+type hits struct {
+	own, all []float64 // by class 1..J: on the node itself, and on any node
+	cached   float64   // in any of these
 }
 
 // Load is what a resource of a node does in an epoch.
@@ -67,35 +65,32 @@ func (e *Environment) Epoch(l *Later) Forecast {
 		Preprocess: Load{l.Node / (e.Preprocess * float64(transformers)), l.Node},
 		Classes:    make([]Load, len(e.Classes)-1),
 	}
-	h := l.Hits
+	h := e.hits(l)
 	source := e.sourceOf(l)
 	peers := 0.0
-	if h == nil {
-		h = e.hits(l)
-	}
-	if l.Nodes > 1 && h.Cached > 0 {
+	if l.Nodes > 1 && h.cached > 0 {
 		peers = e.PeerBandwidth
 	}
-	rates := make([]float64, len(h.Own)) // of the classes, MB/s
+	rates := make([]float64, len(h.own)) // of the classes, MB/s
 	for j := range rates {
 		rates[j] = e.ClassRate(j+1, l.Nodes)
 	}
 	if l.Sample > 0 { // what is read from the source at least
-		reads := max(l.Node-h.Cached, 0) / l.Sample
+		reads := max(l.Node-h.cached, 0) / l.Sample
 		f.Preprocess.Seconds += reads * e.SourceWork / float64(transformers)
 	}
-	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.Cached)/source,
-		parallel(l.Node, source, rates, h.All), parallel(l.Node, source+peers, rates, h.Own))
+	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.cached)/source,
+		parallel(l.Node, source, rates, h.all), parallel(l.Node, source+peers, rates, h.own))
 
 	left, others := l.Node, 0.0
 	give := make([]float64, len(rates)) // what the classes can give other nodes
 	for j, r := range rates {
-		f.Classes[j].MB = min(h.Own[j], r*f.Seconds, left)
-		give[j] = min(h.All[j], r*f.Seconds) - f.Classes[j].MB
+		f.Classes[j].MB = min(h.own[j], r*f.Seconds, left)
+		give[j] = min(h.all[j], r*f.Seconds) - f.Classes[j].MB
 		others += give[j]
 		left -= f.Classes[j].MB
 	}
-	f.Network.MB = max(0, min(others, peers*f.Seconds, h.Cached-(l.Node-left), left))
+	f.Network.MB = max(0, min(others, peers*f.Seconds, h.cached-(l.Node-left), left))
 	f.Source.MB = left - f.Network.MB
 	if f.Source.MB < rounding*l.Node {
 		f.Source.MB = 0
@@ -132,8 +127,7 @@ func (e *Environment) sourceOf(l *Later) float64 {
 }
 
 // hits returns what classes hold of the reads of a node if each holds as much of Data as it can.
-func (e *Environment) hits(l *Later) *Hits {
-	h := new(Hits)
+func (e *Environment) hits(l *Later) (h hits) {
 	n, sum := float64(max(l.Nodes, 1)), 0.0
 	for _, c := range e.Classes[1:] {
 		held := 0.0 // share of the dataset
@@ -141,9 +135,9 @@ func (e *Environment) hits(l *Later) *Hits {
 			held = min(c.Capacity/l.Data, 1)
 		}
 		sum += held
-		h.Own = append(h.Own, l.Node*held)
-		h.All = append(h.All, l.Node*min(n*held, 1))
+		h.own = append(h.own, l.Node*held)
+		h.all = append(h.all, l.Node*min(n*held, 1))
 	}
-	h.Cached = l.Node * min(n*sum, 1)
+	h.cached = l.Node * min(n*sum, 1)
 	return h
 }

@@ -288,16 +288,6 @@ func (a *Assembly) planning() planner.Local {
 		l.Classes = append(l.Classes,
 			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
-	l.Now = func() (classes []planner.Class) {
-		for _, c := range a.spec.Dataset.Classes() {
-			class := planner.Class{Capacity: c.Room(), KeepsAll: c.KeepsAll}
-			if c.KeepsAll {
-				class.Held = c.Store.Held()
-			}
-			classes = append(classes, class)
-		}
-		return classes
-	}
 	if a.Coordinator != nil {
 		l.Me, l.Nodes = a.Coordinator.Me(), a.Coordinator
 	}

@@ -41,10 +41,9 @@ read = 0.0007
 write = 1.0
 `
 
-// TestWrongRateOfADiskIsCorrected: two nodes begin with a stored rate of their disks that is wrong
-// by a factor of thousands, and therefore plan to leave them nearly empty. Their reads tell the
-// true rate, so that they fill the disks, and read the source no more.
-func TestWrongRateOfADiskIsCorrected(t *testing.T) {
+// TestWrongRateOfADiskIsHarmless: two nodes begin with a stored rate of their disks that is wrong
+// by a factor of thousands. They fill the disks all the same, and read the source no more.
+func TestWrongRateOfADiskIsHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newVirtualNodes(t, 2, false)
 		source := make(chan struct{}, 1) // holds a token while it is read
@@ -78,11 +77,11 @@ func TestWrongRateOfADiskIsCorrected(t *testing.T) {
 			return after - before
 		}
 		phase(0, 8)
-		time.Sleep(time.Minute) // what no batch has brought is moved
+		time.Sleep(time.Minute) // what no batch has brought is read ahead
 		if reads := phase(8, 12); reads > 0 {
 			t.Errorf("%d reads from the source although memory and disks hold the dataset", reads)
 			for i, r := range ranks {
-				t.Errorf("node %d: %+v, %+v", i, r.Report().Replanning, r.Report().Classes)
+				t.Errorf("node %d: %+v", i, r.Report().Classes)
 			}
 		}
 		closeAll(ranks)

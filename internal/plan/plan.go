@@ -97,10 +97,6 @@ type NodePlan struct {
 	// Classes has, for each storage class 1..J, its samples in the order in which it is filled;
 	// samples that it already holds come first.
 	Classes [][]int32
-	// Withheld is how many bytes of each class the plan leaves free whatever there is to hold,
-	// because the class is slower than the source, and reads of both at the same time take the least
-	// time; nil: the policy withholds nothing.
-	Withheld []int64
 }
 
 // OwnerOf returns the owner of the sample, or -1 if it has none.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/remedy"
-	"github.com/hdmlp/hdmlp/internal/plan"
 )
 
 const (
@@ -108,8 +107,6 @@ type ClusterReport struct {
 	Agreed    *model.Node  `json:"planned_with,omitempty"`
 	Nodes     []NodeReport `json:"nodes"`
 	Diagnosis              // by what all nodes know
-	// Replanning is as in Report. All nodes decide alike.
-	Replanning []plan.Replanning `json:"replanning,omitempty"`
 }
 
 // Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
@@ -121,8 +118,7 @@ func (r *Report) Summary() *ClusterReport {
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
 		Subset: r.Subset, Node: r.Node,
-		Nodes: []NodeReport{r.node()}, Diagnosis: r.Diagnosis, Replanning: r.Replanning,
-		Known: r.Known, Agreed: r.Agreed,
+		Nodes: []NodeReport{r.node()}, Diagnosis: r.Diagnosis, Known: r.Known, Agreed: r.Agreed,
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -264,8 +260,7 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." + c.fromSource(at) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			c.Bounds.ofTime(c.Classes, c.known(), where) +
-			c.Diagnosis.sentence() +
-			replanned(c.Replanning))
+			c.Diagnosis.sentence())
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +
 		notResponding(c.Classes))

@@ -111,8 +111,6 @@ type Resources struct {
 type Plans struct {
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *model.Node `json:"environment,omitempty"`
-	// Replanning has the rounds in which the nodes considered another plan, oldest first.
-	Replanning []plan.Replanning `json:"replanning,omitempty"`
 	// Agreed is what all nodes planned with at first; nil: without an environment.
 	Agreed *model.Node `json:"planned_with,omitempty"`
 }
@@ -206,9 +204,6 @@ type Class struct {
 	// Passed is what was read for a class in memory and not kept, as supplying memory for it would
 	// have taken longer than later reads of it; nil: nothing.
 	Passed *Amount `json:"not_kept,omitempty"`
-	// Free is how many bytes the plan leaves free although the source is read, as that takes the
-	// least time: the class is slower than the source.
-	Free int64 `json:"left_free,omitempty"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
 }
@@ -355,7 +350,7 @@ func (r *Report) sentence() string {
 	b.WriteString(blame(all.Stall) + "." + r.fromSource() +
 		directly(all.Direct.Bytes, r.Source.Bytes) +
 		r.Bounds.ofTime(r.Classes, r.Known, here) +
-		r.Diagnosis.sentence() + replanned(r.Replanning))
+		r.Diagnosis.sentence())
 	b.WriteString(shared(r.Ranks))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/hdmlp/hdmlp/internal/plan"
 )
 
 // ran returns an epoch of a rank: 4 batches in 10 s, a quarter of it in next().
@@ -115,65 +113,6 @@ func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 		"(300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
-	}
-}
-
-// TestReplanningIsSaid: the sentence says which plan was adopted, and which would be better.
-func TestReplanningIsSaid(t *testing.T) {
-	better := plan.Replanning{
-		Epoch: 1, From: 2, Seconds: 1.2, New: 0.4, Bytes: 36_300_000, Move: 7.2,
-	}
-	adopted := better
-	costs := better
-	equal := better
-	different := plan.Replanning{From: 3}
-	adopted.Adopted, different.Adopted = true, true
-	costs.Why = "it would not repay"
-	equal.Why, equal.New = "it would be as fast", 1.19
-	fewer := adopted
-	fewer.New, fewer.Spared = fewer.Seconds, 20<<20
-	back, wrong := adopted, equal
-	back.From = 9
-	back.Took = 2
-	back.Before = 1.5
-	back.Why = "it is worse"
-	wrong.Took, wrong.Before = 2, 1.5
-	unseen := costs // what is measured is less than what the new plan would take
-	unseen.Took = 0.41
-	unknown := equal
-	unknown.New = 0 // its time was not predicted: no plan can be much faster
-	const (
-		follows = " From epoch 2 on the job follows a new plan, made with what was measured by then: " +
-			"an epoch is to take 0.400 s instead of 1.200 s, for which 34.6 MiB are moved."
-		would = " With a new plan an epoch would take 0.400 s instead of 1.200 s; it is not adopted: " +
-			"it would not repay (34.6 MiB, 7.200 s)."
-	)
-	for want, rounds := range map[string][]plan.Replanning{
-		"":              {equal},
-		follows:         {adopted, equal, unknown},
-		follows + would: {adopted, costs},
-		would:           {equal, costs},
-		follows + " An epoch took 2.000 s with that plan, and 1.500 s before.": {adopted, wrong},
-		" From epoch 2 on the job follows a new plan, made with what was measured by then: an epoch " +
-			"is to read 20.0 MiB less from the source and to take as long, 1.200 s, for which 34.6 " +
-			"MiB are moved.": {fewer, equal},
-		" From epoch 9 on the job follows the plan before the last one again: an epoch took 1.500 s " +
-			"with it, and 2.000 s since.": {adopted, back, unseen},
-		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {
-			adopted, different,
-		},
-	} {
-		r := report()
-		r.Complete(nil, 200)
-		plain := r.Sentence
-		r = report()
-		r.Replanning = rounds
-		if r.Complete(nil, 200); r.Sentence != plain+want {
-			t.Errorf("%q, want %q", strings.TrimPrefix(r.Sentence, plain), want)
-		}
-		if c := r.Summary().Over(r.Summary().Nodes); !strings.HasSuffix(c.Sentence, want) {
-			t.Errorf("all nodes: %q", c.Sentence)
-		}
 	}
 }
 
@@ -352,8 +291,6 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		{Name: "memory", Passed: &Amount{3, 3 * mib}}: " 3.0 MiB (3 samples) were read for storage " +
 			"class memory and not kept: memory for them would have taken longer than the source " +
 			"takes to deliver them again.",
-		{Name: "file", Free: 3 * mib}: " The plan leaves 3.0 MiB of storage class file free: it is " +
-			"slower than the source, and reads of both at the same time take the least time.",
 		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
 			"more for now, because memory is short.",
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
@@ -378,12 +315,9 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	sum := Class{Name: "memory"}
 	passed := Class{Name: "memory", Passed: &Amount{1, mib}}
 	for _, c := range []Class{
-		{Name: "memory", Capacity: 5, Free: 1}, first, passed, second, first, passed, {Free: 2},
+		{Name: "memory", Capacity: 5}, first, passed, second, first, passed, {},
 	} {
 		sum.add(c)
-	}
-	if sum.Free != 3 {
-		t.Errorf("%d bytes are left free, of 1 and 2", sum.Free)
 	}
 	if *sum.Passed != (Amount{2, 2 * mib}) || passed.Passed.Samples != 1 {
 		t.Errorf("%+v were not kept, of %+v each", sum.Passed, passed.Passed)

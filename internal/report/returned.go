@@ -40,7 +40,6 @@ func (c *Class) add(o Class) {
 	c.Capacity += o.Capacity
 	c.Used += o.Used
 	c.Held.Add(o.Held)
-	c.Free += o.Free
 	c.Stopped = cmp.Or(c.Stopped, o.Stopped)
 	if o.Passed != nil {
 		sum := *o.Passed
@@ -129,11 +128,6 @@ func gaveBack(classes []Class) (text string) {
 			text += fmt.Sprintf(" %s (%d samples) were read for storage class %s and not kept: memory "+
 				"for them would have taken longer than the source takes to deliver them again.",
 				human.Format(c.Passed.Bytes), c.Passed.Samples, c.Name)
-		}
-		if c.Free > 0 {
-			text += fmt.Sprintf(" The plan leaves %s of storage class %s free: it is slower than the "+
-				"source, and reads of both at the same time take the least time.", human.Format(c.Free),
-				c.Name)
 		}
 		if c.Stopped != "" {
 			text += fmt.Sprintf(" Storage class %s keeps no more samples: %s.", c.Name, c.Stopped)

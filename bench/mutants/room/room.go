@@ -14,7 +14,6 @@ const rooms = `
 access: plan/access < engine/stage
 audit: plan/audit < node/job node
 plan: plan plan/builder plan/policies < node/planner study/simulate
-replan: plan/replan < node/planner node
 routing: model/routing < model/meter engine/cache peers/breaker study/replay
 meter: model/meter < engine/cache peers/breaker
 source: source source/tree source/retry < source/folder engine/cache

@@ -111,9 +111,6 @@ func (t *trainer) within(s process.Statement) {
 			most, c.Capacity = 0, 0
 		}
 		holds := c.Capacity
-		if p := t.script.Plans; c.Name == "memory" && (p == script.Sparing || p == script.Alike) {
-			holds *= 2 // one segment more while samples are moved, which may be as large as the class
-		}
 		if c.Used > holds || c.Capacity > int64(most) {
 			t.broken(t.rank, "class %s holds %d bytes of %d; it may hold %d", c.Name, c.Used,
 				c.Capacity, most)

@@ -27,15 +27,6 @@ type Class struct {
 	KeepsAll bool
 }
 
-// Room returns how many bytes the class can hold now: while memory is short, no more than it holds.
-func (c *Class) Room() int64 {
-	if shrinker, ok := c.Store.(store.Shrinker); ok && !shrinker.Growing() {
-		_, used := c.Store.Capacity()
-		return min(used, c.Capacity)
-	}
-	return c.Capacity
-}
-
 // Join describes a job that joins the cache of a dataset.
 type Join struct {
 	// Config is what the cache is made by if there is none.

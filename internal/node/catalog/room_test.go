@@ -12,31 +12,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
-// TestRoomIsWithoutMemoryThatWasGivenBack: while memory is short, a class in memory can hold no
-// more than it does.
-func TestRoomIsWithoutMemoryThatWasGivenBack(t *testing.T) {
-	ram := memory.New(memory.Options{})
-	defer ram.Close()
-	opened, err := ram.Open(store.Dataset{
-		Samples: 4, Size: func(int) int64 { return 100 },
-	}, 400)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
-	c := Class{Store: opened, Capacity: 400}
-	if err := opened.Put(1, make([]byte, 100), store.Origin{}); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.Room(); got != 400 {
-		t.Errorf("room for %d bytes", got)
-	}
-	ram.Allow(0)
-	if got := c.Room(); got != 100 {
-		t.Errorf("memory is short, and there is room for %d bytes", got)
-	}
-}
-
 // TestClassThatMayNotGrowIsReported: reports say that a class in memory may not grow, even if it
 // has given nothing back.
 func TestClassThatMayNotGrowIsReported(t *testing.T) {

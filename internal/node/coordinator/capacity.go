@@ -138,6 +138,9 @@ func (c *Coordinator) BootstrapWindows(ctx context.Context, mine plan.BootstrapW
 	return windows, nil
 }
 
+// mostEpoch is the largest epoch that a node may report.
+const mostEpoch = 1 << 40
+
 // decodeWindow decodes a node's bootstrap window, given the number of steps in an epoch.
 func decodeWindow(text []byte, steps int) (l plan.BootstrapWindow, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {

@@ -51,11 +51,3 @@ func (j *Job) Transforms() float64 {
 	}
 	return min(float64(did.Samples)*j.meanSize()/did.Seconds, maxRate)
 }
-
-// transformers returns how many threads transform samples; 0: they are delivered unchanged.
-func (j *Job) transformers() int {
-	if j.p.Preprocessor == nil {
-		return 0
-	}
-	return j.p.Preprocessor.Report().Threads
-}

@@ -32,10 +32,8 @@ func (j *Job) state(speeds []model.Speed) *state {
 	return s
 }
 
-// begins notes the state, and what the classes lack, when the first rank begins an epoch, and
-// notifies the planner.
+// begins notes the state, and what the classes lack, when the first rank begins an epoch.
 func (j *Job) begins(epoch int) {
-	j.planner.Reached(epoch)
 	speeds, lacked := j.p.Cache.Speeds(), int64(0)
 	for _, c := range j.p.Dataset.Reports() {
 		lacked += c.Lacks()
@@ -67,15 +65,6 @@ func (j *Job) times(epoch int) (first, last time.Time, ok bool) {
 		ok = ok || some
 	}
 	return first, last, ok
-}
-
-// took returns how long an epoch has taken, in seconds: from when the first rank requested its
-// first batch to when the last one was yielded.
-func (j *Job) took(epoch int) (seconds float64, ok bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	first, last, ok := j.times(epoch)
-	return last.Sub(first).Seconds(), ok
 }
 
 // changed appends a change; those before reads for the job began come into force then, the last one

@@ -168,14 +168,12 @@ func (j *Job) plannerOptions() planner.Options {
 		Read:   j.ReadAhead,
 		Staged: j.staged,
 		Ahead:  j.config.Prefetch,
-		Took:   j.took,
 		Admit: func(bytes int64) error {
 			return j.p.Admit(bytes, "placement plan",
 				"reduce memory or epochs, or use policy minio")
 		},
-		Transformers: j.transformers,
-		Fail:         j.Fail,
-		Log:          j.p.Log,
+		Fail: j.Fail,
+		Log:  j.p.Log,
 	}
 }
 

@@ -139,13 +139,8 @@ func (j *Job) Report() *report.Report {
 	r.Needed, r.Positions = o.Bytes(), o.Positions()
 	r.Subset = stream.Subset != nil
 	r.Demands = o.Demands()
-	for i, bytes := range j.planner.Free(r.Needed) {
-		if i < len(r.Classes) {
-			r.Classes[i].Free = bytes
-		}
-	}
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
-	r.Replanning, r.Lacked = j.planner.Replanned(), j.lackedSoFar()
+	r.Lacked = j.lackedSoFar()
 	r.Complete(j.beside(), capacity)
 	j.describe(r)
 	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it

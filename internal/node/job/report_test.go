@@ -234,8 +234,8 @@ func TestTransformedSamplesAreDelivered(t *testing.T) {
 	})
 	r := w.join(t, 0)
 	defer r.Close()
-	if rate := w.Transforms(); rate != 0 || w.transformers() != 3 {
-		t.Errorf("%d threads at %g MB/s before the first sample", w.transformers(), rate)
+	if rate := w.Transforms(); rate != 0 {
+		t.Errorf("%g MB/s before the first sample", rate)
 	}
 	takes := take(r, 3)
 	err := r.Run(t.Context(), 3, 0, func(b *stage.Batch) error {

@@ -94,7 +94,7 @@ func (p *bootstrap) begin(epoch, step int) error {
 		p.window = plan.BootstrapWindow{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *plan.Plan
 		if first, p.err = p.policy.First(p.from(epoch), p.window); p.err == nil {
-			p.planner.adopt(first, p.planner.nodes)
+			p.planner.adopt(first)
 			p.extend(p.window)
 		}
 	})
@@ -187,7 +187,7 @@ func (p *bootstrap) run(ctx context.Context) error {
 	for n := range in.Nodes {
 		first.Nodes[n].Classes = in.Nodes[n].Held // and no more than that
 	}
-	p.planner.adopt(&first, p.planner.nodes)
+	p.planner.adopt(&first)
 	plan, err := p.policy.Plan(in)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *bootstrap) run(ctx context.Context) error {
 	if o.Nodes != nil {
 		between := *plan // keep by the new plan, ask owners by the old one
 		between.Owner = first.Owner
-		p.planner.adopt(&between, p.planner.nodes)
+		p.planner.adopt(&between)
 		if err := o.Nodes.Planned(ctx); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 // Package planner manages the placement plan of a job: it has the policy make one, at once or while
-// batches flow, switches to it together with the other nodes, adapts it as nodes leave and come
-// back, and replaces it if measurements show that another plan is so much better that it repays
-// what must be moved.
+// batches flow, switches to it together with the other nodes, and adapts it as nodes leave and come
+// back.
 //
 // It does not read samples: Use keeps and reads ahead what the plan assigns, and Nodes reaches the
 // other nodes. All methods of Planner are safe for concurrent use.
@@ -46,20 +45,12 @@ type Nodes interface {
 	Watch(note func(node int, there bool))
 	// SetOwner sets the function that returns which node is asked for a sample.
 	SetOwner(owner func(id int) int)
-	// Reassess sends the others what this node reports in a round of re-planning, and returns what
-	// all nodes do. It is an error if not all take part.
-	Reassess(ctx context.Context, round int, mine plan.Report) ([]plan.Report, error)
-	// Vote sends the others this node's vote at the end of a round, and returns those of all nodes.
-	// It is an error if not all take part.
-	Vote(ctx context.Context, round int, mine plan.Vote) ([]plan.Vote, error)
 }
 
 // Use carries out a plan on this node. Sets of samples are given by storage class.
 type Use interface {
 	// Keep sets which samples are kept when they are read.
 	Keep(classes [][]int32)
-	// Release drops what no plan keeps any more, to make room for what Keep has set.
-	Release()
 	// Fill reads samples ahead; read is called with the bytes read from the source for that.
 	Fill(classes [][]int32, read func(bytes int64))
 }
@@ -84,9 +75,6 @@ type Strategy struct {
 type Local struct {
 	Strategy
 	Classes []Class // when the job is opened
-	// Now returns the classes as they are now, without capacity that was given back; nil: as they
-	// were.
-	Now func() []Class
 	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
 	// environment.
 	Known func() model.Node
@@ -103,13 +91,8 @@ type Options struct {
 	Size   func(id int) int64
 	// Needed reduces each class's samples to those that are worth reading ahead.
 	Needed func(classes [][]int32) [][]int32
-	// Transformers returns how many threads of the node transform samples; nil: none does.
-	Transformers func() int
-	// Took returns how long an epoch has taken on this node, in seconds; ok is false if that is not
-	// known. nil: it never is.
-	Took func(epoch int) (seconds float64, ok bool)
-	Use  Use
-	Read func(bytes int64) // called with the bytes that are read ahead
+	Use    Use
+	Read   func(bytes int64) // called with the bytes that are read ahead
 	// Turns is set if ranks supply their parts of epochs: a later epoch may have any samples then.
 	Turns bool
 	// Staged returns how many batches the rank that is furthest ahead has staged.
@@ -130,12 +113,11 @@ type Planner struct {
 	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[plan.Plan]
-	mean      float64                           // size of a sample, MB
-	env       atomic.Pointer[model.Environment] // of the plan in force; nil: too little was known
-	agreed    *model.Node                       // what the first plan's is made of, or nil
-	bootstrap *bootstrap                        // nil: the plan was made at once
-	rounds    *rounds                           // nil: there is no re-planning
-	done      chan struct{}                     // closed when the first plan is made
+	mean      float64            // size of a sample, MB
+	env       *model.Environment // that the plan is made with; nil: too little was known
+	agreed    *model.Node        // what env is made of, or nil
+	bootstrap *bootstrap         // nil: the plan was made at once
+	done      chan struct{}      // closed when the plan is made
 }
 
 // New has the policy make the job's plan, or starts that in the background if it takes long. Close
@@ -155,7 +137,7 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	p.nodes = capacities(in.Nodes)
 	p.mean = in.MeanSize()
 	p.agreed = agreed
-	p.env.Store(in.Env)
+	p.env = in.Env
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err
 	}
@@ -164,7 +146,6 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	}
 	if starter, ok := policy.(plan.Starter); ok && planTime(in) > o.AtOnce {
 		p.bootstrap = startBootstrap(p, starter, in)
-		p.startRounds(policy)
 		return p, nil
 	}
 	in.Context = ctx
@@ -174,7 +155,6 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	}
 	p.follow(plan)
 	close(p.done)
-	p.startRounds(policy)
 	return p, nil
 }
 
@@ -193,19 +173,15 @@ func (p *Planner) Close() {
 	if p.bootstrap != nil {
 		p.bootstrap.close()
 	}
-	if p.rounds != nil {
-		p.rounds.close()
-	}
 }
 
 // ours returns this node's part of a plan: by class, the samples to hold.
 func (p *Planner) ours(plan *plan.Plan) [][]int32 { return plan.Nodes[p.o.Me].Classes }
 
-// adopt makes plan decide what is kept and which nodes are asked, without reading ahead. nodes are
-// those that it was made for.
-func (p *Planner) adopt(planned *plan.Plan, nodes []plan.Node) {
+// adopt makes plan decide what is kept and which nodes are asked, without reading ahead.
+func (p *Planner) adopt(planned *plan.Plan) {
 	if p.o.Nodes != nil {
-		p.failover.follow(planned, nodes, p.o.Size, func(now *plan.Plan) {
+		p.failover.follow(planned, p.nodes, p.o.Size, func(now *plan.Plan) {
 			p.o.Use.Keep(p.ours(now))
 			if now.Remote {
 				p.o.Nodes.SetOwner(now.OwnerOf)
@@ -217,14 +193,9 @@ func (p *Planner) adopt(planned *plan.Plan, nodes []plan.Node) {
 	p.plan.Store(planned)
 }
 
-// follow adopts the first plan, and starts to read ahead by it.
+// follow adopts a plan, and starts to read ahead by it.
 func (p *Planner) follow(plan *plan.Plan) {
-	p.adopt(plan, p.nodes)
-	p.fill(plan)
-}
-
-// fill starts to read ahead by a plan.
-func (p *Planner) fill(plan *plan.Plan) {
+	p.adopt(plan)
 	if !plan.OnRead {
 		p.o.Use.Fill(p.o.Needed(p.ours(plan)), p.o.Read)
 	}
@@ -239,11 +210,11 @@ func (p *Planner) Known() *model.Node {
 	return &known
 }
 
-// Environment returns the environment that the plan in force was made with, on all nodes; nil: too
-// little was known of their tiers.
-func (p *Planner) Environment() *model.Environment { return p.env.Load() }
+// Environment returns the environment that the plan is made with, on all nodes; nil: too little was
+// known of their tiers.
+func (p *Planner) Environment() *model.Environment { return p.env }
 
-// Agreed returns what the environment of the first plan is made of, or nil.
+// Agreed returns what that environment is made of, or nil.
 func (p *Planner) Agreed() *model.Node { return p.agreed }
 
 // FillsAtOnce reports whether the node has begun to read ahead into its storage classes when the

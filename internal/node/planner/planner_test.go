@@ -66,14 +66,6 @@ func (n *node) Planned(context.Context) error {
 	return nil
 }
 
-func (n *node) Reassess(context.Context, int, plan.Report) ([]plan.Report, error) {
-	return nil, errors.New("no rounds in this test")
-}
-
-func (n *node) Vote(context.Context, int, plan.Vote) ([]plan.Vote, error) {
-	return nil, errors.New("no rounds in this test")
-}
-
 func (n *node) Watch(note func(int, bool)) {
 	n.note = note
 	for _, gone := range n.gone {
@@ -92,8 +84,6 @@ func (n *node) Keep(classes [][]int32) {
 	defer n.mu.Unlock()
 	n.kept = classes
 }
-
-func (n *node) Release() {}
 
 func (n *node) Fill([][]int32, func(int64)) {}
 

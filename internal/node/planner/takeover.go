@@ -46,18 +46,6 @@ func (r *failover) note(node int, there bool) {
 	}
 }
 
-// complete reports whether all nodes are alive.
-func (r *failover) complete() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, gone := range r.gone {
-		if gone {
-			return false
-		}
-	}
-	return true
-}
-
 // apply adapts the plan, and calls use. r.mu must be held.
 func (r *failover) apply() {
 	if r.plan != nil {

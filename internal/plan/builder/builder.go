@@ -32,7 +32,6 @@ type Builder struct {
 	nodeOf     []int32 // of every rank
 	full, last deal    // of a full global batch, and of an epoch's last one
 	room       [][]int64
-	withheld   [][]int64 // plan.NodePlan.Withheld of every node
 	open       *roomiest
 	head       []int32 // per sample its first copy, or -1
 	copies     []copyOf
@@ -109,7 +108,6 @@ func New(in *plan.Input) (*Builder, error) {
 	}
 	for _, node := range in.Nodes {
 		b.room = append(b.room, slices.Clone(node.Capacity[:min(noClass, len(node.Capacity))]))
-		b.withheld = append(b.withheld, nil)
 	}
 	b.open = newRoomiest(b)
 	for n, node := range in.Nodes {

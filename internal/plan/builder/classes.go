@@ -5,9 +5,8 @@ import "slices"
 // SortClasses redistributes each node's copies over its classes, if it has several: the fastest
 // class gets the samples that gain most per byte compared with the slowest, counting the node's own
 // reads and, if it owns the sample, those of other nodes. Samples that a class already holds stay
-// there, and no class gets more than it may hold (LimitSlowClasses). Copies that no longer fit,
-// because the sizes pack less well, are dropped, unless one is a sample's first copy: then the node
-// is left as it was.
+// there. Copies that no longer fit, because the sizes pack less well, are dropped, unless one is a
+// sample's first copy: then the node is left as it was.
 func (b *Builder) SortClasses(r *Reads) {
 	classes := 0
 	for _, node := range b.in.Nodes {

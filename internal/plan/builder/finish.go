@@ -122,7 +122,6 @@ func (b *Builder) emptyPlan(policy string, remote bool) *plan.Plan {
 	}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
-		p.Nodes[n].Withheld = b.withheld[n]
 	}
 	if remote {
 		p.Owner = b.owner

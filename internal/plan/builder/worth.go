@@ -1,9 +1,6 @@
 package builder
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // fromClass and fromPeer return the seconds per MB of class j of the node itself and of another
 // node, read with all threads of a node.
@@ -12,49 +9,6 @@ func (b *Builder) fromClass(j int) float64 { return 1 / b.in.Env.NodeRate(j) }
 func (b *Builder) fromPeer(j int) float64 {
 	return 1 / min(b.in.Env.PeerBandwidth, b.in.Env.NodeRate(j))
 }
-
-// LimitSlowClasses limits what classes hold that are slower than the source, which they would spare
-// (its share per node, while all nodes read). Reads from such a class and from the source take
-// place at the same time; a class gets what it serves in the time of an epoch, in which the
-// training or all tiers together, whichever is slower, deliver the node's part of the dataset. With
-// rates r of the class and b of the source that is the share r/(r+b). What the class already holds
-// stays. However slow the class is by the environment, it may hold some samples: only reads of
-// these can tell that it is not.
-func (b *Builder) LimitSlowClasses() {
-	e := b.in.Env
-	if e == nil {
-		return
-	}
-	mean := float64(b.bytes) / float64(max(len(b.head), 1)) / 1e6
-	source := e.NodeSourceRate(len(b.in.Nodes), mean)
-	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
-	for n, node := range b.in.Nodes {
-		rest := part
-		together := source
-		classes := min(len(b.room[n]), len(e.Classes)-1)
-		b.withheld[n] = make([]int64, len(b.room[n]))
-		for j := range classes {
-			if rate := e.NodeRate(j + 1); rate < source {
-				together += rate
-			} else {
-				rest -= float64(node.Capacity[j]) / 1e6
-			}
-		}
-		seconds := max(part/e.Compute, rest/together, 0)
-		for j := range classes {
-			if rate := e.NodeRate(j + 1); rate < source {
-				held := node.Capacity[j] - b.room[n][j]
-				share := max(rate*seconds, probes*mean) * 1e6
-				room := min(b.room[n][j], max(int64(math.Ceil(share))-held, 0))
-				b.withheld[n][j], b.room[n][j] = b.room[n][j]-room, room
-			}
-		}
-	}
-	b.open = newRoomiest(b)
-}
-
-// probes is how many samples of mean size a class may hold at least.
-const probes = 4
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
 // 3.13). All nodes together read it total times, the node with the copy own times of these.

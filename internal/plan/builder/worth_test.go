@@ -7,8 +7,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/model"
-	"github.com/hdmlp/hdmlp/internal/plan"
-	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policytest"
 )
 
@@ -58,41 +56,4 @@ func TestFetchTimeIsThatOfEachRead(t *testing.T) {
 			t.Errorf("%v s, want %v", got, want)
 		}
 	})
-}
-
-// TestWithheld checks that a plan records what it leaves free of a class that is slower than the
-// source: of 1 MB/s beside 3, all but a fourth of what the node reads.
-func TestWithheld(t *testing.T) {
-	for class, want := range map[float64]int64{1: 30_000_000 - 10_000_000, 3: 0} {
-		in := plan.Input{
-			Stream: policytest.Stream(t, access.Spec{
-				Samples: 400, Seed: 3, Epochs: 30, WorldSize: 1, GlobalBatch: 10,
-				Scheme: access.Uniform, Tail: access.Keep,
-			}),
-			Size:  func(int) int64 { return 100_000 }, // 40 MB
-			Nodes: policytest.Nodes(1, 30_000_000),
-			Env: &model.Environment{
-				Compute: 1e6, Preprocess: 1e6, PeerBandwidth: 10, SourceBandwidth: 1e6,
-				SourceThroughput: model.Constant(3),
-				Classes: []model.Class{
-					{Threads: 1, Read: model.Constant(1e6), Write: model.Constant(1e6), Capacity: 1},
-					{
-						Threads: 1, Read: model.Constant(class), Write: model.Constant(class),
-						Capacity: 30,
-					},
-				},
-			},
-		}
-		b, err := New(&in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.LimitSlowClasses()
-		b.FirstCopies(NewReads(b))
-		node := b.Finish("test", true, true).Nodes[0]
-		if node.Withheld[0] != want || int64(len(node.Classes[0]))*100_000 != 30_000_000-want {
-			t.Errorf("a class of %v MB/s holds %d samples, and %d bytes are withheld, want %d", class,
-				len(node.Classes[0]), node.Withheld[0], want)
-		}
-	}
 }

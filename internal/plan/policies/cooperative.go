@@ -44,7 +44,6 @@ func (c Cooperative) Plan(in plan.Input) (*plan.Plan, error) {
 	if alone && !in.Given() { // it reads every sample in every epoch: one epoch is enough
 		b.OneEpoch()
 	}
-	b.LimitSlowClasses()
 	r := builder.NewReads(b)
 	b.FirstCopies(r)
 	if !alone && b.SecondCopiesPay() { // otherwise a second copy saves nothing
@@ -87,7 +86,6 @@ func (Cooperative) onSlowLinks(in plan.Input, r *builder.Reads,
 		if err != nil {
 			return nil, err
 		}
-		other.LimitSlowClasses()
 		place(other)
 		if t := other.FetchTime(r) + other.FillTime(); t < least {
 			b, least = other, t
@@ -104,7 +102,6 @@ func (c Cooperative) First(in plan.Input,
 	if err != nil {
 		return nil, err
 	}
-	b.LimitSlowClasses()
 	b.OwnKept()
 	b.KeepFirst(window, b.PeersPay()) // else what another node keeps would cross a slow link
 	p := b.FinishInOrder(c.Name(), true)

@@ -35,17 +35,7 @@ type Account struct {
 	// Planning is set if it has no plan yet.
 	Planning bool
 	Odd      []string // what is only so after faults
-	Plans    []string // the rounds in which nodes considered another plan
-	Rounds   []Round
-	Faster   bool // they adopted one with which epochs are to take a quarter of the time
-	Sum      *Sum // nil: another rank asks
-}
-
-// Round is what a node reports of another plan that nodes considered when one had begun Epoch, and
-// which they follow from epoch From on if it is Adopted.
-type Round struct {
-	Epoch, From int
-	Adopted     bool
+	Sum      *Sum     // nil: another rank asks
 }
 
 // Sum is what a node reports of the job over all nodes.
@@ -109,7 +99,6 @@ func (c *court) accounted(e Event, events []Event) {
 				a.Needed, c.script.Positions(), needed)
 		}
 	}
-	c.rounds(e)
 	c.tiers(e)
 	if a.Planning && e.At > 0 { // a job that takes no time may end before it has a plan
 		c.wrong(e, "although nothing goes wrong, the job has no plan when it ends")
@@ -143,15 +132,6 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 	if len(c.script.Launches) == 1 && a.Tiers[fromSource] != a.Seen {
 		c.wrong(e, "the node counts %v from the source, which saw %v", a.Tiers[fromSource], a.Seen)
-	}
-}
-
-// rounds judges that nodes follow another plan from an epoch on that none had begun.
-func (c *court) rounds(e Event) {
-	for _, r := range e.Account.Rounds {
-		if r.Adopted && r.From <= r.Epoch {
-			c.wrong(e, "nodes follow a plan from epoch %d on, which some had begun", r.From)
-		}
 	}
 }
 
@@ -191,47 +171,24 @@ func (c *court) inherited(reads map[int][]int, history []Event) {
 }
 
 // settled judges that the last epoch is read from caches that have room for all samples, although
-// nodes plan late, or some have died, if ranks do not read so far ahead that it began before; and
-// most of it if they have replaced a poor plan by a much better one.
+// nodes plan late, or some have died, if ranks do not read so far ahead that it began before.
 func (c *court) settled(e Event) {
 	s := c.script
 	l := s.Launches[e.Launch]
 	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
 	memory, disk := s.Caches(1)
-	improves := s.Improves() && e.Account.Faster
-	if !improves && (s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile ||
+	if s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile ||
 		!s.SourceSlow || s.Verify || s.Takes > 0 || s.Shares() || s.Differs != "" ||
 		len(s.Launches) > 1 || s.Tail == "drop" || s.DropLast || s.Largest < 1000 ||
 		len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" || s.Prefetch == 0 ||
 		s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
-		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest) {
+		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
 		return
 	}
-	some := 1000
-	if improves { // the better plan need not be the best one
-		some = 6
-	}
 	for _, p := range e.Account.Passes {
-		if p.Epoch == s.Epochs-1 && some*p.Reads[fromSource].Bytes > s.Bytes() {
+		if p.Epoch == s.Epochs-1 && 1000*p.Reads[fromSource].Bytes > s.Bytes() {
 			c.wrong(e, "rank %d read %v of the last epoch from the source although caches have room",
 				p.Rank, p.Reads[fromSource])
-		}
-	}
-}
-
-// alike judges that nodes decide alike on plans, as far as each has heard.
-func (c *court) alike(events []Event) {
-	var first *Account
-	for _, e := range events {
-		switch {
-		case e.Account == nil || c.script.Loses(): // one may hear later that another is gone
-		case first == nil:
-			first = e.Account
-		default:
-			n := min(len(first.Plans), len(e.Account.Plans))
-			if !slices.Equal(first.Plans[:n], e.Account.Plans[:n]) {
-				c.wrong(e, "nodes say of plans: %v, and %v", first.Plans, e.Account.Plans)
-			}
 		}
 	}
 }

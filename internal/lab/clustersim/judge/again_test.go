@@ -48,18 +48,6 @@ func TestBatchesOfARanksLastProcessCount(t *testing.T) {
 	}
 }
 
-// TestPlansAreFollowedFromAnEpochThatNoneHasBegun has nodes say that they were not.
-func TestPlansAreFollowedFromAnEpochThatNoneHasBegun(t *testing.T) {
-	for from, want := range map[int]string{3: "", 2: "from epoch 2 on, which some had begun"} {
-		got := verdict(accounts(func(a *Account) {
-			a.Rounds = []Round{{Epoch: 2, From: from, Adopted: true}}
-		}))
-		if want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("a plan from epoch %d on: the verdict is %q, want %q", from, got, want)
-		}
-	}
-}
-
 // TestReadsAreOfAnEpoch has a rank read from the source, and its node in no epoch.
 func TestReadsAreOfAnEpoch(t *testing.T) {
 	for within, want := range map[int]string{2: "", 0: "the node none in any epoch"} {

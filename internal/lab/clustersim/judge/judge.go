@@ -169,7 +169,6 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	c.finished(number, l, latest, failed)
-	c.alike(events)
 	c.held(events)
 	c.refused(number, events)
 	for rank := range l.WorldSize() {

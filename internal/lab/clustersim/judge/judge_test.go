@@ -245,10 +245,6 @@ func TestVerdicts(t *testing.T) {
 		"reads of another node are not counted": {accounts(func(a *Account) {
 			a.Sum.Source.Samples--
 		}), "all nodes are said to have read"},
-		"nodes decide differently": {func(_ *script.Script, h []Event) []Event {
-			return append(h, Event{Kind: Accounted, Account: &Account{Plans: []string{"a", "b"}}},
-				Event{Kind: Accounted, Rank: 1, Account: &Account{Plans: []string{"b"}}})
-		}, "nodes say of plans"},
 		"a rank waits for a read":  {slowly(3 * time.Second), ""},
 		"a rank waits for several": {slowly(4 * time.Second), "for more than"},
 		"an error of a rank without it": {missing("sample 2 (/x)",
@@ -350,30 +346,6 @@ func TestLastEpochComesFromCaches(t *testing.T) {
 		}}}})
 		if len(c.errors) != want {
 			t.Errorf("epoch %d: the verdict is %q", epoch, c.errors)
-		}
-	}
-}
-
-// TestLastEpochComesFromBetterCaches has a rank read more and less of the last epoch from the
-// source after nodes have replaced a poor plan, and after they have kept it.
-func TestLastEpochComesFromBetterCaches(t *testing.T) {
-	s := &script.Script{
-		Samples: 40, Largest: 1000, Epochs: 12, Batch: 10, Shuffle: "none", Scheme: "strided",
-		Tail: "pad", Plans: script.Alike, Takes: script.Duration(20 * time.Millisecond), Threads: 1,
-		Memory: 32000, Prefetch: 2, Launches: []script.Launch{{Nodes: 3, Ranks: 1}},
-	}
-	if !s.Improves() {
-		t.Fatal("the script does not count as one with a better plan")
-	}
-	for _, x := range []struct{ read, want int }{{s.Bytes() / 7, 0}, {s.Bytes() / 5, 1}} {
-		for _, faster := range []bool{false, true} {
-			c := &court{script: s, order: Orders(s, nil)}
-			c.settled(Event{Account: &Account{Faster: faster, Passes: []Pass{{
-				Epoch: 11, Reads: map[string]Amount{fromSource: {Samples: 1, Bytes: x.read}},
-			}}}})
-			if faster && len(c.errors) != x.want || !faster && len(c.errors) > 0 {
-				t.Errorf("%d bytes, faster: %v: the verdict is %q", x.read, faster, c.errors)
-			}
 		}
 	}
 }

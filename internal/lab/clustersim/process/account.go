@@ -31,13 +31,6 @@ func (p *Process) Account() *judge.Account {
 			a.Passes = append(a.Passes, pass)
 		}
 	}
-	for _, round := range rep.Replanning {
-		a.Plans = append(a.Plans, fmt.Sprintf("%+v", round))
-		a.Faster = a.Faster || round.Adopted && 4*round.New < round.Seconds
-		a.Rounds = append(a.Rounds, judge.Round{
-			Epoch: round.Epoch, Adopted: round.Adopted, From: round.From,
-		})
-	}
 	for _, n := range rep.Peers {
 		a.Failed += int(n.Failed)
 	}

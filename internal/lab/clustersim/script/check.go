@@ -106,7 +106,7 @@ func (s *Script) checkWords() error {
 		oneOf("tail", s.Tail, "pad", "keep", "drop"),
 		oneOf("policy", s.Policy, append([]string{""}, policies.Names(policies.Engine())...)...),
 		oneOf("on_error", s.OnError, "raise", "skip", "substitute"),
-		oneOf("plans", s.Plans, "", Meanwhile, Sparing, Alike, Failing),
+		oneOf("plans", s.Plans, "", Meanwhile, Failing),
 		oneOf("beside", s.Beside, "", Same, Other),
 		oneOf("differs", s.Differs, "", TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret,
 			TheData, ThePart, TheEpoch, TheEnd, ThePause),

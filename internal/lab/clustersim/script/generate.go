@@ -74,10 +74,8 @@ func (r *chance) refine(s *Script) {
 	case 1:
 		r.tighten(&c)
 	case 2:
-		r.improve(&c)
-	case 3:
 		r.fail(&c)
-	case 4:
+	case 3:
 		r.last(&c)
 	}
 	if c.valid() {
@@ -115,39 +113,6 @@ func (r *chance) lose(s *Script) {
 	s.Events = []Event{{
 		Kind: Die, At: Duration(at), For: Dead, Node: r.IntN(l.Nodes),
 	}}
-}
-
-// improve has nodes begin with a poor plan whose reads ranks wait for, so that a better one pays
-// off long before the job ends.
-func (r *chance) improve(s *Script) {
-	s.Launches = s.Launches[:1]
-	s.Breaks = nil
-	s.Lies = false
-	s.Twice = false
-	s.Invalid = false
-	l := &s.Launches[0]
-	*l = Launch{Nodes: 3, Ranks: 1}
-	s.Plans = Alike
-	s.Policy = ""
-	s.SourceSlow = false
-	s.Verify = false
-	s.Samples = max(s.Samples, 40)
-	s.Subset = 0
-	s.DropLast = false
-	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
-	s.Batch, s.Epochs = r.between(s.Samples/6, s.Samples/3), 12
-	s.Takes = Duration(20 * time.Millisecond)
-	s.Threads = 1
-	s.Prefetch = 2
-	s.Step = 0
-	s.Apart = false
-	s.Hold = 0
-	s.Staging = 256 << 10
-	s.Largest = max(s.Largest, 1000)
-	s.Uneven = false
-	s.Disk = 0
-	s.Transforms = false
-	s.Memory = s.Bytes()/l.Nodes + 4*s.Largest
 }
 
 // last has a job last longer than its audits are kept.
@@ -218,13 +183,8 @@ func (r *chance) vary(s *Script) {
 	if r.percent(25) && !s.Has(network...) {
 		r.give(s)
 	}
-	switch r.IntN(8) {
-	case 0:
+	if r.IntN(8) == 0 {
 		s.Plans = Meanwhile
-	case 1:
-		if s.Shuffle != "given" {
-			r.replan(s)
-		}
 	}
 	for i := range s.Launches[:len(s.Launches)-1] {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.percent(50)
@@ -342,15 +302,6 @@ func (r *chance) give(s *Script) {
 	if c.valid() {
 		*s = c
 	}
-}
-
-// replan has nodes change to another plan, for which they need time.
-func (r *chance) replan(s *Script) {
-	s.Plans = pick(r, Sparing, Alike)
-	s.Policy = ""
-	s.SourceSlow = false
-	s.Takes, s.Epochs = Duration(20*time.Millisecond), r.between(5, 8)
-	s.Batch = max(s.Batch, s.Samples/4)
 }
 
 // chance draws from a seed.

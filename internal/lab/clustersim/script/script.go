@@ -178,10 +178,6 @@ type Plans string
 // How nodes come to their plans.
 const (
 	Meanwhile Plans = "meanwhile" // while batches already flow
-	// The first plans are poor, so that nodes change to better ones when they have measured: those
-	// of Sparing use a quarter of the first class, those of Alike the same samples on all nodes.
-	Sparing Plans = "sparing"
-	Alike   Plans = "alike"
 	// Batches already flow when the plan of one node, Unplanned, cannot be made.
 	Failing Plans = "failing"
 )
@@ -303,19 +299,6 @@ func (s *Script) Unplanned() int {
 		return -1
 	}
 	return int(s.Seed % uint64(s.Launches[0].Nodes))
-}
-
-// Improves reports whether nodes begin with a poor plan that they most often replace by a better
-// one before the last epoch: ranks do nothing but wait for reads, which the better plan saves.
-func (s *Script) Improves() bool {
-	return s.Plans == Alike && s.Calm() && s.Epochs >= 12 && s.Step == 0 &&
-		s.Takes >= Duration(20*time.Millisecond) && s.Threads == 1 && s.Prefetch == 2 &&
-		s.Samples >= 40 && s.Batch <= s.Samples/3 && s.Memory >= s.Bytes()/3+4*s.Largest &&
-		s.Largest >= 1000 && len(s.Launches) == 1 && s.Launches[0].Nodes == 3 &&
-		s.Launches[0].Ranks == 1 && s.Launches[0].Late == nil &&
-		len(s.Breaks)+len(s.Members)+len(s.Undecodable)+s.Subset == 0 && !s.Verify && !s.Uneven &&
-		s.Policy == "" && s.Beside == "" && s.Differs == "" && s.Scheme != "whole" &&
-		s.Tail != "drop" && s.Shuffle != "given" && !s.Transforms
 }
 
 // Loses reports whether nothing goes wrong but that nodes die.
