@@ -11,7 +11,7 @@
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads), keep
 // (what is brought into memory), route (which tier a sample is read from), fetch (how it is
-// brought), use, migrate (what a new plan does not want goes) and serve. The cache's contents
+// brought), use and serve. The cache's contents
 // affect only time, never what is delivered.
 //
 // # Goroutines
@@ -63,7 +63,6 @@ type Cache struct {
 	// plan.
 	planned   atomic.Pointer[[]uint8]
 	uses      uses
-	migrating migrating
 	directory source.InDirectory // of the source; nil: it is not in a directory
 	digests   Table
 	confirmed bitset         // samples whose copies in the classes are valid (identity.go)
@@ -128,9 +127,7 @@ func New(o Options) *Cache {
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
-		migrating:     migrating{make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
-	c.uses.changed = make(chan struct{})
 	if locator, ok := source.As[source.Locator](o.Source); ok {
 		c.path = locator.Path
 	}
@@ -204,7 +201,6 @@ func (c *Cache) Close() Hung {
 	c.watchers.Leave()
 	c.dog.End()
 	hung := Hung{Source: !c.pool.Close(time.Second)}
-	hung.Moves = !c.migrating.end(writing)
 	for j, cl := range c.classes {
 		if cl.writer == nil {
 			continue
@@ -230,9 +226,6 @@ func (c *Cache) Settle(hung Hung) {
 	if hung.Source {
 		c.pool.Wait()
 	}
-	if hung.Moves {
-		c.migrating.turn <- struct{}{}
-	}
 	for _, j := range hung.Classes {
 		c.classes[j].reader.Wait()
 		c.classes[j].writer.Wait()
@@ -242,12 +235,11 @@ func (c *Cache) Settle(hung Hung) {
 // Hung records which operations hang.
 type Hung struct {
 	Source  bool  // reads from the source, into classes or memory of the caller's
-	Moves   bool  // what Release drops from classes, or moves between them
 	Classes []int // reads from, or writes to, these classes (from 0)
 }
 
 // None reports whether nothing hangs.
-func (h Hung) None() bool { return !h.Source && !h.Moves && len(h.Classes) == 0 }
+func (h Hung) None() bool { return !h.Source && len(h.Classes) == 0 }
 
 // Flush waits until what was read so far is also written to the classes that keep it.
 func (c *Cache) Flush() {

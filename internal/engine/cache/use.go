@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/pool"
@@ -20,24 +19,19 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
-	fills   [][]*pool.Fill // by class; nil: none was begun
-	decided bool           // there is a plan, if only to keep nothing
-	plan    [][]int32
-	filled  [][]int32 // the plan that was passed to Fill
-	read    func(bytes int64)
+	fills  [][]*pool.Fill // by class; nil: none was begun
+	plan   [][]int32
+	filled [][]int32 // the plan that was passed to Fill
+	read   func(bytes int64)
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
-
-	migrates atomic.Bool // the plan has replaced another one (Release)
 }
 
 // uses are the jobs that use a cache, oldest first.
 type uses struct {
 	sync.Mutex // guards the following, and the fields of Use that say so
 	list       []*Use
-	version    int           // counts changes of plans
-	changed    chan struct{} // closed, and replaced, when a plan changes
 }
 
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
@@ -55,18 +49,14 @@ func (c *Cache) Use(peers Peers) *Use {
 // that a class already holds stay. If jobs assign a sample to different classes, the oldest job
 // decides.
 func (u *Use) Keep(plan [][]int32) {
-	defer u.cache.migrating.settled()()
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
-	u.plan, u.decided = plan, true
+	u.plan = plan
 	u.cache.combine()
 }
 
 // combine merges the plans of all jobs. c.uses must be held.
 func (c *Cache) combine() {
-	c.uses.version++
-	close(c.uses.changed)
-	c.uses.changed = make(chan struct{})
 	planned, any := make([]uint8, c.index.Len()), false
 	for _, u := range c.uses.list {
 		for j := range min(len(u.plan), len(c.classes)) {
@@ -93,9 +83,9 @@ func (c *Cache) combine() {
 // Copies of what another node owns come over links, by few reads at a time: over slow links they
 // would keep all workers waiting, and with them the batches that wait for other samples.
 //
-// After Release, and while memory for late samples does not repay (keeps), samples are brought one
-// at a time, and only while nothing is read for batches: batches need links, the source or the
-// processors now, and bring what they read anyway, while the plan repays over the epochs to come.
+// While memory for late samples does not repay (keeps), samples are brought one at a time, and only
+// while nothing is read for batches: batches need the processors now, and bring what they read
+// anyway.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -123,9 +113,6 @@ func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j]...)
 	how := pool.Filling{Slow: u.elsewhere, Spare: c.passing}
-	if u.migrates.Load() {
-		how.Slow, how.Spare = nil, func() bool { return true }
-	}
 	writers := c.writers(j)
 	how.Ready = func(id int) bool {
 		return !(c.passing() && c.Busy()) && writers.Reserve(id, c.index.Size(id))

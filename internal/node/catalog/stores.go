@@ -55,7 +55,7 @@ func (d *Dataset) LeaveCache() {
 		return
 	}
 	hung := joined.Close()
-	if hung.Source || hung.Moves { // the memory that a hung read may write to must remain
+	if hung.Source { // the memory that a hung read may write to must remain
 		d.settle(joined, hung, classes)
 		return
 	}
@@ -66,18 +66,15 @@ func (d *Dataset) LeaveCache() {
 	d.closeStores(classes)
 }
 
-// settle closes the stores of a cache in which something hangs when that has ended.
+// settle closes the stores of a cache in which a read from the source hangs when that has ended.
 func (d *Dataset) settle(joined *cache.Cache, hung cache.Hung, classes []Class) {
 	e := d.entry
 	e.mu.Lock()
 	e.hung++
 	e.mu.Unlock()
 	d.catalog.stuck.Add(1)
-	what := "a read from the source hangs"
-	if !hung.Source {
-		what = "a cache directory does not respond while samples are dropped or moved"
-	}
-	e.log.Error(what + ": the dataset's caches stay in memory until it ends, or the daemon exits")
+	e.log.Error("a read from the source hangs: the dataset's caches stay in memory until it ends, " +
+		"or the daemon exits")
 	go func() { // which the daemon does not wait for when it exits
 		defer d.catalog.goesOn()
 		joined.Settle(hung)

@@ -173,19 +173,6 @@ func (t *Table[R, F]) GiveUp(before time.Time) (late []*Flight[R, F]) {
 // Hung returns how many flights were given up whose reads have not returned.
 func (t *Table[R, F]) Hung() int { return int(t.hanging.Load()) }
 
-// Flying returns the flights that can be joined.
-func (t *Table[R, F]) Flying() (all []*Flight[R, F]) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.Lock()
-		for _, fl := range s.byID {
-			all = append(all, fl)
-		}
-		s.Unlock()
-	}
-	return all
-}
-
 // Oldest returns the flight that began first, of those whose reads are in progress or hang and do
 // not wait for their turn, and when it began; nil: there is none.
 func (t *Table[R, F]) Oldest() (oldest *Flight[R, F], since time.Time) {
