@@ -278,8 +278,8 @@ func TestBoundCountsWhatCachesLacked(t *testing.T) {
 func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	const mib = 1 << 20
 	first := Class{Name: "memory", Capacity: 100, Used: 60, Returned: &Returned{
-		Bytes: 3 * mib, Segments: 2, Viewed: mib, Now: 3 * mib, Released: mib / 2,
-		Age: 7.4, Why: "the machine had 1.0 MiB left",
+		Bytes: 3 * mib, Segments: 2, Viewed: mib, Now: 3 * mib, Age: 7.4,
+		Why: "the machine had 1.0 MiB left",
 	}}
 	second := Class{Name: "memory", Capacity: 100, Returned: &Returned{
 		Bytes: mib, Segments: 1, Age: 2, Why: "the group had none left", Paused: true,
@@ -294,17 +294,13 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
 			"more for now, because memory is short.",
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
-			"left; released 512.0 KiB for a new plan; 1.0 MiB of it are still in use, because the " +
-			"process keeps samples in it.",
-		{Name: "memory", Returned: &Returned{Released: 2 * mib, Viewed: mib}}: " Storage class " +
-			"memory released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the " +
-			"process keeps samples in it.",
+			"left; 1.0 MiB of it are still in use, because the process keeps samples in it.",
+		{Name: "memory", Returned: &Returned{Viewed: mib}}: "", // of samples that were dropped
 		{Name: "memory", Returned: &Returned{
-			Bytes: 5 * mib, Now: 2 * mib, Segments: 3, Released: mib, Age: 1, Why: "none was left",
+			Bytes: 5 * mib, Now: 2 * mib, Segments: 3, Age: 1, Why: "none was left",
 			Paused: true,
 		}}: " Storage class memory gave back 5.0 MiB, 2.0 MiB of it since memory became short again, " +
-			"last 1 s ago: none was left; released 1.0 MiB for a new plan; it keeps nothing more " +
-			"until memory is free again.",
+			"last 1 s ago: none was left; it keeps nothing more until memory is free again.",
 		&second: " Storage class memory gave back 1.0 MiB, last 2 s ago: the group had none left; " +
 			"it keeps nothing more until memory is free again.",
 	} {
@@ -323,7 +319,7 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		t.Errorf("%+v were not kept, of %+v each", sum.Passed, passed.Passed)
 	}
 	want := Returned{
-		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Released: mib, Viewed: 2 * mib, Age: 2,
+		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Viewed: 2 * mib, Age: 2,
 		Why:    "the group had none left",
 		Paused: true,
 	}

@@ -18,16 +18,13 @@ func (c *Class) Lacks() int64 {
 }
 
 // Returned is memory that a class gave back because the machine or the job's control group was
-// short of it, and, apart from that, memory that it has released for a new plan.
+// short of it.
 type Returned struct {
 	Bytes int64 `json:"bytes"` // given back since the class was opened for the dataset
 	// Now is the part that was given back since memory became short; 0 if it no longer is.
 	Now      int64 `json:"now_bytes"`
 	Segments int   `json:"segments"` // given back
-	// Released is memory of samples that are in no plan any more, in total.
-	Released int64 `json:"released_bytes"`
-	// Viewed is the part of both that is not free yet, because training processes keep samples in
-	// it.
+	// Viewed is the part that is not free yet, because training processes keep samples in it.
 	Viewed int64   `json:"viewed_bytes"`
 	Age    float64 `json:"age_seconds"` // since a segment was last given back
 	Why    string  `json:"why"`         // the last reason
@@ -73,15 +70,14 @@ func (c *Class) add(o Class) {
 	}
 	sum.Bytes += o.Returned.Bytes
 	sum.Now += o.Returned.Now
-	sum.Released += o.Returned.Released
 	sum.Segments += o.Returned.Segments
 	sum.Viewed += o.Returned.Viewed
 	sum.Paused = sum.Paused || o.Returned.Paused
 	c.Returned = &sum
 }
 
-// String describes what was given back, when and why, and what was released, in a sentence without
-// a name or full stop; it is empty if there is nothing to report.
+// String describes what was given back, when and why, in a sentence without a name or full stop; it
+// is empty if there is nothing to report.
 func (r *Returned) String() string {
 	if r == nil {
 		return ""
@@ -95,10 +91,7 @@ func (r *Returned) String() string {
 		parts = append(parts, fmt.Sprintf("gave back %s%s, last %.0f s ago: %s",
 			human.Format(r.Bytes), since, r.Age, r.Why))
 	}
-	if r.Released > 0 {
-		parts = append(parts, fmt.Sprintf("released %s for a new plan", human.Format(r.Released)))
-	}
-	if r.Viewed > 0 {
+	if r.Viewed > 0 && r.Segments > 0 {
 		parts = append(parts, fmt.Sprintf("%s of it are still in use, because the process keeps "+
 			"samples in it", human.Format(r.Viewed)))
 	}

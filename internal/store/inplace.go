@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"os"
 	"time"
 )
@@ -53,21 +52,6 @@ type Shrinker interface {
 	Join(t Tenant) (leave func())
 }
 
-// Compactor is implemented by stores in which dropped samples leave room that cannot be used before
-// other samples are moved. It is a Shrinker as well: its tenants are notified of the segments that
-// samples were in.
-type Compactor interface {
-	// Compact makes room for at least so many bytes of samples, as far as dropped samples take
-	// them: it moves what is left in the segments with the most dropped samples to other segments,
-	// one segment at a time, and frees those. Samples can be read meanwhile, and keep their order.
-	// The memory of samples, with what processes still map of segments that were freed, stays
-	// within the capacity and one segment. Where it cannot, because a process still maps memory or
-	// memory may not grow, samples are dropped instead of moved. Compact waits until what it freed
-	// can be used, but only as long as processes are expected to need. When ctx is done it stops
-	// after the sample that it moves.
-	Compact(ctx context.Context, room int64)
-}
-
 // Position is where a sample is in shared memory.
 type Position struct {
 	Segment uint32 // less than MaxSegments
@@ -100,10 +84,8 @@ type Returned struct {
 	Bytes    int64 // by GiveBack, in total
 	Now      int64 // of these, since the memory may not grow; 0 if it may
 	Segments int   // by GiveBack
-	// Released is the memory of segments whose samples were dropped, or moved by Compact, in total.
-	Released int64
-	// Used is the memory that segments of either kind still take, because processes view their
-	// samples, or the daemon reads them.
+	// Used is the memory that segments still take that were given back, or whose last sample was
+	// dropped, because processes view their samples, or the daemon reads them.
 	Used int64
 	Last time.Time // when GiveBack last did; zero: never
 	Why  string    // its last reason

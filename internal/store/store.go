@@ -98,8 +98,7 @@ type Store interface {
 	Origin(id int) (origin Origin, ok bool)
 	// Drop removes samples, which may then be put again. Callers that have a View of one keep it; a
 	// Read in progress either succeeds or returns ErrNotHeld. The memory of a store whose samples
-	// lie in segments is freed by segment: when the last sample of one was dropped, and by a
-	// Compactor.
+	// lie in segments is freed by segment: when the last sample of one was dropped.
 	Drop(ids ...int)
 	// Read fills dst, whose length must be the sample's size. It returns ErrNotHeld if the sample
 	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it

@@ -237,7 +237,7 @@ func hangs(h store.Hangs) *report.Hangs {
 // nearlyFull is of how much of a class's capacity a part may be free because no sample fits there.
 const nearlyFull = 100
 
-// returned describes what a store gave back and released; nil: nothing, and it may grow or is full.
+// returned describes what a store gave back; nil: nothing, and it may grow or is full.
 func returned(s store.Store) *report.Returned {
 	shrinker, ok := s.(store.Shrinker)
 	if !ok {
@@ -246,12 +246,12 @@ func returned(s store.Store) *report.Returned {
 	r := shrinker.Returned()
 	capacity, used := s.Capacity()
 	paused := used < capacity-capacity/nearlyFull && !shrinker.Growing()
-	if r.Segments == 0 && r.Released == 0 && !paused {
+	if r.Segments == 0 && !paused {
 		return nil
 	}
 	out := &report.Returned{
-		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Released: r.Released, Viewed: r.Used,
-		Why: r.Why, Paused: paused,
+		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Viewed: r.Used, Why: r.Why,
+		Paused: paused,
 	}
 	if r.Segments > 0 {
 		out.Age = time.Since(r.Last).Seconds()

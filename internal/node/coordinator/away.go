@@ -47,7 +47,7 @@ func (c *Coordinator) Vacate(_ int, _ uint32, samples []int32, settled, gone fun
 	defer gone()
 	defer settled()
 	if len(samples) == 0 {
-		return // they were dropped or moved: the plans say where they are, and memory is not short
+		return // they were dropped one by one, and memory is not short
 	}
 	a := &c.away
 	a.mu.Lock()

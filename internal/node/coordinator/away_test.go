@@ -47,9 +47,9 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		t.Error("node 1 is not asked for samples that it holds")
 	}
 	_, version := all[1].away.get()
-	vacates(t, all[1]) // a segment whose samples were dropped or moved for a new plan
+	vacates(t, all[1]) // a segment whose samples were dropped one by one
 	if _, now := all[1].away.get(); now != version {
-		t.Error("the other nodes are told of samples that went for a new plan")
+		t.Error("the other nodes are told of samples that were dropped")
 	}
 	all[1].Refill()
 	testkit.Until(t, "it is asked again", asks(true, 0, 3, 39))

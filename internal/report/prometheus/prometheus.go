@@ -68,10 +68,8 @@ var (
 		"memory that a storage class gave back because memory was short", "class")
 	short = desc("hdmlp_storage_class_given_back_now_bytes",
 		"of that, what it gave back since memory became short; 0 if it no longer is", "class")
-	released = desc("hdmlp_storage_class_released_bytes_total",
-		"memory of samples that a storage class dropped for a new plan", "class")
 	viewed = desc("hdmlp_storage_class_viewed_bytes",
-		"given back or dropped memory that is not free yet, because processes use it", "class")
+		"given back memory that is not free yet, because processes use it", "class")
 	passed = desc("hdmlp_storage_class_not_kept_bytes_total",
 		"bytes that were read for a storage class in memory and not kept, as that would not repay",
 		"class")
@@ -143,7 +141,6 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeRep
 		send(passed, prometheus.CounterValue, float64(left.Bytes), class.Name)
 		send(gaveBack, prometheus.CounterValue, float64(r.Bytes), class.Name)
 		send(short, prometheus.GaugeValue, float64(r.Now), class.Name)
-		send(released, prometheus.CounterValue, float64(r.Released), class.Name)
 		send(viewed, prometheus.GaugeValue, float64(r.Viewed), class.Name)
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))

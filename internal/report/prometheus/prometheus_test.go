@@ -72,7 +72,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			{
 				Name: "memory", Capacity: 500, Used: 300,
 				Passed:   &report.Amount{Samples: 2, Bytes: 40},
-				Returned: &report.Returned{Bytes: 70, Now: 30, Released: 20, Viewed: 10},
+				Returned: &report.Returned{Bytes: 70, Now: 30, Viewed: 10},
 			},
 			{Name: "file", Capacity: 5},
 		}},
@@ -112,7 +112,6 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 		"used_bytes":             {300, 0},
 		"given_back_bytes_total": {70, 0},
 		"given_back_now_bytes":   {30, 0},
-		"released_bytes_total":   {20, 0},
 		"viewed_bytes":           {10, 0},
 		"not_kept_bytes_total":   {40, 0},
 	} {

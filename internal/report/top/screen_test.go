@@ -253,8 +253,8 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 		"given-back": {Now: after(72, change(running(72, 1), func(j *report.ClusterReport) {
 			j.Classes[0].Used = 700 * mib
 			j.Classes[0].Returned = &report.Returned{
-				Bytes: 500 * mib, Now: 300 * mib, Segments: 8, Released: 64 * mib, Viewed: 70 * mib,
-				Age: 3, Why: "control group /a had 20.0 MiB left of 2.0 GiB", Paused: true,
+				Bytes: 500 * mib, Now: 300 * mib, Segments: 8, Viewed: 70 * mib, Age: 3,
+				Why: "control group /a had 20.0 MiB left of 2.0 GiB", Paused: true,
 			}
 		})), Before: after(71, running(71, 1)), Width: 80},
 		"put-together": {Now: after(1,

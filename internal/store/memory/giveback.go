@@ -155,7 +155,6 @@ func (g *segment) end() {
 	s.class.returns.note(time.Since(g.since))
 	s.mu.leaving = slices.DeleteFunc(s.mu.leaving, func(o *segment) bool { return o == g })
 	s.mu.lent -= g.backed
-	s.signal()
 }
 
 // Returned implements store.Shrinker.

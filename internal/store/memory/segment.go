@@ -76,8 +76,6 @@ type segment struct {
 	samples []int32           // that were added; some may be dropped
 	held    int               // of samples
 	dead    int64             // bytes of samples that are not held any more
-	// emptying is set while its samples are moved to other segments: none is added.
-	emptying bool
 	// of the tenants that were notified of its end, those that have not settled, and those whose
 	// processes may map it
 	unsettled, mapping int
@@ -190,14 +188,7 @@ func (g *segment) add(id int, offset int64) {
 	g.held++
 	g.samples = append(g.samples, int32(id))
 	g.store.where[id].Store(int64(pack(g.number, offset)))
-	g.added()
-}
-
-// added notes that a sample is not being added any more. store.mu must be held.
-func (g *segment) added() {
-	if g.adding--; g.adding == 0 && g.emptying {
-		g.store.signal()
-	}
+	g.adding--
 }
 
 // use counts a view. It returns false if the segment is unmapped, or about to be.

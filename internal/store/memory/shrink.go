@@ -11,8 +11,7 @@ import (
 // frees their memory, and returns how many bytes the rest takes.
 //
 // Memory is freed by segment. Samples that stay and lie in a segment with others that do not are
-// copied elsewhere, one segment at a time. Compact is for open stores: it keeps samples readable,
-// and waits for processes.
+// copied elsewhere, one segment at a time.
 func (s *classStore) shrink(capacity int64) (used int64) {
 	held := s.Held()
 	keep := make([]bool, len(s.where))
@@ -74,8 +73,7 @@ func (s *classStore) sift(g *segment, keep []bool) {
 			all[i].data = nil
 		}
 	}
-	// It is not counted as given back, which is for want of memory.
-	if !s.giveBack(g.number, func(*store.Returned, int64) {}) {
+	if !s.giveBack(g.number, uncounted) {
 		return
 	}
 	for _, k := range all {

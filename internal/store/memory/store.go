@@ -48,10 +48,7 @@ type classStore struct {
 		leaving  []*segment // dropping or lent
 		lent     int64      // bytes of memory of leaving
 		// waits is set when a sample was refused that will fit once what is leaving is free.
-		waits bool
-		// changed is closed, and replaced, when what is leaving becomes less, and when no sample is
-		// being added any more to a segment that is emptied.
-		changed  chan struct{}
+		waits    bool
 		returned store.Returned
 		released bool
 	}
@@ -60,7 +57,6 @@ type classStore struct {
 var _ interface {
 	store.InPlace
 	store.Shrinker
-	store.Compactor
 } = (*classStore)(nil)
 
 // newStore creates an empty store. Its first segment is made at once, so that a system that denies
@@ -77,7 +73,6 @@ func newStore(c *Class, ds store.Dataset, capacity int64) (*classStore, error) {
 	s.resize(capacity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.changed = make(chan struct{})
 	if err := s.extend(0, capacity); err != nil {
 		return nil, limited(capacity, err)
 	}
@@ -327,7 +322,7 @@ func (s *classStore) abandon(g *segment, offset, n int64) {
 	g.poison.Release(g.mapped, offset, offset+n)
 	g.space.Release(offset, n)
 	s.mu.used -= n
-	g.added()
+	g.adding--
 }
 
 // fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
@@ -339,7 +334,7 @@ func (s *classStore) fit(n, room int64) (*segment, int64, bool) {
 		}
 	}
 	for _, g := range s.segments.Load().list {
-		if g != nil && g.state == live && !g.emptying && g != s.mu.current {
+		if g != nil && g.state == live && g != s.mu.current {
 			if offset, ok := g.reserve(n); ok {
 				return g, offset, true
 			}
@@ -369,12 +364,6 @@ func (s *classStore) publish(id int, g *segment, offset int64, origin store.Orig
 	defer s.mu.Unlock()
 	s.mu.order.Came(int32(id))
 	g.add(id, offset)
-}
-
-// signal wakes those that wait for changed. s.mu must be held.
-func (s *classStore) signal() {
-	close(s.mu.changed)
-	s.mu.changed = make(chan struct{})
 }
 
 // resize sets the capacity of a store that no job has open.

@@ -52,7 +52,6 @@ func (u *user) Rank() func(id int32) float64 {
 //	begin ID            begins to fill a sample
 //	finish ID           and finishes
 //	drop ID...          drops samples
-//	compact SAMPLES     makes room for so many samples
 //	view ID             takes a view of a sample
 //	release ID          releases it
 //	give SEGMENT        gives a segment back
@@ -135,8 +134,6 @@ func (x *transcript) run(t *testing.T, d *datadriven.TestData, words []string) {
 		for _, id := range numbers {
 			x.s.Drop(id)
 		}
-	case "compact":
-		x.s.Compact(t.Context(), int64(numbers[0])*1024)
 	case "view":
 		v, ok := x.s.View(numbers[0])
 		if ok {
@@ -210,9 +207,6 @@ func (x *transcript) look() {
 	if r := x.s.Returned(); r.Segments > 0 {
 		fmt.Fprintf(&x.out, "; gave back %d in %d segments, %d still used", r.Bytes/1024,
 			r.Segments, r.Used/1024)
-	}
-	if r := x.s.Returned(); r.Released > 0 {
-		fmt.Fprintf(&x.out, "; released %d, %d still used", r.Released/1024, r.Used/1024)
 	}
 	fmt.Fprintln(&x.out)
 }

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"errors"
 	"io"
 	"sync"
 	"testing"
@@ -50,57 +49,6 @@ func fill(s *classStore, id int, err error) (finish func() error) {
 		close(goOn)
 		return <-done
 	}
-}
-
-// TestCompactWaitsForSamplesThatAreAdded checks that a segment is not emptied while a sample is
-// added to it, that it is as soon as that has ended, well or not, and that it is not waited for
-// longer than a second in all.
-func TestCompactWaitsForSamplesThatAreAdded(t *testing.T) {
-	for _, failure := range []error{nil, io.EOF} {
-		synctest.Test(t, func(t *testing.T) {
-			_, s := small(t, 12)
-			defer s.Close()
-			put(t, s, 0, 1)
-			finish := fill(s, 2, failure)
-			put(t, s, 3)
-			s.Drop(0)
-			time.AfterFunc(100*time.Millisecond, func() {
-				if err := finish(); !errors.Is(err, failure) {
-					t.Error(err)
-				}
-			})
-			begun := time.Now()
-			s.Compact(t.Context(), 10*1024)
-			if took := time.Since(begun); took != 100*time.Millisecond {
-				t.Errorf("a fill that ends with %v after 100 ms was waited for %v", failure, took)
-			}
-			for id, want := range []bool{false, true, failure == nil, true} {
-				if at, held := s.Locate(id); held != want || held && at.Segment == 0 {
-					t.Errorf("sample %d: held %v, at %+v", id, held, at)
-				}
-			}
-		})
-	}
-	synctest.Test(t, func(t *testing.T) {
-		_, s := small(t, 16)
-		defer s.Close()
-		var finish []func() error
-		for g := range 2 { // segments
-			put(t, s, 4*g, 4*g+1, 4*g+2)
-			finish = append(finish, fill(s, 4*g+3, nil))
-			s.Drop(4 * g)
-		}
-		begun := time.Now()
-		s.Compact(t.Context(), 16*1024)
-		if took := time.Since(begun); took != minCompactWait {
-			t.Errorf("two fills that hang were waited for %v, want %v in all", took, minCompactWait)
-		}
-		for _, f := range finish {
-			if err := f(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 }
 
 // TestSegmentsThatAreFilledAreNotListed checks that nothing gives them back.

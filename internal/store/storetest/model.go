@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -135,13 +134,30 @@ func (m *modelStore) put(r *rapid.T, id int) {
 	m.kept(r, id, put(m.store, id, Bytes(m.ds, id)))
 }
 
-// drop drops samples. A store that frees their bytes by segment frees all of them.
+// drop drops samples. A store that frees their bytes by segment gives segments back, until all of
+// these bytes are free.
 func (m *modelStore) drop(ids []int) {
 	m.store.Drop(ids...)
-	m.held = slices.DeleteFunc(m.held, func(id int) bool { return slices.Contains(ids, id) })
-	if p, ok := m.store.(store.Compactor); ok {
-		p.Compact(context.Background(), m.capacity-m.used())
+	m.lose(ids)
+	p, ok := m.store.(store.Shrinker)
+	if !ok {
+		return
 	}
+	for _, e := range p.Segments() {
+		if _, used := m.store.Capacity(); used == m.used() {
+			return
+		}
+		if p.GiveBack(e.Number, "a test") {
+			for _, id := range e.Held {
+				m.lose([]int{int(id)})
+			}
+		}
+	}
+}
+
+// lose removes samples from those that the store should hold.
+func (m *modelStore) lose(ids []int) {
+	m.held = slices.DeleteFunc(m.held, func(id int) bool { return slices.Contains(ids, id) })
 }
 
 func (m *modelStore) fill(r *rapid.T, id int, fails bool) {

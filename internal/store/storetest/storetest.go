@@ -38,7 +38,6 @@ func Run(t *testing.T, factory Factory) {
 		{"Model", testModel},
 		{"InPlace", testInPlace},
 		{"Shrinker", testShrinker},
-		{"Compactor", testCompactor},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
 	}
