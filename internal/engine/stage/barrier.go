@@ -156,7 +156,7 @@ const perAck = 16
 // pace if the process has not been heard of for so long that it must have become slower. s.mu must
 // be held.
 func (s *Stager) perBatch() time.Duration {
-	perBatch, ok := s.pace.PerBatch()
+	perBatch, ok := s.pace.Least(1)
 	if !ok {
 		return 0
 	}

@@ -151,11 +151,8 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	steps := s.o.Stream.Steps()
-	// The first of these batches, or a later one, is the first of an epoch.
-	paused := (s.begin+s.taken)%steps == 0 || (s.begin+s.taken)/steps != (s.begin+n-1)/steps
 	now := time.Now()
-	s.pace.Took(now, n-s.taken, paused)
+	s.pace.Took(now, n-s.taken)
 	s.growth.took(now, s.waited, n)
 	s.taken = n
 	select {

@@ -2,7 +2,6 @@ package meter
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 )
@@ -12,9 +11,11 @@ import (
 // to wait). Batches that come late do not lower it: otherwise a job that is slow because its data
 // is would be taken for one that needs no more.
 //
-// Batches of which several reports come at the same moment, as after this process was stopped, are
-// one measurement: only together did they take the time since the report before. One that took much
-// longer than others may be due to something else, and so counts as limit times as long.
+// What counts is the mean of the batches that took least (Least): all but an eighth, and fewer of
+// ranks that wait for each other. So a first batch that takes long, a pause between epochs and a
+// process that was stopped do not count. Reports that come at the same moment, as after this
+// process was stopped, are one measurement: only together did they take the time since the report
+// before.
 //
 // The zero value has no measurement. A Pace is not safe for concurrent use.
 type Pace struct {
@@ -24,9 +25,8 @@ type Pace struct {
 	// by the steps in which the rank was the last one (Least).
 	Ranks int
 
-	least    float64   // seconds; see Ranks
-	perBatch float64   // seconds; moving average
-	settled  float64   // perBatch without the last measurement
+	perBatch float64   // seconds; see Ranks
+	begun    time.Time // when the first report of the last measurement came
 	last     time.Time // when a batch was last taken; zero: not yet
 	blocked  time.Time // when the process began to wait; zero: it does not wait
 	waited   float64   // seconds since last for which the process has waited
@@ -47,15 +47,8 @@ func (w work) and(v work) work {
 	return work{(w.seconds*float64(w.batches) + v.seconds*float64(v.batches)) / float64(n), n}
 }
 
-const (
-	// moment is how far reports that come together are apart at most. Of a process that takes many
-	// batches in it, those of wholeMoment at most are one measurement.
-	moment      = time.Millisecond
-	wholeMoment = 64
-	// limit is how many times as long as others a batch counts in the moving average; leastLimit,
-	// in seconds, is from where on, as others may have taken nothing.
-	limit, leastLimit = 8, 0.01
-)
+// moment is how far the reports of one measurement are apart at most.
+const moment = time.Millisecond
 
 // remembered is how many measurements of the time per batch are kept for Least.
 const remembered = 128
@@ -63,9 +56,6 @@ const remembered = 128
 // assumed is for how many seconds a process works on a batch that has not taken any. Too much costs
 // it at most that, once, and too little costs reads that nothing needed so soon.
 const assumed = 1.0
-
-// newest is the weight of the newest batch in the moving average.
-const newest = 1.0 / 8
 
 // Block records that the process begins to wait for a batch.
 func (p *Pace) Block(now time.Time) { p.blocked = now }
@@ -84,12 +74,11 @@ func (p *Pace) waiting(now time.Time) float64 {
 	return now.Sub(p.blocked).Seconds()
 }
 
-// Took records that the process has taken n batches since the last call. paused is set if it may
-// have done other things than to work on batches in this time, as it does between epochs.
-func (p *Pace) Took(now time.Time, n int, paused bool) {
+// Took records that the process has taken n batches since the last call.
+func (p *Pace) Took(now time.Time, n int) {
 	if !p.last.IsZero() {
 		worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
-		p.measure(work{worked / float64(n), n}, now.Sub(p.last) < moment, paused)
+		p.measure(now, work{worked / float64(n), n})
 	}
 	p.last, p.waited = now, 0
 	if !p.blocked.IsZero() {
@@ -97,41 +86,31 @@ func (p *Pace) Took(now time.Time, n int, paused bool) {
 	}
 }
 
-// measure adds a measurement; together is set if it belongs to the last one.
-func (p *Pace) measure(m work, together, paused bool) {
-	last := &p.works[max(p.count-1, 0)%remembered]
-	if together && p.count > 0 && last.batches < wholeMoment {
-		m = last.and(m)
+// measure adds a measurement that was reported now.
+func (p *Pace) measure(now time.Time, m work) {
+	if p.count > 0 && now.Sub(p.begun) < moment {
+		last := &p.works[(p.count-1)%remembered]
+		*last = last.and(m)
 	} else {
-		p.settled = p.perBatch
+		p.works[p.count%remembered] = m
+		p.begun = now
 		p.count++
-		last = &p.works[(p.count-1)%remembered]
 	}
-	if p.count == 1 {
-		p.settled = m.seconds
-	} else if paused {
-		m.seconds = min(m.seconds, p.settled)
-	}
-	*last = m
-	p.perBatch = p.settled
-	counts := min(m.seconds, max(limit*p.settled, leastLimit))
-	for range min(m.batches, wholeMoment) {
-		p.perBatch += newest * (counts - p.perBatch)
-	}
-	if p.Ranks > 1 {
-		p.least, _ = p.Least(LastShare(p.Ranks))
-	}
+	p.perBatch, _ = p.Least(LastShare(p.Ranks))
 }
 
-// leastShare is the least share of batches that a time is computed from.
-const leastShare = 1.0 / 32
+// leastShare is the least share of batches that a time is computed from, and aloneShare that of a
+// process without others: an eighth may be pauses, and of long and short batches in turn the mean
+// is found within a fourth.
+const leastShare, aloneShare = 1.0 / 32, 7.0 / 8
 
 // LastShare returns over which share of the batches each of so many ranks, which wait for each
 // other in each step, computes how long it works: half of those in which it is the last one if all
-// are alike, because by chance it may be so in fewer, and what it waits in others would count.
+// are alike, because by chance it may be so in fewer, and what it waits in others would count. Of a
+// process that is alone those that took longest may be due to something else.
 func LastShare(ranks int) float64 {
 	if ranks <= 1 {
-		return 1
+		return aloneShare
 	}
 	return max(0.5/float64(ranks), leastShare)
 }
@@ -154,18 +133,11 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 			perBatch = max(worked, assumed) // how long it will take is not known yet
 		}
 	}
-	if p.Ranks > 1 && p.count > 0 {
-		perBatch = min(perBatch, p.least)
-	}
 	if p.blocked.IsZero() { // the process still works on the batch that it took last
 		return max(float64(ahead+1)*perBatch-worked, 0)
 	}
 	return float64(ahead) * perBatch
 }
-
-// PerBatch returns how long the process works on a batch, in seconds; ok is false if that is not
-// known yet.
-func (p *Pace) PerBatch() (seconds float64, ok bool) { return p.perBatch, p.count > 0 }
 
 // Least returns the mean of the least times that the process has lately worked on a batch, in
 // seconds: over this share of the batches, and over one at least. Ranks that wait for each other in
@@ -181,7 +153,7 @@ func (p *Pace) Least(share float64) (seconds float64, ok bool) {
 	if batches == 0 {
 		return 0, false
 	}
-	count := max(int(math.Ceil(share*float64(batches))), 1)
+	count := max(int(share*float64(batches)), 1)
 	left := count
 	for _, w := range works {
 		n := min(left, w.batches)
