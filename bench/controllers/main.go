@@ -1,18 +1,22 @@
 // Command controllers tries what the constants and mechanisms of the choice of tiers are for: it
-// halves and doubles each constant, turns each mechanism off (mechanisms.txt), and runs twelve jobs
+// halves and doubles each constant, turns each mechanism off (mechanisms.txt), and runs some jobs
 // in virtual time (package replay) with each change. It prints by how much a change makes any of
 // them faster or slower, or read more from the source; and last what changes none of them by 2 %.
 //
 // What a scenario lacks, such as nodes that hang, is not tried: then a constant changes nothing
 // here and is needed all the same.
 //
+// With -plans it prints instead what the environment is for by which plans are made: each job with
+// a plan by the true one, by none, and by some that are wrong by a factor of 4.
+//
 // The working tree is not changed: the go command compiles changed text in the place of a file
 // (-overlay). It takes about 10 s for each of some 120 changes. Run it in the repository's root:
 //
-//	go run ./bench/controllers [-only text]
+//	go run ./bench/controllers [-only text | -plans]
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"flag"
@@ -25,6 +29,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/model"
 )
 
 // files are those whose constants are changed.
@@ -32,7 +38,7 @@ var files = []string{
 	"internal/model/routing/choose.go", "internal/model/routing/routing.go",
 	"internal/model/routing/limits.go", "internal/model/routing/circuit.go",
 	"internal/model/routing/explore.go", "internal/model/meter/meter.go",
-	"internal/model/meter/queue.go", "internal/model/meter/pace.go", "internal/model/fit.go",
+	"internal/model/meter/pace.go", "internal/model/fit.go",
 	"internal/model/guess.go", "internal/model/routing/workers.go",
 }
 
@@ -44,12 +50,16 @@ type change struct{ name, file, text string }
 
 func main() {
 	one := flag.Bool("scenarios", false, "run the scenarios, and print their outcomes as JSON")
+	plans := flag.Bool("plans", false, "make plans by several environments")
 	only := flag.String("only", "", "try changes that have this text in their names")
 	flag.Parse()
 	var err error
-	if *one {
+	switch {
+	case *one:
 		err = runScenarios()
-	} else {
+	case *plans:
+		err = tryPlans()
+	default:
 		err = tryAll(*only)
 	}
 	if err != nil {
@@ -65,7 +75,7 @@ func runScenarios() error {
 	all := make([]outcome, len(scenarios))
 	for k := range scenarios {
 		for seed := range uint64(seeds) {
-			o, err := scenarios[k].run(seed)
+			o, err := scenarios[k].run(seed, nil)
 			if err != nil {
 				return err
 			}
@@ -75,6 +85,41 @@ func runScenarios() error {
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(all)
+}
+
+// tryPlans runs the scenarios with plans that are made by several environments.
+func tryPlans() error {
+	fmt.Printf("%-50s %-10s %14s %18s\n", "scenario", "believed", "later epochs, s", "source, MB")
+	for k := range scenarios {
+		s := &scenarios[k]
+		first := 0.0
+		for _, of := range []struct {
+			name               string
+			source, link, disk float64
+		}{
+			{"true", 1, 1, 1},
+			{"nothing", 0, 0, 0},
+			{"source / 4", .25, 1, 1},
+			{"source * 4", 4, 1, 1},
+			{"link / 4", 1, .25, 1},
+			{"link * 4", 1, 4, 1},
+			{"disk / 4", 1, 1, .25},
+			{"disk * 4", 1, 1, 4},
+		} {
+			var env *model.Environment
+			if of.source > 0 {
+				env = s.environment(of.source, of.link, of.disk)
+			}
+			o, err := s.run(0, env)
+			if err != nil {
+				return err
+			}
+			first = cmp.Or(first, o.Later)
+			fmt.Printf("%-50s %-10s %8.3f %+5.1f %% %18.1f\n", s.name, of.name, o.Later,
+				100*(o.Later/first-1), o.Source)
+		}
+	}
+	return nil
 }
 
 // matters is the least relative difference that counts.

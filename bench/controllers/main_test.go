@@ -24,7 +24,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s is not tried", name)
 		}
 	}
-	if o, err := scenarios[0].run(1); err != nil || o.Seconds < o.Later || o.Later <= 0 {
+	if o, err := scenarios[0].run(1, nil); err != nil || o.Seconds < o.Later || o.Later <= 0 {
 		t.Errorf("%s: %+v, %v", scenarios[0].name, o, err)
 	}
 }

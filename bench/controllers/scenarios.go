@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -23,9 +24,9 @@ type scenario struct {
 	disk         float64 // of a file class
 	compute      float64 // of a rank
 	threads      int     // of a node, which transform
-	busy         bool    // all processors are
 	free         bool    // ranks do not wait for each other
 	known        bool    // the tiers' rates were measured by an earlier job, the disk's wrongly
+	policy       string  // default: cooperative
 }
 
 // scenarios have rates as the files in scenarios/ and the cells of bench/grid.py: sources of 40
@@ -72,12 +73,24 @@ var scenarios = []scenario{
 		source: 200, link: 125, disk: 80, compute: 200,
 	},
 	{
-		name: "4 nodes, all in memory, 40 Gbit/s, busy", nodes: 4, ranks: 1, class: "memory", share: 1,
-		source: 200, link: 5000, compute: 400, busy: true,
+		name: "4 nodes, all in memory, 40 Gbit/s", nodes: 4, ranks: 1, class: "memory", share: 1,
+		source: 200, link: 5000, compute: 400,
 	},
 	{
-		name: "4 nodes, all in memory, 1 Gbit/s, busy", nodes: 4, ranks: 1, class: "memory", share: 1,
-		source: 500, link: 125, compute: 400, busy: true,
+		name: "4 nodes, all in memory, 1 Gbit/s", nodes: 4, ranks: 1, class: "memory", share: 1,
+		source: 500, link: 125, compute: 400,
+	},
+	{
+		name: "16 nodes, all in memory, 1 Gbit/s", nodes: 16, ranks: 1, class: "memory", share: 1,
+		source: 500, link: 125, compute: 100,
+	},
+	{
+		name: "2 nodes, three quarters on each, 100 Mbit/s", nodes: 2, ranks: 1, class: "memory",
+		share: 1.5, source: 40, link: 12.5, compute: 100, policy: "frequency",
+	},
+	{
+		name: "16 nodes, half in files, 10 Gbit/s", nodes: 16, ranks: 1, class: "file", share: 0.5,
+		source: 1000, link: 1250, disk: 530, compute: 200,
 	},
 }
 
@@ -95,9 +108,9 @@ type outcome struct {
 	Source  float64 // MB
 }
 
-// run runs a scenario.
-func (s *scenario) run(seed uint64) (o outcome, err error) {
-	job, err := s.job(seed)
+// run runs a scenario, with a plan that is made by an environment; nil: by none.
+func (s *scenario) run(seed uint64, env *model.Environment) (o outcome, err error) {
+	job, err := s.job(seed, env)
 	if err != nil {
 		return o, fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -115,7 +128,8 @@ func (s *scenario) run(seed uint64) (o outcome, err error) {
 	return o, nil
 }
 
-func (s *scenario) job(seed uint64) (*replay.Job, error) {
+// job returns the job, whose plan is made by an environment; nil: by none.
+func (s *scenario) job(seed uint64, env *model.Environment) (*replay.Job, error) {
 	world := s.nodes * s.ranks
 	stream, err := access.New(access.Spec{
 		Samples: samples, Seed: seed, Epochs: epochs, WorldSize: world, GlobalBatch: batch * world,
@@ -152,15 +166,38 @@ func (s *scenario) job(seed uint64) (*replay.Job, error) {
 		nodes = append(nodes, of)
 		j.Nodes = append(j.Nodes, s.node(of.Ranks))
 	}
-	policy, err := policies.ByName("cooperative")
+	policy, err := policies.ByName(cmp.Or(s.policy, "cooperative"))
 	if err != nil {
 		return nil, err
 	}
 	j.Plan, err = policy.Plan(plan.Input{
 		Stream: stream, Epochs: epochs, Nodes: nodes, Size: func(k int) int64 { return j.Sizes[k] },
+		Env: env,
 	})
 	return j, err
 }
+
+// environment returns what the scenario's machine is believed to be: rates are wrong by factors.
+func (s *scenario) environment(source, link, disk float64) *model.Environment {
+	read := model.Constant(s.disk * disk)
+	if s.class == "memory" {
+		read = model.Constant(memoryRate)
+	}
+	staging := model.Constant(memoryRate)
+	capacity := s.share * samples * mean / 1e6 / float64(s.nodes) // MB
+	return &model.Environment{
+		Compute: s.compute * float64(s.ranks), Preprocess: memoryRate,
+		PeerBandwidth: max(s.link, 1) * link, SourceBandwidth: s.source * source,
+		SourceThroughput: model.Constant(s.source * source),
+		Classes: []model.Class{
+			{Capacity: 100, Threads: 1, Read: staging, Write: staging},
+			{Capacity: capacity, Threads: 1, Read: read, Write: read},
+		},
+	}
+}
+
+// memoryRate is that of memory, in MB/s.
+const memoryRate = 10_000
 
 func (s *scenario) node(ranks []int) replay.Node {
 	class := replay.Class{Name: s.class, Memory: s.class == "memory", Rate: s.disk}
@@ -169,7 +206,7 @@ func (s *scenario) node(ranks []int) replay.Node {
 	}
 	n := replay.Node{
 		Ranks: ranks, Classes: []replay.Class{class},
-		InForce: []replay.InForce{{Ahead: 16, Busy: s.busy}},
+		InForce: []replay.InForce{{Ahead: 16}},
 		Streams: []replay.Change{{To: 16}}, Staging: []replay.Change{{To: 128}},
 	}
 	if s.threads > 0 {

@@ -10,9 +10,8 @@ type Speed struct {
 	// Busy is the time in which at least one read was in progress, in seconds: Bytes/Busy is the
 	// aggregate throughput, t(1) or r_j(p) of the performance model.
 	Busy float64 `json:"busy_seconds"`
-	// Peak is what it delivers in MB/s where nothing else delays its reads: a high quantile over
-	// reads of the bytes in progress, divided by the time taken. A read from another node that has
-	// to read from the source first counts little.
+	// Peak is the highest throughput that was seen, in MB/s: of 32 reads or more while the tier is
+	// busy, without what another node waited for its source; 0: there were fewer.
 	Peak float64 `json:"peak_mbps"`
 	// Known is what the model predicts reads by.
 	Known

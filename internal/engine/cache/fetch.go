@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
-	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
 	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -291,8 +290,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
-		due := func() time.Duration { return r.due(time.Now()) }
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, due, c.busyLeast())
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, r.due(time.Now()))
 		back()
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
@@ -319,9 +317,7 @@ func (c *Cache) away(r *Request, id int) (back func()) {
 
 // sourceTakes estimates how long it takes to read this many bytes from the source.
 func (c *Cache) sourceTakes(bytes int64) time.Duration {
-	m := &c.meters[Source]
-	return routing.SourceTakes(m.Arrival(time.Now(), bytes),
-		m.Known().Origin == model.Guessed)
+	return routing.SourceTakes(c.meters[Source].Arrival(time.Now(), bytes))
 }
 
 // readSource reads a sample from the source, once there may be another read from it. What a read

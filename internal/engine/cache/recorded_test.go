@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,20 +89,19 @@ func (r *recorder) read(ctx context.Context, tier string, sample int) error {
 type phase struct {
 	lasts                time.Duration
 	class, owner, source time.Duration
-	busy                 bool // all processors are
 	relays               bool // the owner has to read some samples
 }
 
 // phases are such that each way of reads occurs, and each reason to give one up.
 var phases = []phase{
-	{800, 4, 3, 5, false, true},
-	{800, 4, 30, 5, false, false},
-	{800, 40, 3, 20, false, true},
-	{800, 20, 30, 8, true, false},
-	{900, 8, 300, 9, true, false},
-	{4000, 8, 9, 50, false, false},
-	{6000, 8, 60_000, 50, false, false},
-	{3000, 8, 2, 50, false, false},
+	{800, 4, 3, 5, true},
+	{800, 4, 30, 5, false},
+	{800, 40, 3, 20, true},
+	{800, 20, 30, 8, false},
+	{900, 8, 300, 9, false},
+	{4000, 8, 9, 50, false},
+	{6000, 8, 60_000, 50, false},
+	{3000, 8, 2, 50, false},
 }
 
 // begin begins a phase.
@@ -178,8 +176,6 @@ func record(t *testing.T) []routingtest.Event {
 	}
 	g := newRig(t, o)
 	defer g.close()
-	var busy atomic.Bool
-	g.cache.busy = busy.Load
 	for id := range routingtest.Held {
 		if _, _, err := g.fetched(t, &Request{}, id); err != nil {
 			t.Fatal(err)
@@ -221,14 +217,6 @@ func record(t *testing.T) []routingtest.Event {
 	}
 	for k, p := range phases {
 		r.begin(p)
-		busy.Store(p.busy)
-		r.mu.Lock()
-		is := routingtest.Event{At: time.Since(r.begun), What: routingtest.Busy, Tier: "-"}
-		if p.busy {
-			is.For = 1
-		}
-		r.events = append(r.events, is)
-		r.mu.Unlock()
 		<-time.After(p.lasts*time.Millisecond + time.Duration(k))
 	}
 	all.Wait()

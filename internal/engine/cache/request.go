@@ -12,23 +12,22 @@ import (
 // source once, keeps it, and sends it to the others. Methods must be safe for concurrent use.
 type Peers interface {
 	// Arrival reports whether another node owns the sample and is not bypassed now, and predicts
-	// how long it would take to fetch the sample, of this many bytes, from there, in seconds, if it
-	// takes so many seconds to read it from the source.
-	Arrival(id int, bytes int64, source float64) (seconds float64, ok bool)
+	// how long it would take to fetch the sample, of this many bytes, from there, in seconds.
+	Arrival(id int, bytes int64) (seconds float64, ok bool)
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool
 	// Nodes returns how many nodes, this one included, read from the source.
 	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
-	// unless that takes longer than least, longer than until the sample is due, and much longer than
-	// the source would, for which source is an estimate when it is called, as due is. It returns the
+	// unless that takes longer than until the sample is due, and much longer than the source would,
+	// for which source is an estimate when it is called. It returns the
 	// owner, the digest that the owner took when it read the sample from the source, and how long it
 	// waited for that if it had to read it now. After any error the sample is read from the source:
 	// the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if the source
 	// is faster.
-	Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
-		least time.Duration) (node int, digest uint32, waited time.Duration, err error)
+	Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration, due time.Duration) (
+		node int, digest uint32, waited time.Duration, err error)
 }
 
 // Request describes on whose behalf samples are fetched. It does not change once it is used, so

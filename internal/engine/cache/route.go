@@ -99,7 +99,7 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	read.Source = c.meters[Source].Tier(now, size)
 	if r.Peers != nil {
 		read.Nodes = r.Peers.Nodes()
-		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size, read.Source.Arrival)
+		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size)
 		// An owner that would have to read it is not asked if it would not keep it (keeps).
 		read.Asks = read.Asks && !(r.Due != nil && c.passing() && r.Peers.Relays(id))
 	}
@@ -112,13 +112,9 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	for i, tier := range classes[:read.Held] {
 		read.Classes[i] = c.meters[tier].Tier(now, size)
 	}
-	if read.Nodes > 1 {
-		read.Delay = c.meters[Source].Delay(size)
-	}
 	if r.Due != nil {
 		read.Due = r.Due(now)
 	}
-	read.Busy = c.Busy()
 	read.Explores = routing.MayExplore(size, c.explored.source.Load(), c.explored.all.Load())
 	return classes
 }
@@ -126,9 +122,3 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 // explored are the bytes of reads for which a tier was chosen, and those of them that were read
 // from the source only to renew its estimates.
 type explored struct{ all, source atomic.Int64 }
-
-// busyLeast returns how long another node may take for a sample at least, however fast the source
-// is.
-func (c *Cache) busyLeast() time.Duration {
-	return routing.BusyLeast(c.Busy(), c.meters[Peer].Sustained(), c.meters[Source].Sustained())
-}

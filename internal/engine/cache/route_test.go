@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
-	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // given returns what reads of a tier take, whatever their size, as given in the configuration.
@@ -24,11 +23,11 @@ type farPeer float64
 
 func (p farPeer) Relays(int) bool { return false }
 
-func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p), true }
+func (p farPeer) Arrival(int, int64) (float64, bool) { return float64(p), true }
 
 func (farPeer) Nodes() int { return 2 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _, _ func() time.Duration,
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {
 	copy(dst, content(id, int64(len(dst))))
@@ -99,105 +98,6 @@ func TestOwnerIsAskedWhereItsCopyIsSooner(t *testing.T) {
 				want)
 		}
 		g.close()
-	}
-}
-
-// TestSourceIsSparedIfOthersWaitForIt checks that the delay that a read from the source causes to
-// the other nodes counts.
-func TestSourceIsSparedIfOthersWaitForIt(t *testing.T) {
-	for queued, want := range map[float64]Tier{0: Source, 1e6: Peer} { // seconds per MB
-		o := plain(1)
-		o.known = map[string]model.Known{"source": given(1, queued)}
-		g := newRig(t, o)
-		r := &Request{Peers: farPeer(10), Due: soon(0)}
-		if got := g.cache.route(r, 0); got.tier != want {
-			t.Errorf("%v s per MB: %+v, want tier %v", queued, got, want)
-		}
-		g.close()
-	}
-}
-
-// TestBusySourceIsLeftToOwners checks that a sample which its owner has not read yet is not read
-// from the source twice while the source is busy, although the way through the owner takes somewhat
-// longer; and that it is read directly if the source is not busy.
-func TestBusySourceIsLeftToOwners(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := plain(1)
-		o.known = map[string]model.Known{"source": {
-			Coefficients: model.Coefficients{PerMB: 1e4, Queued: 1e4}, // 1 s each, in turn
-			Origin:       model.Given,
-		}}
-		g := newRig(t, o)
-		defer g.close()
-		for range 20 {
-			g.cache.meters[Source].Begin(time.Now(), 100)
-		}
-		r := &Request{Peers: farPeer(30), Due: soon(0)}
-		if got := g.cache.route(r, 0).tier; got != Peer {
-			t.Errorf("busy: tier %v, want the owner, which takes 30 s instead of 21", got)
-		}
-		o.known["source"] = given(21, 0)
-		other := newRig(t, o)
-		defer other.close()
-		if got := other.cache.route(r, 0).tier; got != Source {
-			t.Errorf("not busy: tier %v, want the source", got)
-		}
-	})
-}
-
-// TestCrowdedProcessorsMakeNodesLookLate: while processors are busy, a full source is spared more,
-// because requests to other nodes then take long.
-func TestCrowdedProcessorsMakeNodesLookLate(t *testing.T) {
-	for _, c := range []struct {
-		busy   bool
-		queued float64 // by which reads of the source delay each other, seconds per MB
-		peer   float64 // seconds
-		want   Tier
-	}{
-		{false, 1e3, 0.7, Source}, // the source: 0.2 s, and 0.2 s for others
-		{true, 1e3, 0.7, Peer},
-		{true, 1e3, 1.2, Source},
-		{true, 0, 0.7, Source}, // one that is not full delays nothing
-	} {
-		o := plain(1)
-		o.known = map[string]model.Known{"source": given(0.1, c.queued)}
-		g := newRig(t, o)
-		g.cache.busy = func() bool { return c.busy }
-		g.cache.meters[Source].Begin(time.Now(), 100)
-		r := &Request{Peers: farPeer(c.peer), Due: soon(0)}
-		if got := g.cache.route(r, 0).tier; got != c.want {
-			t.Errorf("busy: %v, %v s per MB, the owner takes %v s: tier %v, want %v", c.busy,
-				c.queued, c.peer, got, c.want)
-		}
-		g.close()
-	}
-}
-
-// TestSourceIsNotReadBesidesWithoutProcessors: once the processors are busy, reads go to the tier
-// that was seen to give more, and both are used again when they are not.
-func TestSourceIsNotReadBesidesWithoutProcessors(t *testing.T) {
-	g := newRig(t, plain(1))
-	defer g.close()
-	busy := false
-	g.cache.busy = func() bool { return busy }
-	for tier, seconds := range map[Tier]float64{Source: 0.01, Peer: 0.001} { // per read, one by one
-		m, now := &g.cache.meters[tier], time.Now().Add(-time.Minute)
-		for range 1000 {
-			r := m.Begin(now, 100)
-			now = now.Add(time.Duration(seconds * float64(time.Second)))
-			m.End(now, r, nil)
-		}
-	}
-	for _, due := range []func(time.Time) float64{soon(0), soon(0.1)} {
-		r := &Request{Peers: farPeer(1), Due: due}
-		busy = false
-		if got := g.cache.route(r, 0).tier; got != Source {
-			t.Errorf("processors to spare: %v, want the source", got)
-		}
-		busy = true
-		if got := g.cache.route(r, 0).tier; got != Peer {
-			t.Errorf("no processors to spare: %v, want the other node", got)
-		}
 	}
 }
 
@@ -307,59 +207,22 @@ type patientPeer struct {
 }
 
 func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte,
-	source, due func() time.Duration, least time.Duration,
+	source func() time.Duration, due time.Duration,
 ) (int, uint32, time.Duration, error) {
-	p.wait = max(due(), least).Round(time.Millisecond)
-	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
+	p.wait = due.Round(time.Millisecond)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
 
-// TestNodesHaveTimeWhileProcessorsAreBusy: a node may take until its sample is needed, and longer
-// while threads of all nodes wait for processors.
-func TestNodesHaveTimeWhileProcessorsAreBusy(t *testing.T) {
-	for _, c := range []struct {
-		busy bool
-		due  float64 // seconds
-		want time.Duration
-	}{
-		{false, 0, 0},
-		{false, 0.25, 250 * time.Millisecond},
-		{true, 0.25, routing.BusyLimit},
-		{true, 4, 4 * time.Second},
+// TestNodesHaveTimeUntilTheirSamplesAreNeeded: a request may take until its sample is needed.
+func TestNodesHaveTimeUntilTheirSamplesAreNeeded(t *testing.T) {
+	for due, want := range map[float64]time.Duration{ // seconds
+		0: 0, 0.25: 250 * time.Millisecond, 4: 4 * time.Second,
 	} {
-		o := plain(4)
-		o.busy = c.busy
-		g := newRig(t, o)
+		g := newRig(t, plain(4))
 		p := &patientPeer{fakePeer: fakePeer{data: func(id int) []byte { return content(id, 100) }}}
-		if _, from, err := g.fetched(t, &Request{Peers: p, Due: soon(c.due)}, 1); err != nil ||
-			from != Peer || p.wait != c.want {
-			t.Errorf("%+v: it may take %v; from %v, %v", c, p.wait, from, err)
-		}
-		g.close()
-	}
-}
-
-// TestNoNodeHasTimeBesideAMuchFasterSource: if the source gives several times as much as links, a
-// node may take no longer than until the sample is needed, however busy processors are.
-func TestNoNodeHasTimeBesideAMuchFasterSource(t *testing.T) {
-	for _, c := range []struct {
-		peer time.Duration // of a read of 1 MB; the source takes 10 ms
-		want time.Duration
-	}{
-		{39 * time.Millisecond, routing.BusyLimit},
-		{41 * time.Millisecond, 0},
-	} {
-		o := plain(4)
-		o.busy = true
-		g := newRig(t, o)
-		now := time.Now()
-		for tier, takes := range map[Tier]time.Duration{Source: 10 * time.Millisecond, Peer: c.peer} {
-			for i := range 100 {
-				r := g.cache.meters[tier].Begin(now.Add(time.Duration(i)*takes), 1e6)
-				g.cache.meters[tier].End(now.Add(time.Duration(i+1)*takes), r, nil)
-			}
-		}
-		if got := g.cache.busyLeast(); got != c.want {
-			t.Errorf("%+v: it may take %v", c, got)
+		if _, from, err := g.fetched(t, &Request{Peers: p, Due: soon(due)}, 1); err != nil ||
+			from != Peer || p.wait != want {
+			t.Errorf("%v s: it may take %v; from %v, %v", due, p.wait, from, err)
 		}
 		g.close()
 	}

@@ -22,11 +22,11 @@ type statePeers struct {
 
 func (p *statePeers) Nodes() int { return 2 }
 
-func (p *statePeers) Arrival(_ int, bytes int64, source float64) (float64, bool) {
+func (p *statePeers) Arrival(_ int, bytes int64) (float64, bool) {
 	if !p.state.Owned {
 		return 0, false
 	}
-	return p.meters.Arrival(time.Now(), bytes, source), true
+	return p.meters.Arrival(time.Now(), bytes), true
 }
 
 // TestRoutingOfStates: the way of a read depends on what it should, by any reads before it. Package
@@ -54,7 +54,6 @@ func routed(t *testing.T, s *routingtest.State) (got, want routing.Read) {
 	g.cache.Flush()
 	g.cache.meters = make([]meter.Meter, len(g.cache.meters))
 	g.cache.know(nil, nil)
-	g.cache.busy = func() bool { return s.Busy }
 	g.cache.explored.all.Store(s.Routed)
 	g.cache.explored.source.Store(s.Explored)
 	from, reference := time.Now(), routingtest.NewMeters()

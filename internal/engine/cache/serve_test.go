@@ -111,10 +111,10 @@ type slowPeer struct {
 }
 
 func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte,
-	source, due func() time.Duration, least time.Duration,
+	source func() time.Duration, due time.Duration,
 ) (int, uint32, time.Duration, error) {
 	<-p.gate
-	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
 
 func newSlowPeer() *slowPeer {
@@ -132,12 +132,12 @@ type slowerSource struct {
 }
 
 func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte,
-	source, due func() time.Duration, least time.Duration,
+	source func() time.Duration, due time.Duration,
 ) (int, uint32, time.Duration, error) {
 	p.before = source()
 	p.measure()
 	p.after = source()
-	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
 
 // TestRequestsKnowTheSourceAsItIs checks that a request to another node gets the estimate of how

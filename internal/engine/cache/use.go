@@ -19,7 +19,7 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
-	fills  [][]*pool.Fill // by class; nil: none was begun
+	fills  []*pool.Fill // by class; nil: none was begun
 	plan   [][]int32
 	filled [][]int32 // the plan that was passed to Fill
 	read   func(bytes int64)
@@ -80,9 +80,6 @@ func (c *Cache) combine() {
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
 // errors decides. What an earlier call has not brought yet is left out.
 //
-// Copies of what another node owns come over links, by few reads at a time: over slow links they
-// would keep all workers waiting, and with them the batches that wait for other samples.
-//
 // While memory for late samples does not repay (keeps), samples are brought one at a time, and only
 // while nothing is read for batches: batches need the processors now, and bring what they read
 // anyway.
@@ -93,7 +90,7 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	u.stopFills()
 	u.filled = plan
 	u.read = read
-	u.fills = make([][]*pool.Fill, len(plan))
+	u.fills = make([]*pool.Fill, len(plan))
 	for j := range plan {
 		u.fill(j)
 	}
@@ -104,15 +101,15 @@ func (c *Cache) HoldFills(most time.Duration) (release func()) { return c.pool.H
 
 // stopFills ends what Fill has begun. cache.uses must be held.
 func (u *Use) stopFills() {
-	u.cache.pool.RemoveFills(slices.Concat(u.fills...)...)
+	u.cache.pool.RemoveFills(u.fills...)
 	u.fills = nil
 }
 
 // fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
-	c.pool.RemoveFills(u.fills[j]...)
-	how := pool.Filling{Slow: u.elsewhere, Spare: c.passing}
+	c.pool.RemoveFills(u.fills[j])
+	how := pool.Filling{Spare: c.passing}
 	writers := c.writers(j)
 	how.Ready = func(id int) bool {
 		return !(c.passing() && c.Busy()) && writers.Reserve(id, c.index.Size(id))
@@ -126,7 +123,7 @@ func (u *Use) fill(j int) {
 		s.Release()
 		return err == ErrAbandoned
 	}
-	u.fills[j] = c.pool.AddFills(u.filled[j], how)
+	u.fills[j] = c.pool.AddFill(u.filled[j], how)
 }
 
 // writers returns those of the classes into which what is read for class j is written: that class,
@@ -138,15 +135,6 @@ func (c *Cache) writers(j int) (all writeback.Writers) {
 		}
 	}
 	return all
-}
-
-// elsewhere reports whether another node owns a sample, of which this one keeps a copy.
-func (u *Use) elsewhere(id int) bool {
-	if u.request.Peers == nil {
-		return false
-	}
-	_, ok := u.request.Peers.Arrival(id, u.cache.index.Size(id), 0)
-	return ok
 }
 
 // refill brings what the plan gives to classes in memory again. cache.uses must be held.

@@ -1,12 +1,10 @@
 package cache
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // TestOldestJobDecidesWhereSamplesAreKept checks that if jobs that share a cache assign a sample to
@@ -73,53 +71,6 @@ func TestKeepAllKeepsEverythingRead(t *testing.T) {
 			}
 		})
 	}
-}
-
-// half owns the samples from 10 on, and answers once the test closes answer.
-type half struct {
-	fakePeer
-	asked  atomic.Int32
-	answer chan struct{}
-}
-
-func (p *half) Relays(int) bool { return false }
-
-func (p *half) Arrival(id int, _ int64, _ float64) (float64, bool) { return 0, id >= 10 }
-
-func (p *half) Fetch(ctx context.Context, id int, dst []byte,
-	source, due func() time.Duration, least time.Duration,
-) (int, uint32, time.Duration, error) {
-	p.asked.Add(1)
-	<-p.answer
-	return p.fakePeer.Fetch(ctx, id, dst, source, due, least)
-}
-
-// TestCopiesComeSlowly checks that fills of what another node owns leave most workers to others,
-// also before their turn in the plan, and that all are brought.
-func TestCopiesComeSlowly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := plain(20)
-		o.memory, o.threads = 4000, 16
-		g := newRig(t, o)
-		defer g.close()
-		p := &half{answer: make(chan struct{})}
-		p.data = func(id int) []byte { return content(id, 100) }
-		use := g.cache.Use(p)
-		defer use.Close()
-		plan := [][]int32{{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}
-		use.Keep(plan)
-		use.Fill(plan, func(int64) {})
-		synctest.Wait()
-		if held := len(g.stores[0].Held()); held != 10 || p.asked.Load() >= 10 {
-			t.Errorf("%d samples are held, want the 10 of this node; the other one was asked for %d",
-				held, p.asked.Load())
-		}
-		close(p.answer)
-		synctest.Wait()
-		if held := len(g.stores[0].Held()); held != 20 {
-			t.Errorf("%d samples are held at last, want all 20", held)
-		}
-	})
 }
 
 // TestFillReportsOnlySourceReads checks that Fill does not report samples that another class held

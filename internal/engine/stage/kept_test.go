@@ -259,11 +259,11 @@ type everything struct{ waits time.Duration }
 
 func (everything) Relays(int) bool { return false }
 
-func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true }
+func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
 
 func (everything) Nodes() int { return 2 }
 
-func (e everything) Fetch(_ context.Context, id int, dst []byte, _, _ func() time.Duration,
+func (e everything) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {
 	time.Sleep(e.waits)

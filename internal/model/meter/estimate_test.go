@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -9,41 +10,32 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model"
 )
 
-// TestPeak checks that the peak counts all bytes that are being read, that a faster read raises it
-// by an eighth of the difference, a slower one lowers it by little, and reads without bytes or time
-// tell nothing.
+// TestPeak checks that the peak is the highest throughput of many reads, whatever follows.
 func TestPeak(t *testing.T) {
 	var m Meter
-	peak := func() float64 { return m.Speed(after(0)).Peak }
-	read := func(from, to float64, bytes int) {
-		m.End(after(to), m.Begin(after(from), bytes), nil)
+	now := 0.0
+	read := func(rounds int, took float64) { // 2 reads at a time
+		for range rounds {
+			first, second := m.Begin(after(now), 1e6), m.Begin(after(now), 1e6)
+			now += took
+			m.End(after(now), first, nil)
+			m.End(after(now), second, nil)
+		}
 	}
-	read(0, 1, 0)
-	read(1, 1, 8e6)
-	if got := peak(); got != 0 {
-		t.Fatalf("without bytes or time: %v MB/s, want 0", got)
+	peak := func(what string, want float64) {
+		t.Helper()
+		if got := m.Speed(after(now)).Peak; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v MB/s, want %v", what, got, want)
+		}
 	}
-	read(2, 3, 8e6)
-	if got := peak(); got != 8 {
-		t.Errorf("after 8 MB in 1 s: %v MB/s, want 8", got)
-	}
-	read(2, 3, 0)
-	if got := peak(); got != 8 {
-		t.Errorf("after a read of nothing: %v MB/s, want 8", got)
-	}
-	first, second := m.Begin(after(3), 8e6), m.Begin(after(3), 8e6)
-	m.End(after(4), second, nil) // 16 MB in 1 s
-	if got := peak(); got != 9 {
-		t.Errorf("after a read that is 8 MB/s faster: %v MB/s, want 9", got)
-	}
-	m.End(after(4), first, nil) // alone at its beginning: 8 MB/s
-	if got, want := peak(), 9-1.0/128; got != want {
-		t.Errorf("after a read that is 1 MB/s slower: %v MB/s, want %v", got, want)
-	}
-	read(5, 6, 8e6)
-	if got := peak(); got >= 9-1.0/128 || got < 8.9 {
-		t.Errorf("what was read before counts as read at the same time: %v MB/s", got)
-	}
+	read(windowReads/2-1, 0.1)
+	peak("after too few reads", 0)
+	read(1, 0.1)
+	peak("after 2 MB each 0.1 s", 20)
+	read(windowReads/2, 0.2)
+	peak("after slower reads", 20)
+	read(windowReads/2, 0.05)
+	peak("after faster ones", 40)
 }
 
 // TestEstimatesFollowReads checks that reads replace guesses, that what a read had in front of it,
@@ -132,7 +124,6 @@ func TestConcurrentUse(t *testing.T) {
 		"Occupy":  func() { m.Occupy(1) },
 		"Arrival": func() { m.Arrival(after(1), 1) },
 		"Answer":  func() { m.Answer(after(1), 1, 0) },
-		"Delay":   func() { m.Delay(1) },
 		"Know":    func() { m.Know(model.GuessedClass) },
 		"Known":   func() { m.Known() },
 		"Idle":    func() { m.Idle(after(1)) },
@@ -146,5 +137,41 @@ func TestConcurrentUse(t *testing.T) {
 				both.Wait()
 			}
 		})
+	}
+}
+
+// steady has so many reads of 1 MB in progress all the time, each of which takes this many seconds
+// unless it is one in 20 that finds no queue and takes a hundredth.
+func steady(m *Meter, streams int, seconds float64) {
+	var reads []Read
+	for i := range 2000 {
+		at := seconds / float64(streams) * float64(i)
+		if len(reads) == streams {
+			r := reads[0]
+			r.start = after(at - seconds)
+			if i%20 == 0 {
+				r.start = after(at - seconds/100)
+			}
+			m.End(after(at), r, nil)
+			reads = reads[1:]
+		}
+		reads = append(reads, m.Begin(after(at), 1e6))
+	}
+}
+
+// TestTakes: by what the tier gives while it is busy for longer, however many reads share it.
+func TestTakes(t *testing.T) {
+	var m Meter
+	m.Know(model.Known{Coefficients: model.Coefficients{PerMB: 3}})
+	if got := m.Takes(2e6); got != 6 {
+		t.Errorf("before any read: %v s, want 6 as predicted", got)
+	}
+	steady(&m, 10, 1)
+	if got := m.Takes(2e6); math.Abs(got-0.2) > 0.01 {
+		t.Errorf("with 10 MB/s: %v s, want 0.2", got)
+	}
+	m.End(after(1e4), m.Begin(after(0), 1), errors.New("failed"))
+	if got := m.Takes(2e6); math.Abs(got-0.2) > 0.01 {
+		t.Errorf("after a read that failed: %v s, want 0.2", got)
 	}
 }

@@ -31,15 +31,12 @@ type Meter struct {
 	besides  int64         // bytes that the tier is busy with otherwise (Occupy)
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
 
-	queue   queue
-	seen    float64 // MB/s: the highest throughput of a window; 0: none has ended
 	current window
 
-	// sustained is about the throughput of the last long windows, in MB/s, and streams the number of
-	// reads in progress then, on average; 0: none has ended.
-	sustained, streams float64
-	long               window
-	waited             float64 // seconds that reads waited for something else
+	// sustained is about the throughput of the last long windows, in MB/s; 0: none has ended.
+	sustained float64
+	long      window
+	waited    float64 // seconds that reads waited for something else
 }
 
 // window is a number of reads that ended one after the other.
@@ -105,8 +102,6 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	if err != nil {
 		return
 	}
-	m.peak(r, took)
-	m.queue.observe(r, took-r.Waited)
 	m.window(now, r)
 	m.total.Samples++
 	m.total.Bytes += r.size
@@ -140,62 +135,37 @@ func (m *Meter) observe(now time.Time, r Read) {
 	m.origin = model.Measured
 }
 
-// Weights of a read that is faster, or slower, than the peak.
-const (
-	rise = 1.0 / 8
-	fall = 1.0 / 128
-)
-
-// peak takes account of a read in total.Peak. m.mu must be held.
-func (m *Meter) peak(r Read, took time.Duration) {
-	if r.size <= 0 || took <= 0 {
-		return
-	}
-	by := float64(r.ahead+r.size)/1e6/took.Seconds() - m.total.Peak
-	switch {
-	case m.total.Peak == 0:
-		m.total.Peak = by
-	case by > 0:
-		m.total.Peak += rise * by
-	default:
-		m.total.Peak += fall * by
-	}
-}
-
 // window takes account of a read that ended now. m.mu must be held.
 func (m *Meter) window(now time.Time, r Read) {
 	busy := m.busy(now)
 	m.waited += max(r.Waited.Seconds(), 0)
 	end := window{from: busy, pending: m.ahead, seconds: m.total.Seconds, waited: m.waited}
-	if rate, _, ended := m.current.add(r.size, end, 0); ended {
-		m.seen = max(m.seen, rate)
-	}
-	rate, streams, ended := m.long.add(r.size, end, longWindow)
+	m.total.Peak = max(m.total.Peak, m.current.add(r.size, end, 0))
+	rate := m.long.add(r.size, end, longWindow)
 	switch {
-	case !ended:
+	case rate == 0:
 	case m.sustained == 0:
-		m.sustained, m.streams = rate, streams
-	case rate > m.sustained || streams >= m.streams/2: // few reads tell of no lower limit
+		m.sustained = rate
+	default:
 		m.sustained += (rate - m.sustained) / 2
-		m.streams = streams
 	}
 }
 
 // add counts a read. If the window is long enough with it, it ends, next begins, and add returns
-// its throughput in MB/s, and how many reads were in progress on average.
-func (w *window) add(size int64, next window, least float64) (rate, streams float64, ended bool) {
+// its throughput in MB/s; otherwise 0.
+func (w *window) add(size int64, next window, least float64) (rate float64) {
 	w.reads++
 	w.bytes += size
 	took := next.from - w.from
 	if w.reads < windowReads || w.bytes < windowPending*w.pending || took < least {
-		return 0, 0, false
+		return 0
 	}
 	seconds, waited := next.seconds-w.seconds, next.waited-w.waited
 	if took > 0 && waited < seconds { // as if the reads had taken only what was the tier's
-		rate, streams = mb(w.bytes)/took*seconds/(seconds-waited), seconds/took
+		rate = mb(w.bytes) / took * seconds / (seconds - waited)
 	}
 	*w = next
-	return rate, streams, rate > 0
+	return rate
 }
 
 // Sustained returns what the tier gives while it is busy for longer, in MB/s, as measured last; 0:
@@ -267,27 +237,6 @@ func (m *Meter) age(now time.Time) float64 {
 	return (now.Sub(m.since) - m.begun/time.Duration(m.underWay)).Seconds()
 }
 
-// Delay predicts by how much a read of this many bytes delays other reads from the tier, in
-// seconds. It is the sum over as many reads as are in progress now, at least one: while the tier
-// is busy, as many are delayed, and on a tier that is not busy hardly any.
-//
-// If the number of reads in progress is always the same, the fit cannot determine whether it is
-// this number that makes them slow. So they delay each other at least by what they take longer than
-// the fastest ones. But that may be due to something else, such as busy processors: reads of a tier
-// that is never idle delay each other by no more than its throughput implies.
-func (m *Meter) Delay(bytes int64) float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	perMB := m.fit.Coefficients().Queued
-	if m.origin != model.Given {
-		perMB = max(perMB, m.queue.perMB())
-	}
-	if m.sustained > 0 {
-		perMB = min(perMB, 1/m.sustained)
-	}
-	return perMB * mb(bytes) * float64(max(m.underWay, 1))
-}
-
 // Takes returns how long the tier is busy with so many bytes, in seconds: by its throughput while
 // it is busy for longer (Sustained), or as predicted of one read while that is not known.
 func (m *Meter) Takes(bytes int64) float64 {
@@ -326,11 +275,11 @@ func (m *Meter) Settled() (k model.Known, ok bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.seen == 0 || m.origin != model.Measured {
+	if m.total.Peak == 0 || m.origin != model.Measured {
 		return model.Known{}, false
 	}
 	c := m.fit.Coefficients()
-	c.Queued = max(c.Queued, 1/m.seen)
+	c.Queued = max(c.Queued, 1/m.total.Peak)
 	return model.Known{Coefficients: c, Origin: m.origin}, true
 }
 

@@ -10,7 +10,8 @@ type Circuit struct {
 	answered bool          // a request, since the node was last back
 	latency  time.Duration // moving average of answered requests
 	last     time.Time     // when it last sent a sample
-	Relayed                // of its answers
+	cold     float64       // share of the latest answers that it had to read from the source
+	waited   float64       // seconds that it waited for that, averaged over all of these answers
 	explored time.Time     // when a request was last attracted to renew the estimate
 	silent   time.Time     // no request was answered since; zero: none is unanswered
 
@@ -19,29 +20,15 @@ type Circuit struct {
 	reported bool          // that it is bypassed, and not yet that it answers again
 }
 
-// Relayed is what a node had to read from the source for its answers.
-type Relayed struct {
-	cold   float64 // share of the latest answers that it had to read from the source
-	waited float64 // seconds that it waited for that, averaged over all of these answers
-}
-
 // Waited returns the mean of how long the node waited for its source for a request, in seconds. The
 // node's meter predicts without that (meter.Meter.Answer).
-func (r *Relayed) Waited() float64 { return r.waited }
-
-// Predict predicts how long a request takes, in seconds, if the node's meter predicts answer
-// seconds and a read from the source takes so many. The node may have to read the sample, for which
-// it takes as long as this one would. A longer queue there than here is the source's and not the
-// node's, and reading the sample here as well would make both longer.
-func (r *Relayed) Predict(answer, source float64) float64 { return answer + r.cold*source }
+func (c *Circuit) Waited() float64 { return c.waited }
 
 const (
 	// answerWeight is the weight of the latest answer in the moving averages.
 	answerWeight = 16
-	// minCold is the share of the latest answers from which on a node has to read samples: half of
-	// one answer's weight, so that one of them counts for about 11 answers.
-	minCold = 1.0 / 32
-	// relayCold is the share from which on it probably has to read the next one.
+	// relayCold is the share of the latest answers that a node had to read from the source from which
+	// on it probably has to read the next one.
 	relayCold = 0.5
 
 	// MinSilence is the least time without an answer after which a node is silent; MaxTimeout is the
@@ -75,27 +62,15 @@ func (c *Circuit) Explore(now time.Time, idle time.Duration, predicted float64) 
 
 // Ask records that a request begins, and returns how long it may take at least, however fast the
 // source is: as long as the caller can wait, such as until the sample is needed, and some times as
-// long as predicted, up to BusyLimit; and BusyLimit while the node has to read samples, because
-// then it is the source that takes long, of which it has a longer queue.
+// long as predicted, up to BusyLimit, which a node has for its first answer.
 func (c *Circuit) Ask(now time.Time, wait time.Duration, predicted float64) (least time.Duration) {
 	if c.silent.IsZero() {
 		c.silent = now
 	}
-	if c.cold > minCold || !c.answered {
+	if !c.answered {
 		return BusyLimit
 	}
 	return min(max(wait, Expected(predicted)), BusyLimit)
-}
-
-// Extension returns how long a request that began at a time may take whose sample is due so long
-// from now: until then as long as the node answers others, because the request is in their queue
-// then. To give it up would send its sample a second time, by way of the source: over a link of 12
-// MB/s with a queue of 0.9 s, up to 3 % of a dataset. The result holds for answerInterval.
-func (c *Circuit) Extension(begun, now time.Time, due time.Duration) time.Duration {
-	if now.Sub(c.last) >= answerInterval || due < MinTimeout {
-		return 0
-	}
-	return now.Sub(begun) + min(due, answerInterval)
 }
 
 // Silent reports whether the node counts as silent, of which a request was not answered in time: it

@@ -19,33 +19,19 @@ const (
 	// no longer than the watchdog leaves the flight.
 	lastResortShare = 20
 
-	// BusyLimit is how long a request to another node may take while all processors are busy, or
-	// while the node has to read samples itself, and how long it may take at most by what was
-	// predicted of it or by when the sample is needed. While processors are busy, nodes have theirs
-	// to wait for, and the source would have as well: with MinTimeout, 2 to 4 % of the samples of 4
-	// nodes on 2 processors were read a second time.
+	// BusyLimit is how long a read may take at most by what was predicted of it or by when the sample
+	// is needed, and how long a node has for its first answer.
 	BusyLimit = time.Second
 	// predictedFactor is how many times as long as predicted a read may take, up to BusyLimit.
 	predictedFactor = 4
-	// answerInterval is how recently a node must have answered for a request to count as queued
-	// there, and how often it is asked again whether the request goes on: the node may have stopped
-	// answering, and the sample be needed sooner.
-	answerInterval = time.Second
-
-	// guessedSource is how long a read from the source takes at least while that is guessed.
-	guessedSource = 60 * time.Millisecond
 	// longestSource limits what a read from the source is expected to take.
 	longestSource = time.Hour
 )
 
 // SourceTakes returns how long a read from the source is expected to take, by the arrival that its
-// meter predicts, in seconds, and whether what it predicts by is guessed.
-func SourceTakes(arrival float64, guessed bool) time.Duration {
-	takes := time.Duration(min(arrival, longestSource.Seconds()) * float64(time.Second))
-	if guessed {
-		return max(takes, guessedSource)
-	}
-	return takes
+// meter predicts, in seconds.
+func SourceTakes(arrival float64) time.Duration {
+	return time.Duration(min(arrival, longestSource.Seconds()) * float64(time.Second))
 }
 
 // ClassLimit returns for how long a class is waited for that is predicted to take so many seconds
@@ -69,17 +55,6 @@ func Expected(predicted float64) time.Duration {
 // LastResort returns for how long a class is waited for if the source has failed.
 func LastResort(timeout time.Duration) time.Duration {
 	return max(timeout/lastResortShare, MinTimeout)
-}
-
-// BusyLeast returns how long another node may take for a sample at least, however fast the source
-// is, by the rates that nodes and the source give for longer, in MB/s. A source that gives several
-// times as much is not spared at the price of waiting: over links of 12 MB/s all ranks waited for
-// up to a second for samples that it takes 0.1 ms to read.
-func BusyLeast(busy bool, nodes, source float64) time.Duration {
-	if busy && !dwarfs(source, nodes) {
-		return BusyLimit
-	}
-	return 0
 }
 
 // Limit returns how long a request to another node may take that may take least in any case, if the

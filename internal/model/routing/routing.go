@@ -30,19 +30,15 @@ type Read struct {
 	Remote bool    // another node needs the sample
 	Due    float64 // when it is needed, in seconds from now; +Inf: not soon
 	Nodes  int     // how many nodes, this one included, read from the source
-	Busy   bool    // all processors are busy
 	// Classes are this node's classes that have the sample and respond, fastest first; Held is their
 	// number. Silent is set if another one has it that does not respond.
 	Classes [MostClasses]Tier
 	Held    int
 	Silent  bool
 	// Asks is set if another node owns the sample and may be asked, which is Owner.
-	Asks   bool
-	Owner  Tier
-	Source Tier
-	// Delay is by how much the read delays this node's other reads from the source, in seconds,
-	// summed over these.
-	Delay    float64
+	Asks     bool
+	Owner    Tier
+	Source   Tier
 	Explores bool // the source may be read to renew its estimates (MayExplore)
 }
 
@@ -85,19 +81,16 @@ func (r *Read) choose() Route {
 	n := r.Held
 	var candidates [MostClasses + 2]Candidate
 	for i := range n {
-		candidates[i] = r.candidate(&r.Classes[i])
+		candidates[i] = candidate(&r.Classes[i])
 	}
 	if r.Asks {
-		candidates[n] = r.candidate(&r.Owner)
+		candidates[n] = candidate(&r.Owner)
 		candidates[n].Shared = true
 		n++
 	}
 	source := &candidates[n]
-	*source = r.candidate(&r.Source)
-	if r.Nodes > 1 {
-		source.Shared = true
-		source.Charge = r.charge()
-	}
+	*source = candidate(&r.Source)
+	source.Shared = r.Nodes > 1
 	at := Choose(r.Due, candidates[:n+1])
 	route := Route{Tier: at, Chosen: true}
 	switch {
@@ -113,24 +106,4 @@ func (r *Read) choose() Route {
 }
 
 // candidate returns a tier as Choose has it.
-func (r *Read) candidate(t *Tier) Candidate {
-	return Candidate{Arrival: t.Arrival, Rate: t.Rate, Contended: r.Busy}
-}
-
-// busyCharge is how many times the delay of a read to others counts while all processors are busy.
-// Threads wait for these, so that requests to other nodes seem late, and more so the fuller the
-// source is: each read of it that another node would have spared has all wait longer.
-//
-// Measured: 4 nodes on 2 processors, links without limit, a source of 200 MB/s; with 1, 8 % of the
-// samples were read from the source besides, and epochs took twice as long.
-const busyCharge = 3
-
-// charge returns the delay that a read from the source causes to all nodes. They are alike: each
-// has as many reads in progress there.
-func (r *Read) charge() float64 {
-	charge := r.Delay * float64(r.Nodes)
-	if r.Busy {
-		charge *= busyCharge
-	}
-	return charge
-}
+func candidate(t *Tier) Candidate { return Candidate{Arrival: t.Arrival, Rate: t.Rate} }

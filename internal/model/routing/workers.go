@@ -4,10 +4,6 @@ const (
 	// ExtraWorkers is how many workers of a node there are besides those that read from the source,
 	// if their number is tuned: they read from other tiers, transform, and wait for the source.
 	ExtraWorkers = 16
-	// SlowFills is how many workers at most bring copies of what another node owns ahead of time:
-	// over slow links each takes a second, and three quarters of all workers would wait for that
-	// while batches wait for reads of an idle source.
-	SlowFills = 4
 
 	// CopyMemory is how many bytes copies that wait to be written to a class may take: twice what a
 	// staging buffer has, which the batches of a job's start fill as fast as the source is, before

@@ -110,7 +110,7 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 		}
 		data := make([]byte, 1)
 		second := func() time.Duration { return time.Second }
-		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data, second, second, 0); err !=
+		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data, second, 0); err !=
 			nil || node != 1 || sum != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
 		}

@@ -11,7 +11,7 @@ func BenchmarkArrival(b *testing.B) {
 		b.Fatalf("the sample came from the %s", got)
 	}
 	for b.Loop() {
-		if _, ok := r.set.Arrival(0, 110_000, 0); !ok {
+		if _, ok := r.set.Arrival(0, 110_000); !ok {
 			b.Fatal("the owner is not worth asking")
 		}
 	}

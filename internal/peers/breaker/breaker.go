@@ -130,11 +130,10 @@ func (s *Set) of(id int) (int, *circuit) {
 }
 
 // Arrival reports whether another node owns the sample and is worth asking now, and predicts how
-// long it would take to fetch the sample, of this many bytes, in seconds. source is how long it
-// would take from the source: as long as this is expected to take the owner, if it has to read the
-// sample. A longer queue there than here is the source's and not the node's, and reading the sample
-// here as well would make both longer.
-func (s *Set) Arrival(id int, bytes int64, source float64) (seconds float64, ok bool) {
+// long it would take to fetch the sample, of this many bytes, in seconds. What the owner waits for
+// the source does not count, if it has to read the sample: that wait is the source's, and a second
+// read of the sample by this node would make it longer for both.
+func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
 	_, c := s.of(id)
 	if c == nil {
 		return 0, false
@@ -143,7 +142,7 @@ func (s *Set) Arrival(id int, bytes int64, source float64) (seconds float64, ok 
 	if !c.worth(id, now) {
 		return 0, false
 	}
-	return c.arrival(now, bytes, source), true
+	return c.arrival(now, bytes), true
 }
 
 // Relays reports whether the sample's owner has had to read most samples that it was asked for
@@ -159,11 +158,10 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
-// context.DeadlineExceeded if that is faster than to wait for the answer. That may take as long as
-// least, and until the sample is due, in any case, up to routing.BusyLimit; and until it is due
-// while the node answers other requests.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due func() time.Duration,
-	least time.Duration,
+// context.DeadlineExceeded if that is faster than to wait for the answer. That may take until the
+// sample is due in any case, up to routing.BusyLimit.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
+	due time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {
 	n, c := s.of(id)
 	if c == nil {
@@ -171,10 +169,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due func() 
 	}
 	begun := s.now()
 	takes := source()
-	fetcher, least := c.ask(begun, int64(len(dst)), takes, max(due(), least))
+	fetcher, least := c.ask(begun, int64(len(dst)), due)
 	within, end := limited(ctx, routing.Limit(takes, least, c.timeout), func() time.Duration {
-		may := max(least, c.extension(begun, s.now(), due()))
-		return routing.Limit(source(), may, c.timeout)
+		return routing.Limit(source(), least, c.timeout)
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))

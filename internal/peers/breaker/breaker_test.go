@@ -63,17 +63,11 @@ func newTimedRig(n int, timeout time.Duration) *rig {
 // takes returns how long the source takes.
 func (r *rig) takes() time.Duration { return r.source }
 
-// soon returns the due function for a sample that is needed after so long from now.
-func soon(after time.Duration) func() time.Duration {
-	at := time.Now().Add(after)
-	return func() time.Duration { return max(time.Until(at), 0) }
-}
-
 // read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
-	if _, ok := r.set.Arrival(id, 1, 0); ok {
+	if _, ok := r.set.Arrival(id, 1); ok {
 		dst := make([]byte, 1)
-		_, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.takes, soon(0), 0)
+		_, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.takes, 0)
 		if err == nil {
 			if digest != 9 {
 				return fmt.Sprintf("digest %d", digest)
@@ -109,8 +103,7 @@ func TestOnlyOwnedSamplesAreFetchedFromPeers(t *testing.T) {
 }
 
 // TestOwnersSourceIsNotTheNetwork: what a node waits for its source, on behalf of others, is not
-// counted as the network's; a request to it is expected to take as long as a read of this node's
-// source and the network, as long as the node has to read what it is asked for.
+// counted as the network's.
 func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const source = 0.5
@@ -122,7 +115,7 @@ func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
 			if r.set.Relays(0) != relays {
 				t.Errorf("%s: expected to read the sample: %v", when, !relays)
 			}
-			if got, _ := r.set.Arrival(0, 1, source); math.Abs(got-want) > 0.02 {
+			if got, _ := r.set.Arrival(0, 1); math.Abs(got-want) > 0.02 {
 				t.Errorf("%s: expected to take %.3f s, want %.3f", when, got, want)
 			}
 		}
@@ -131,7 +124,7 @@ func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
 		for id := range 100 {
 			r.read(id)
 		}
-		expect("cold", source+0.01, true)
+		expect("cold", 0.01, true)
 		r.nodes[0].takes, r.nodes[0].reads = 10*time.Millisecond, 0
 		for id := range 100 {
 			r.read(id)
@@ -194,7 +187,7 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			r.read(1) // it has answered at once
 			r.nodes[0].takes, r.source = time.Hour, of.source
 			begun := time.Now()
-			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, soon(of.due), 0)
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, of.due)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != want {
 				t.Errorf("%+v: %v after %v, want an error after %v", of, err, time.Since(begun), want)
 			}
@@ -225,7 +218,7 @@ func TestSlowSourceIsKnownWhenALimitIsOver(t *testing.T) {
 					return guessed
 				}
 				return test.source
-			}, soon(0), 0)
+			}, 0)
 			if took := time.Since(begun); took != test.want ||
 				test.late != errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%+v: %v after %v", test, err, took)
@@ -266,7 +259,7 @@ func TestLateAnswersAreNoFailures(t *testing.T) {
 		if len(r.said) > 0 || r.set.States()[0].Failed > 0 {
 			t.Errorf("said %q; state %+v", r.said, r.set.States())
 		}
-		if got, ok := r.set.Arrival(1, 1, 0.01); !ok || got < 0.02 || got > 0.2 {
+		if got, ok := r.set.Arrival(1, 1); !ok || got < 0.02 || got > 0.2 {
 			t.Errorf("predicted to take %.3f s, %v", got, ok)
 		}
 	})

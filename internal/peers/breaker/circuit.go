@@ -56,8 +56,8 @@ func (c *circuit) worth(id int, now time.Time) bool {
 
 // arrival is predict for a choice. A node that was not chosen for some time is explored, to keep
 // its estimate current: one request is attracted by an arrival of 0.
-func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
-	seconds := c.predict(now, bytes, source)
+func (c *circuit) arrival(now time.Time, bytes int64) float64 {
+	seconds := c.predict(now, bytes)
 	idle := c.meter.Idle(now)
 	if idle < routing.CheckInterval(seconds) { // saves the lock
 		return seconds
@@ -70,13 +70,13 @@ func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
 	return seconds
 }
 
-// predict predicts how long a request would take that begins now, in seconds, if reads from the
-// source take so long.
-func (c *circuit) predict(now time.Time, bytes int64, source float64) float64 {
+// predict predicts how long a request would take that begins now, in seconds, without what the node
+// waits for its source.
+func (c *circuit) predict(now time.Time, bytes int64) float64 {
 	c.mu.Lock()
-	relayed := c.mu.Relayed
+	waited := c.mu.Waited()
 	c.mu.Unlock()
-	return relayed.Predict(c.meter.Answer(now, bytes, relayed.Waited()), source)
+	return c.meter.Answer(now, bytes, waited)
 }
 
 // relays reports whether the node has had to read most samples lately, or has not answered yet.
@@ -87,23 +87,14 @@ func (c *circuit) relays() bool {
 }
 
 // ask returns the node's fetcher, and how long a request that begins now may take at least
-// (routing.Circuit.Ask). The node may have to read the sample from the source, which takes it as
-// long as it takes this node.
-func (c *circuit) ask(now time.Time, bytes int64, source, wait time.Duration) (f Fetcher,
+// (routing.Circuit.Ask).
+func (c *circuit) ask(now time.Time, bytes int64, wait time.Duration) (f Fetcher,
 	least time.Duration,
 ) {
-	predicted := c.predict(now, bytes, source.Seconds())
+	predicted := c.predict(now, bytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.fetcher, c.mu.Ask(now, wait, predicted)
-}
-
-// extension is how long a request may take while the node answers others
-// (routing.Circuit.Extension).
-func (c *circuit) extension(begun, now time.Time, due time.Duration) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.Extension(begun, now, due)
 }
 
 // late notes that a request was not answered in time, and returns the error: errLate, unless the

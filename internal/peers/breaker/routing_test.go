@@ -14,9 +14,9 @@ import (
 // least, depend on what they should, by any requests before it.
 func TestArrivalOfStates(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s, source := routingtest.Draw(r, 1e5), rapid.Float64Range(0, 2).Draw(r, "source")
+		s := routingtest.Draw(r, 1e5)
 		var got, want prediction
-		synctest.Test(t, func(*testing.T) { got, want = predict(&s, source) })
+		synctest.Test(t, func(*testing.T) { got, want = predict(&s) })
 		if got != want {
 			r.Fatalf("%+v\ngot  %+v\nwant %+v", s, got, want)
 		}
@@ -32,7 +32,7 @@ type prediction struct {
 }
 
 // predict returns what is expected in a state, and what should be.
-func predict(s *routingtest.State, source float64) (got, want prediction) {
+func predict(s *routingtest.State) (got, want prediction) {
 	r := newRig(2)
 	r.set.SetOwner(func(int) int { return 1 })
 	c := r.set.circuits[1]
@@ -42,15 +42,14 @@ func predict(s *routingtest.State, source float64) (got, want prediction) {
 	s.Play(from, reference)
 	s.Play(from, routingtest.Meters{Owner: &c.meter, Circuit: &c.mu.Circuit})
 	now := time.Now()
-	takes := time.Duration(source * float64(time.Second))
 	wait := max(s.Due, 0)
-	got.arrival, got.asks = r.set.Arrival(0, s.Bytes, source)
+	got.arrival, got.asks = r.set.Arrival(0, s.Bytes)
 	got.relays = r.set.Relays(0)
-	_, got.least = c.ask(now, s.Bytes, takes, wait)
-	want.arrival = reference.Arrival(now, s.Bytes, source)
+	_, got.least = c.ask(now, s.Bytes, wait)
+	want.arrival = reference.Arrival(now, s.Bytes)
 	want.asks = !reference.Circuit.Open(now)
 	want.relays = reference.Circuit.Relays()
-	predicted := reference.Predicted(now, s.Bytes, takes.Seconds())
+	predicted := reference.Predicted(now, s.Bytes)
 	want.least = reference.Circuit.Ask(now, wait, predicted)
 	return got, want
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/meter"
 	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
@@ -149,19 +148,15 @@ func (n *node) routing(k int32, r request, holds bool) routing.Read {
 	read.Source = n.source.Tier(now, size)
 	if r.peers && owner != nil && !owner.Open(now) {
 		read.Asks = true
-		read.Owner.Arrival = owner.arrival(now, size, read.Source.Arrival)
+		read.Owner.Arrival = owner.arrival(now, size)
 		read.Owner.Rate = n.remote.Sustained()
 	}
 	if file != nil {
 		read.Classes[0] = file.Tier(now, size)
 	}
-	if read.Nodes > 1 {
-		read.Delay = n.source.Delay(size)
-	}
 	if r.due != nil {
 		read.Due = r.due()
 	}
-	read.Busy = n.limits.Busy
 	read.Explores = routing.MayExplore(size, n.explored, n.routed)
 	return read
 }
@@ -178,11 +173,10 @@ func (n *node) owner(k int32) *peer {
 	return nil
 }
 
-// arrival predicts how long a request would take that begins now, in seconds, if a read from the
-// source takes that long. A node that was not asked for some time attracts a request (package
-// breaker).
-func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
-	takes := p.predict(now, size, source)
+// arrival predicts how long a request would take that begins now, in seconds. A node that was not
+// asked for some time attracts a request (package breaker).
+func (p *peer) arrival(now time.Time, size int64) float64 {
+	takes := p.predict(now, size)
 	if p.Explore(now, p.meter.Idle(now), takes) {
 		return 0
 	}
@@ -190,8 +184,8 @@ func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
 }
 
 // predict is arrival without attracting a request.
-func (p *peer) predict(now time.Time, size int64, source float64) float64 {
-	return p.Predict(p.meter.Answer(now, size, p.Waited()), source)
+func (p *peer) predict(now time.Time, size int64) float64 {
+	return p.meter.Answer(now, size, p.Waited())
 }
 
 // readClass reads a sample from the class that holds it, for as long as cache.classLimit allows:
@@ -260,8 +254,7 @@ func (n *node) classLimit(k int32, predicted float64) time.Duration {
 
 // sourceTakes estimates how long it takes to read a sample from the source (cache.sourceTakes).
 func (n *node) sourceTakes(k int32) time.Duration {
-	return routing.SourceTakes(n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k]),
-		n.source.Known().Origin == model.Guessed)
+	return routing.SourceTakes(n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k]))
 }
 
 // inquiry is a request to another node (breaker.Set.Fetch).
@@ -279,9 +272,7 @@ type inquiry struct {
 func (n *node) ask(k int32, r request) *inquiry {
 	now, size := n.c.events.time(), n.c.job.Sizes[k]
 	q := &inquiry{n: n, k: k, r: r, to: n.owner(k), begun: now}
-	busy := routing.BusyLeast(n.limits.Busy, n.remote.Sustained(), n.source.Sustained())
-	predicted := q.to.predict(now, size, n.sourceTakes(k).Seconds())
-	q.least = q.to.Ask(now, max(r.needed(), busy), predicted)
+	q.least = q.to.Ask(now, r.needed(), q.to.predict(now, size))
 	q.read = q.to.meter.Begin(now, int(size))
 	q.remote = n.remote.Begin(now, int(size))
 	return q
@@ -289,11 +280,7 @@ func (n *node) ask(k int32, r request) *inquiry {
 
 // limit returns how long the request may take, by what is known now.
 func (q *inquiry) limit() time.Duration {
-	least := q.least
-	if now := q.n.c.events.time(); now.After(q.begun) {
-		least = max(least, q.to.Extension(q.begun, now, q.r.needed()))
-	}
-	return routing.Limit(q.n.sourceTakes(q.k), least, seconds(q.n.c.job.Timeout))
+	return routing.Limit(q.n.sourceTakes(q.k), q.least, seconds(q.n.c.job.Timeout))
 }
 
 // answered ends the request with the sample, for which the node waited for its source for some

@@ -56,9 +56,7 @@ type node struct {
 
 // fill brings samples of a class ahead of time (pool.Fill).
 type fill struct {
-	ids  []int32
-	slow bool // another node owns them
-	busy int  // workers that bring them
+	ids []int32
 }
 
 // peer is what a node has seen of another one (breaker.circuit).
@@ -99,7 +97,7 @@ func newNode(c *cluster, number int) *node {
 			n.in[k] = uint8(j + 1)
 		}
 		if !c.job.Plan.OnRead {
-			n.fills = append(n.fills, n.split(ids)...)
+			n.fills = append(n.fills, &fill{ids: ids})
 		}
 	}
 	known := &c.job.Known
@@ -128,26 +126,6 @@ func newNode(c *cluster, number int) *node {
 		}
 	}
 	return n
-}
-
-// split returns the fills of samples that the node reads from the source, and of those that others
-// own (cache.Use).
-func (n *node) split(ids []int32) (all []*fill) {
-	own, others := &fill{}, &fill{slow: true}
-	for _, k := range ids {
-		to := own
-		if n.owner(k) != nil {
-			to = others
-		}
-		to.ids = append(to.ids, k)
-	}
-	slices.Reverse(others.ids) // pool.Filling.Slow
-	for _, f := range []*fill{own, others} {
-		if len(f.ids) > 0 {
-			all = append(all, f)
-		}
-	}
-	return all
 }
 
 func knownOr(k, guess model.Known) model.Known {
@@ -322,12 +300,10 @@ func (n *node) fillOne() bool {
 	}
 	n.workers++
 	n.filling++
-	f.busy++
 	n.fetch(k, request{peers: true}, func(sample) {
 		n.unreserve(k)
 		n.workers--
 		n.filling--
-		f.busy--
 		n.dispatch()
 	})
 	return true
@@ -338,7 +314,7 @@ func (n *node) nextFill() *fill {
 	n.fills = slices.DeleteFunc(n.fills, func(f *fill) bool { return len(f.ids) == 0 })
 	for range n.fills {
 		n.turn = (n.turn + 1) % len(n.fills)
-		if f := n.fills[n.turn]; (!f.slow || f.busy < routing.SlowFills) && n.reserve(f.ids[0]) {
+		if f := n.fills[n.turn]; n.reserve(f.ids[0]) {
 			return f
 		}
 	}

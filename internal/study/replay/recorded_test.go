@@ -198,8 +198,6 @@ func TestDecidesAsTheEngine(t *testing.T) {
 			r.fetch(e)
 		case routingtest.Begin:
 			r.begin(e, now)
-		case routingtest.Busy:
-			r.limits.Busy = e.For > 0
 		default:
 			r.end(e, now)
 		}

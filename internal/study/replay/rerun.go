@@ -72,8 +72,6 @@ type InForce struct {
 	Pause float64 // seconds before the ranks request the first batch
 	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
 	Transform float64
-	// Busy is set if all processors are busy.
-	Busy bool
 	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
 	Read []float64
 }

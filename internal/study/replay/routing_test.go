@@ -44,7 +44,7 @@ func stateNode(t testing.TB, s *routingtest.State) *node {
 		j.Plan.Owner[0] = 1
 	}
 	n := newCluster(j).nodes[0]
-	n.limits = &InForce{Busy: s.Busy}
+	n.limits = &InForce{}
 	n.routed, n.explored = s.Routed, s.Explored
 	return n
 }

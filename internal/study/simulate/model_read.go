@@ -58,8 +58,7 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 		chosen := 0
 		if !m.how.CacheFirst {
 			c := &candidates[count]
-			c.Arrival, c.Charge = m.source.takes(n.on, m.now, p.size, queued)
-			c.Arrival += m.latency
+			c.Arrival = m.source.takes(n.on, m.now, p.size, queued) + m.latency
 			c.Shared = m.job.Nodes > 1
 			from[count] = -1
 			chosen = routing.Choose(due, candidates[:count+1])

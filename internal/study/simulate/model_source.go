@@ -188,23 +188,17 @@ func (s *source) next() float64 {
 	return s.at + (due-s.served)*s.slow[s.gamma]
 }
 
-// takes returns how long one more read of the node for staging would take from time now on, after
-// those that are in flight and another `queued` MB, and by how much it would delay those of all
-// nodes.
-func (s *source) takes(node int, now, size, queued float64) (seconds, delay float64) {
-	if s.gamma == 0 {
-		return (queued + size) * s.slow[1], 0
-	}
+// takes returns how many seconds one more read of the node for staging would take from time now on,
+// after those that are in flight and another `queued` MB.
+func (s *source) takes(node int, now, size, queued float64) float64 {
 	r := &s.nodes[node]
 	if r.idle() {
-		slow := s.slow[s.gamma+1]
-		return (queued + size) * slow, size * slow
+		return (queued + size) * s.slow[s.gamma+1]
 	}
-	slow := s.slow[s.gamma]
 	if !r.urgent.empty() {
 		queued += max(r.urgent.mb-(s.served-r.since)-(now-s.at)*s.rate[s.gamma], 0)
 	}
-	return (queued + size) * slow, size * slow
+	return (queued + size) * s.slow[s.gamma]
 }
 
 // to advances the clock to time now.

@@ -60,10 +60,8 @@ type Consumer interface {
 
 // Fill is a list of samples to bring into their classes ahead of time.
 type Fill struct {
-	ids  []int32 // the remaining samples, in order
-	slow bool    // at most slowly workers bring them
-	busy int     // how many do
-	how  Filling
+	ids []int32 // the remaining samples, in order
+	how Filling
 }
 
 // Filling is how samples are brought into a class ahead of time.
@@ -74,10 +72,6 @@ type Filling struct {
 	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
 	// called when it can. It is called with the pool's lock held.
 	Ready func(id int) bool
-	// Slow reports which samples take long to bring; nil: none do. They are a fill of their own,
-	// which never has more than a few workers, and begins with the last of them: batches begin with
-	// the first, and would wait for a read that takes long because nothing needed it so soon.
-	Slow func(id int) bool
 	// Spare reports whether samples are to be brought one at a time now, and only while no worker
 	// does anything else; nil: never. It is called with the pool's lock held.
 	Spare func() bool
@@ -86,8 +80,7 @@ type Filling struct {
 // may reports whether another worker may bring the next sample, while others do anything. If so, it
 // must.
 func (f *Fill) may(others bool) bool {
-	switch {
-	case f.slow && f.busy >= routing.SlowFills, others && f.how.Spare != nil && f.how.Spare():
+	if others && f.how.Spare != nil && f.how.Spare() {
 		return false
 	}
 	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
@@ -208,34 +201,16 @@ func (p *Pool) Submit(tasks []Task) {
 	}
 }
 
-// AddFills starts to bring samples into a class; RemoveFills ends that without waiting for reads in
+// AddFill starts to bring samples into a class; RemoveFills ends that without waiting for reads in
 // progress.
-func (p *Pool) AddFills(ids []int32, how Filling) (fills []*Fill) {
-	usual, slow := ids, []int32(nil)
-	if how.Slow != nil {
-		usual = nil
-		for _, id := range ids {
-			if how.Slow(int(id)) {
-				slow = append(slow, id)
-			} else {
-				usual = append(usual, id)
-			}
-		}
-		slices.Reverse(slow)
-	}
+func (p *Pool) AddFill(ids []int32, how Filling) *Fill {
+	f := &Fill{ids: ids, how: how}
 	p.mu.Lock()
-	for _, f := range []*Fill{{ids: usual, how: how}, {ids: slow, how: how, slow: true}} {
-		if len(f.ids) > 0 {
-			fills = append(fills, f)
-		}
-	}
-	p.fills = append(p.fills, fills...)
-	if len(fills) > 0 {
-		p.hire(p.maxFilling())
-	}
+	p.fills = append(p.fills, f)
+	p.hire(p.maxFilling())
 	p.mu.Unlock()
 	p.changed.Broadcast()
-	return fills
+	return f
 }
 
 // Hold has fills begin no reads until release is called, or the time is over.
@@ -273,7 +248,9 @@ func (p *Pool) RemoveFills(fills ...*Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range fills {
-		f.ids = nil // nextFill removes it
+		if f != nil {
+			f.ids = nil // nextFill removes it
+		}
 	}
 }
 
@@ -344,12 +321,10 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	id := f.ids[0]
 	f.ids = f.ids[1:]
 	p.filling++
-	f.busy++
 	p.mu.Unlock()
 	abandoned = f.how.Run(w, int(id))
 	w.Trim(p.keep)
 	p.mu.Lock()
-	f.busy--
 	if len(p.fills) > 0 {
 		p.changed.Signal()
 	}

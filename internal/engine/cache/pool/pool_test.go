@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // TestFillsTakeTurns checks that the workers alternate between the fills of several jobs whose
@@ -18,9 +16,9 @@ func TestFillsTakeTurns(t *testing.T) {
 	p.changed = sync.NewCond(&p.mu)
 	var order []int
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }
-	p.AddFills([]int32{1, 2, 3}, Filling{Run: run})
-	p.AddFills([]int32{11, 12, 13}, Filling{Run: run})
-	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func(int) bool { return false }})
+	p.AddFill([]int32{1, 2, 3}, Filling{Run: run})
+	p.AddFill([]int32{11, 12, 13}, Filling{Run: run})
+	p.AddFill([]int32{21, 22, 23}, Filling{Run: run, Ready: func(int) bool { return false }})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 4 {
@@ -39,7 +37,7 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
 		var filled []int
-		p.AddFills([]int32{1, 2}, Filling{
+		p.AddFill([]int32{1, 2}, Filling{
 			Ready: func(int) bool { return !full.Load() },
 			Run:   func(_ *Worker, id int) bool { filled = append(filled, id); return false },
 		})
@@ -131,7 +129,7 @@ func TestHeldFillsReadNothing(t *testing.T) {
 		release := p.Hold(time.Hour)
 		p.Hold(time.Minute)
 		var filled atomic.Int32
-		p.AddFills([]int32{1, 2}, Filling{
+		p.AddFill([]int32{1, 2}, Filling{
 			Run: func(*Worker, int) bool { filled.Add(1); return false },
 		})
 		c := &brought{}
@@ -150,47 +148,6 @@ func TestHeldFillsReadNothing(t *testing.T) {
 		synctest.Wait()
 		if filled.Load() != 2 {
 			t.Errorf("filled %d, want 2", filled.Load())
-		}
-		if !p.Close(time.Hour) {
-			t.Error("the workers have not ended")
-		}
-	})
-}
-
-// TestSlowFillsLeaveWorkers checks that samples that take long occupy few workers, beginning with
-// the last of them, while others go on, and that all are brought.
-func TestSlowFillsLeaveWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := New(16, 16, 0)
-		next := make(chan struct{})
-		var usual, slow atomic.Int32
-		ids := make([]int32, 100+3*routing.SlowFills) // the slow ones first
-		for i := range ids {
-			ids[i] = int32(i)
-		}
-		is := func(id int) bool { return id < 3*routing.SlowFills }
-		p.AddFills(ids, Filling{Slow: is, Run: func(_ *Worker, id int) bool {
-			if !is(id) {
-				usual.Add(1)
-				return false
-			}
-			if slow.Add(1) <= routing.SlowFills && id < 2*routing.SlowFills {
-				t.Errorf("sample %d, which batches need soon, was begun first", id)
-			}
-			<-next
-			return false
-		}})
-		synctest.Wait()
-		if slow.Load() != routing.SlowFills || usual.Load() != 100 {
-			t.Errorf("%d slow and %d others were begun, want %d and 100", slow.Load(), usual.Load(),
-				routing.SlowFills)
-		}
-		for range 3 * routing.SlowFills {
-			next <- struct{}{}
-		}
-		synctest.Wait()
-		if slow.Load() != 3*routing.SlowFills {
-			t.Errorf("%d were begun at last, want %d", slow.Load(), 3*routing.SlowFills)
 		}
 		if !p.Close(time.Hour) {
 			t.Error("the workers have not ended")
@@ -234,14 +191,14 @@ func TestReplacedWorkerTakesNothingMore(t *testing.T) {
 			t.Error("no worker has replaced the one that hangs")
 		}
 		moved := 0
-		spare := p.AddFills([]int32{1}, Filling{
+		spare := p.AddFill([]int32{1}, Filling{
 			Spare: always, Run: func(*Worker, int) bool { moved++; return false },
 		})
 		synctest.Wait()
 		if moved != 1 {
 			t.Error("a worker that was given up counts as working")
 		}
-		p.RemoveFills(spare...)
+		p.RemoveFills(spare)
 		close(hung.free)
 		synctest.Wait()
 		tasks, running, free := counted(2)
@@ -335,7 +292,7 @@ func TestWorkersKeepSmallBuffers(t *testing.T) {
 			p.Submit([]Task{{Consumer: k}})
 			synctest.Wait()
 		}
-		p.AddFills([]int32{1, 2}, Filling{Run: k.Bring})
+		p.AddFill([]int32{1, 2}, Filling{Run: k.Bring})
 		synctest.Wait()
 		p.Close(time.Hour)
 		if want := []int{0, 0, 100, 99, 0, 100, 0, 0, 10, 9, 10, 9}; !slices.Equal(k.kept, want) {

@@ -19,7 +19,7 @@ func TestFillsYieldWhileTheyAreSpare(t *testing.T) {
 		synctest.Wait()
 		var filled atomic.Int64
 		asked := 0 // guarded by the pool's lock
-		p.AddFills([]int32{1, 2, 3, 4}, Filling{
+		p.AddFill([]int32{1, 2, 3, 4}, Filling{
 			Spare: func() bool { asked++; return asked > 2 },
 			Run:   func(*Worker, int) bool { filled.Add(1); return false },
 		})
@@ -43,7 +43,7 @@ func TestSpareFillsYield(t *testing.T) {
 		p := New(4, 4, 0)
 		next := make(chan struct{})
 		var filled []int
-		p.AddFills([]int32{1, 2, 3}, Filling{Spare: always, Run: func(_ *Worker, id int) bool {
+		p.AddFill([]int32{1, 2, 3}, Filling{Spare: always, Run: func(_ *Worker, id int) bool {
 			filled = append(filled, id)
 			<-next
 			return false

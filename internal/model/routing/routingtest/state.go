@@ -23,7 +23,6 @@ type State struct {
 	Owned  bool          // the other node owns it
 	Remote bool          // the other node needs it
 	Due    time.Duration // from now; negative: it is read ahead of time
-	Busy   bool
 	// Routed are the bytes of reads for which a tier was chosen, and Explored those that were read
 	// only to renew the source's estimates.
 	Routed, Explored int64
@@ -62,7 +61,7 @@ func (m Meters) Know() {
 func Draw(t *rapid.T, bytes int64) State {
 	s := State{
 		Bytes: bytes, Held: rapid.Bool().Draw(t, "held"), Owned: rapid.Bool().Draw(t, "owned"),
-		Remote: rapid.IntRange(0, 9).Draw(t, "remote") == 0, Busy: rapid.Bool().Draw(t, "busy"),
+		Remote: rapid.IntRange(0, 9).Draw(t, "remote") == 0,
 		Due:    time.Duration(rapid.Int64Range(-1e8, 3e8).Draw(t, "due")),
 		Routed: rapid.Int64Range(0, 3000*bytes).Draw(t, "routed"),
 	}
@@ -134,14 +133,14 @@ func began(events []Event, sample int, from time.Time) time.Time {
 	return from.Add(events[i].At)
 }
 
-// Predicted returns what the owner is predicted to take, if a read from the source takes so long.
-func (m Meters) Predicted(now time.Time, bytes int64, source float64) float64 {
-	return m.Circuit.Predict(m.Owner.Answer(now, bytes, m.Circuit.Waited()), source)
+// Predicted returns what the owner is predicted to take.
+func (m Meters) Predicted(now time.Time, bytes int64) float64 {
+	return m.Owner.Answer(now, bytes, m.Circuit.Waited())
 }
 
 // Arrival returns Predicted, or 0 if the owner is explored.
-func (m Meters) Arrival(now time.Time, bytes int64, source float64) float64 {
-	takes := m.Predicted(now, bytes, source)
+func (m Meters) Arrival(now time.Time, bytes int64) float64 {
+	takes := m.Predicted(now, bytes)
 	if m.Circuit.Explore(now, m.Owner.Idle(now), takes) {
 		return 0
 	}
@@ -161,9 +160,8 @@ func (s *State) Seconds() float64 {
 func (s *State) Read(from time.Time, m Meters) routing.Read {
 	now := from.Add(s.Now)
 	read := routing.Read{
-		Remote: s.Remote, Due: s.Seconds(), Nodes: 2, Busy: s.Busy,
+		Remote: s.Remote, Due: s.Seconds(), Nodes: 2,
 		Source:   m.Source.Tier(now, s.Bytes),
-		Delay:    m.Source.Delay(s.Bytes),
 		Explores: routing.MayExplore(s.Bytes, s.Explored, s.Routed),
 	}
 	if s.Held {
@@ -172,7 +170,7 @@ func (s *State) Read(from time.Time, m Meters) routing.Read {
 	}
 	if s.Owned && !s.Remote { // a read for another node never asks a third one
 		read.Asks = true
-		read.Owner.Arrival = m.Arrival(now, s.Bytes, read.Source.Arrival)
+		read.Owner.Arrival = m.Arrival(now, s.Bytes)
 		read.Owner.Rate = m.Others.Sustained()
 	}
 	return read

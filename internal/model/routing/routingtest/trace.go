@@ -22,7 +22,6 @@ const (
 	End    What = "end"    // of a read; For is how long the owner waited for its source
 	GiveUp What = "giveup" // of a read; one of a class has not ended yet
 	Refuse What = "refuse" // the end of a request that the owner refused
-	Busy   What = "busy"   // For is 1 if all processors are busy from now on, else 0
 )
 
 // The tiers that are read.
