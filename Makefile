@@ -226,13 +226,16 @@ demo: build/go.stamp build/demo.stamp
 		echo "the end of build/demo.log:"; tail -n 30 build/demo.log; exit 1; } >&2
 	@$(PYTHON) bench/demo.py
 
-# Scenarios with the newest torch, which is large: its environment is built only for these.
+# SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
+# time; the others run jobs. Those with the newest torch, which is large, alone need its environment.
 NEWEST := o p q frameworks
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
 	build/frameworks/stamp)
 bench: build throttle exchange build/bench.stamp build/opencv/stamp
-	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
-		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(SAVE),--save)
+	$(if $(filter controllers,$(SCENARIO)),,$(PYTHON) bench/run.py $(if $(QUICK),--quick) \
+		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(SAVE),--save))
+	$(if $(filter-out controllers,$(SCENARIO)),,$(GO) run ./bench/controllers)
 
 faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \
