@@ -94,7 +94,7 @@ type phase struct {
 
 // phases are such that each way of reads occurs, and each reason to give one up.
 var phases = []phase{
-	{800, 4, 3, 5, true},
+	{2000, 4, 3, 5, true},
 	{800, 4, 30, 5, false},
 	{800, 40, 3, 20, true},
 	{800, 20, 30, 8, false},

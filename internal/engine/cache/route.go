@@ -80,7 +80,6 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 ) {
 	read.Remote = r.remote
 	read.Due = math.Inf(1)
-	read.Nodes = 1
 	for j := range c.classes {
 		cl := &c.classes[j]
 		switch {
@@ -98,16 +97,12 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	now, size := time.Now(), c.index.Size(id)
 	read.Source = c.meters[Source].Tier(now, size)
 	if r.Peers != nil {
-		read.Nodes = r.Peers.Nodes()
 		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size)
 		// An owner that would have to read it is not asked if it would not keep it (keeps).
 		read.Asks = read.Asks && !(r.Due != nil && c.passing() && r.Peers.Relays(id))
 	}
 	if read.Held == 0 && !read.Asks {
 		return classes
-	}
-	if read.Asks {
-		read.Owner.Rate = c.meters[Peer].Sustained()
 	}
 	for i, tier := range classes[:read.Held] {
 		read.Classes[i] = c.meters[tier].Tier(now, size)

@@ -320,13 +320,13 @@ func (m *Meter) stale(now time.Time, arrival float64) bool {
 	return m.idle(now) >= routing.CheckInterval(arrival)
 }
 
-// Tier returns the tier as a choice between tiers for a read of this many bytes needs it: Arrival,
-// Sustained and Explore at once.
+// Tier returns the tier as a choice between tiers for a read of this many bytes needs it: Arrival
+// and Explore at once.
 func (m *Meter) Tier(now time.Time, bytes int64) routing.Tier {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	arrival := max(m.predict(bytes), m.age(now))
-	return routing.Tier{Arrival: arrival, Rate: m.sustained, Stale: m.stale(now, arrival)}
+	return routing.Tier{Arrival: arrival, Stale: m.stale(now, arrival)}
 }
 
 // Speed returns what was read so far.

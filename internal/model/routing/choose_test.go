@@ -20,61 +20,8 @@ func TestChoose(t *testing.T) {
 		{"all late, hardly faster", 0, 1, 0.9, 0.85, source},
 		{"all as fast", 0, 1, 1, 1, file},
 	} {
-		got := Choose(c.due, []Candidate{
-			{Arrival: c.file}, {Arrival: c.peer}, {Arrival: c.source},
-		})
-		if got != c.want {
+		if got := Choose(c.due, []float64{c.file, c.peer, c.source}); got != c.want {
 			t.Errorf("%s: candidate %d, not %d", c.name, got, c.want)
-		}
-	}
-}
-
-// TestChooseWhatOtherNodesReadToo: a shared tier must save at least 20 ms, one of a node alone must
-// only be sooner, or in time.
-func TestChooseWhatOtherNodesReadToo(t *testing.T) {
-	for _, c := range []struct {
-		due, file, source float64
-		shared            bool
-		want              int
-	}{
-		{0.1, 0.11, 0.05, false, 1},
-		{0.1, 0.11, 0.05, true, 0},
-		{0.1, 0.13, 0.05, true, 1},
-		{0, 0.011, 0.001, false, 1},
-		{0, 0.011, 0.001, true, 0},
-		{0, 0.022, 0.001, true, 1},
-		{0, 0.011, 0.01, false, 1},
-		{0, 0.01, 0.01, false, 0},
-	} {
-		source := Candidate{Arrival: c.source, Shared: c.shared}
-		if got := Choose(c.due, []Candidate{{Arrival: c.file}, source}); got != c.want {
-			t.Errorf("%+v: candidate %d", c, got)
-		}
-	}
-}
-
-// TestChooseBesideATierThatAddsLittle: what a slow shared tier brings may be late by as much less
-// as it gives less.
-func TestChooseBesideATierThatAddsLittle(t *testing.T) {
-	for _, c := range []struct {
-		peer, source float64 // rates
-		late         float64 // of the other node's sample
-		want         int
-	}{
-		{100, 100, 0.019, 0},
-		{100, 100, 0.022, 1},
-		{100, 399, 0.019, 0},
-		{12, 2400, 0.0003, 0},
-		{12, 2400, 0.0005, 1}, // 20 ms * 4 * 12/2400 = 0.4 ms
-		{0, 2400, 0.019, 0},
-		{12, 0, 0.019, 0},
-	} {
-		got := Choose(0.1, []Candidate{
-			{Arrival: 0.1 + c.late, Shared: true, Rate: c.peer},
-			{Arrival: 1e-4, Shared: true, Rate: c.source},
-		})
-		if got != c.want {
-			t.Errorf("%+v: candidate %d", c, got)
 		}
 	}
 }

@@ -17,8 +17,7 @@ type Tier struct {
 	// Arrival is when the sample would be here if it were read from the tier now, including what is
 	// queued there: seconds from now.
 	Arrival float64
-	Rate    float64 // what the tier gives for longer, in MB/s; 0: not known
-	Stale   bool    // the estimates are to be renewed by a read
+	Stale   bool // the estimates are to be renewed by a read
 }
 
 // MostClasses is the largest number of this node's classes that a sample is chosen from.
@@ -29,7 +28,6 @@ const MostClasses = 6
 type Read struct {
 	Remote bool    // another node needs the sample
 	Due    float64 // when it is needed, in seconds from now; +Inf: not soon
-	Nodes  int     // how many nodes, this one included, read from the source
 	// Classes are this node's classes that have the sample and respond, fastest first; Held is their
 	// number. Silent is set if another one has it that does not respond.
 	Classes [MostClasses]Tier
@@ -79,19 +77,16 @@ func (r *Read) Route() Route {
 // choose is Route where there is a choice.
 func (r *Read) choose() Route {
 	n := r.Held
-	var candidates [MostClasses + 2]Candidate
+	var arrivals [MostClasses + 2]float64
 	for i := range n {
-		candidates[i] = candidate(&r.Classes[i])
+		arrivals[i] = r.Classes[i].Arrival
 	}
 	if r.Asks {
-		candidates[n] = candidate(&r.Owner)
-		candidates[n].Shared = true
+		arrivals[n] = r.Owner.Arrival
 		n++
 	}
-	source := &candidates[n]
-	*source = candidate(&r.Source)
-	source.Shared = r.Nodes > 1
-	at := Choose(r.Due, candidates[:n+1])
+	arrivals[n] = r.Source.Arrival
+	at := Choose(r.Due, arrivals[:n+1])
 	route := Route{Tier: at, Chosen: true}
 	switch {
 	case at == n:
@@ -104,6 +99,3 @@ func (r *Read) choose() Route {
 	route.Direct = route.Tier == Source || route.Tier == Owner && (r.Held > 0 || r.Silent)
 	return route
 }
-
-// candidate returns a tier as Choose has it.
-func candidate(t *Tier) Candidate { return Candidate{Arrival: t.Arrival, Rate: t.Rate} }

@@ -33,11 +33,10 @@ func TestRouteWithoutAChoice(t *testing.T) {
 // TestRoute: of a class, the owner and the source, each may be read, be late, stale, or not there.
 func TestRoute(t *testing.T) {
 	inf := math.Inf(1)
-	class := Read{Held: 1, Classes: [6]Tier{{Arrival: 0.5}}, Source: Tier{Arrival: 0.1}, Nodes: 1}
+	class := Read{Held: 1, Classes: [6]Tier{{Arrival: 0.5}}, Source: Tier{Arrival: 0.1}}
 	both := class
 	both.Asks = true
 	both.Owner = Tier{Arrival: 0.3}
-	both.Nodes = 4
 	with := func(r Read, due float64, change func(*Read)) Read {
 		r.Due = due
 		if change != nil {

@@ -14,8 +14,8 @@ const (
 	AheadMemory = CopyMemory / 2
 
 	// awayMemory is how many bytes may be in the buffers of workers in whose place others work, and
-	// mostAway how many these are at most: that requests may arrive 20 ms later than from the source
-	// lets 22 of them wait at 1 Gbit/s and 110 KB, of 32 workers.
+	// mostAway how many these are at most, with buffers of MinBuffer: 64 requests of 110 KB keep a
+	// link of 1 Gbit/s busy for 56 ms.
 	awayMemory = 64 << 20
 	mostAway   = 64
 	// MinBuffer is how many bytes of a buffer a worker keeps at least for its next sample.

@@ -131,7 +131,7 @@ func (n *node) route(k int32, r request, holds bool) route {
 // memory for samples at once here, so that owners are asked also where they would not keep what
 // they read.
 func (n *node) routing(k int32, r request, holds bool) routing.Read {
-	read := routing.Read{Remote: r.remote, Due: math.Inf(1), Nodes: len(n.peers)}
+	read := routing.Read{Remote: r.remote, Due: math.Inf(1)}
 	var file *meter.Meter // of the class
 	if holds {
 		_, number, _ := n.class(k)
@@ -149,7 +149,6 @@ func (n *node) routing(k int32, r request, holds bool) routing.Read {
 	if r.peers && owner != nil && !owner.Open(now) {
 		read.Asks = true
 		read.Owner.Arrival = owner.arrival(now, size)
-		read.Owner.Rate = n.remote.Sustained()
 	}
 	if file != nil {
 		read.Classes[0] = file.Tier(now, size)

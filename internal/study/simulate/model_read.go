@@ -42,31 +42,28 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
 		return
 	}
-	var candidates [3]routing.Candidate
+	var arrivals [3]float64
 	var from [3]int32 // copies
 	count := 0
 	if ends < inf {
-		candidates[0].Arrival, from[0] = ends-m.now, own
+		arrivals[0], from[0] = ends-m.now, own
 		count = 1
 	}
 	if peer >= 0 {
-		candidates[count] = routing.Candidate{Arrival: peerEnds - m.now, Shared: true}
-		from[count] = peer
+		arrivals[count], from[count] = peerEnds-m.now, peer
 		count++
 	}
 	if count > 0 {
 		chosen := 0
 		if !m.how.CacheFirst {
-			c := &candidates[count]
-			c.Arrival = m.source.takes(n.on, m.now, p.size, queued) + m.latency
-			c.Shared = m.job.Nodes > 1
+			arrivals[count] = m.source.takes(n.on, m.now, p.size, queued) + m.latency
 			from[count] = -1
-			chosen = routing.Choose(due, candidates[:count+1])
-		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
+			chosen = routing.Choose(due, arrivals[:count+1])
+		} else if count > 1 && arrivals[1] < arrivals[0] {
 			chosen = 1
 		}
 		if c := from[chosen]; c >= 0 {
-			m.readCopy(i, n, at, c, own, candidates[chosen].Arrival+m.now)
+			m.readCopy(i, n, at, c, own, arrivals[chosen]+m.now)
 			return
 		}
 	}

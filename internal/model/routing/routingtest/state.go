@@ -160,7 +160,7 @@ func (s *State) Seconds() float64 {
 func (s *State) Read(from time.Time, m Meters) routing.Read {
 	now := from.Add(s.Now)
 	read := routing.Read{
-		Remote: s.Remote, Due: s.Seconds(), Nodes: 2,
+		Remote: s.Remote, Due: s.Seconds(),
 		Source:   m.Source.Tier(now, s.Bytes),
 		Explores: routing.MayExplore(s.Bytes, s.Explored, s.Routed),
 	}
@@ -171,7 +171,6 @@ func (s *State) Read(from time.Time, m Meters) routing.Read {
 	if s.Owned && !s.Remote { // a read for another node never asks a third one
 		read.Asks = true
 		read.Owner.Arrival = m.Arrival(now, s.Bytes)
-		read.Owner.Rate = m.Others.Sustained()
 	}
 	return read
 }
