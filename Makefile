@@ -7,7 +7,7 @@
 #                     a clean clone
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
-#                     before: with jobs that share, an earlier commit, fixed settings
+#                     before: with jobs that share, an earlier commit (BENCH_BEFORE), fixed settings
 #                     (grid/disk/40: these cells); SCENARIO=analyze: hdmlp analyze's
 #                     predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
