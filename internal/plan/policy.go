@@ -21,7 +21,7 @@ type About struct {
 	Stages      bool    // the staging buffer is filled ahead of time, so there must be one
 	Needs       Classes // the storage classes that it requires
 	Copies      Copies  // how many copies it plans
-	CountsReads bool    // plans by what will be read, with a table of it; running jobs plan again
+	CountsReads bool    // plans by what will be read, with a table of it
 	Line        Line    // its line in plots
 }
 
