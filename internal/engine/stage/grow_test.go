@@ -2,7 +2,6 @@ package stage
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -54,15 +53,6 @@ func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
 				o.mostBuffer = 1 << 20
 				o.grow = yes
 			}, 25 * time.Second, 0,
-		},
-		"the buffer grows while processors are busy, as that repays": {
-			func(o *rigOptions) {
-				o.ahead = 100
-				o.buffer = 4 * 4096
-				o.mostBuffer = 1 << 20
-				o.grow = yes
-				o.busy = true
-			}, 35 * time.Second, 0,
 		},
 		"there is no memory for that": {
 			func(o *rigOptions) {
@@ -126,80 +116,6 @@ func TestBufferGrowsAfterATurnover(t *testing.T) {
 			t.Errorf("in another Run it grew after %v batches, want at most 13", at)
 		}
 	})
-}
-
-// TestBufferGrowsForLatencyWhileProcessorsAreBusy checks that a buffer of four batches grows about
-// as fast as if processors were not busy if what it is for has latency, however long.
-func TestBufferGrowsForLatencyWhileProcessorsAreBusy(t *testing.T) {
-	const samples, batches = 16, 160
-	for _, latency := range []time.Duration{
-		20 * time.Millisecond, 400 * time.Millisecond, 6 * time.Second,
-	} {
-		took := map[bool]time.Duration{}
-		for _, busy := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				o := far(samples * batches)
-				o.spec.GlobalBatch = samples
-				random := rand.New(rand.NewPCG(1, 2))
-				times := make([]time.Duration, samples*batches)
-				for i := range times {
-					times[i] = time.Duration((0.5 + random.Float64()/2) * float64(latency))
-				}
-				o.hook = func(_ context.Context, id int) error {
-					<-time.After(times[id])
-					return nil
-				}
-				o.busy, o.threads = busy, 1024
-				o.ahead = 64
-				o.buffer = 4 * samples * 4096
-				o.mostBuffer = 32 * samples * 4096
-				o.grow = func(int64) bool { return true }
-				g := newRig(t, o)
-				defer g.close()
-				begun := time.Now()
-				if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
-					t.Fatal(err)
-				}
-				took[busy] = time.Since(begun)
-			})
-		}
-		if took[true] > 2*took[false] {
-			t.Errorf("latency %v: took %v, and %v while processors are busy", latency,
-				took[false], took[true])
-		}
-	}
-}
-
-// TestBufferDoesNotGrowInVainWhileProcessorsAreBusy checks that the buffer grows by few steps if
-// that does not let the process have batches sooner.
-func TestBufferDoesNotGrowInVainWhileProcessorsAreBusy(t *testing.T) {
-	grown := func(t *testing.T, busy bool) (steps int) {
-		synctest.Test(t, func(t *testing.T) {
-			o := far(1000)
-			one, random := make(chan struct{}, 1), rand.New(rand.NewPCG(1, 2))
-			o.hook = func(context.Context, int) error { // reads take turns
-				one <- struct{}{}
-				<-time.After(time.Duration((0.5 + random.Float64()) * 20e6))
-				<-one
-				return nil
-			}
-			o.busy = busy
-			o.ahead = 100
-			o.buffer = 4 * 4096
-			o.mostBuffer = 1 << 20
-			o.grow = func(int64) bool { steps++; return true }
-			g := newRig(t, o)
-			defer g.close()
-			if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-		})
-		return steps
-	}
-	free, busy := grown(t, false), grown(t, true)
-	if free < 6 || busy < 1 || busy > 5 { // in 20 s: after 0, 2, 6 and 14 s if each is in vain
-		t.Errorf("%d steps, and %d while processors are busy", free, busy)
-	}
 }
 
 // TestNothingGrowsForAProcessThatDoesNotWait checks that a process that takes longer for a batch

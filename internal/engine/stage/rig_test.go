@@ -129,7 +129,6 @@ type rigOptions struct {
 	grow         func(bytes int64) bool
 	ahead        int
 	lazy, fill   bool
-	busy         bool // all processors are
 	timeout      time.Duration
 	hook         func(ctx context.Context, id int) error
 	planAll      bool // plan all samples for the first class, whatever its capacity
@@ -164,7 +163,6 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		Classes: classes,
 		Threads: cache.Threads{Start: o.threads},
 		Timeout: o.timeout,
-		Busy:    func() bool { return o.busy },
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)

@@ -21,14 +21,13 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool          // the process is blocked, with nothing sent since
-	urgent                         bool          // if waiting: nothing frees memory that it lacks
-	since                          time.Time     // when it was blocked, if waiting
-	waited                         time.Duration // before, in all
-	lacking                        bool          // the next batch waits for memory
-	reserving                      bool          // the walker waits for memory
-	holding                        bool          // the walker waits for the process, or has ended
-	ahead                          int           // most batches staged and not yet taken
+	waiting                        bool      // the process is blocked, with nothing sent since
+	urgent                         bool      // if waiting: nothing frees memory that it lacks
+	since                          time.Time // when it was blocked, if waiting
+	lacking                        bool      // the next batch waits for memory
+	reserving                      bool      // the walker waits for memory
+	holding                        bool      // the walker waits for the process, or has ended
+	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
 	growth                         growth
 
@@ -63,9 +62,7 @@ func (s *Stager) settle(n int) {
 	s.outstanding -= n
 	s.emitted += n
 	if s.waiting {
-		now := time.Now()
-		s.pace.Resume(now)
-		s.waited += now.Sub(s.since)
+		s.pace.Resume(time.Now())
 	}
 	s.waiting = false
 	s.o.Buffer.Urge(false)
@@ -151,9 +148,8 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	now := time.Now()
-	s.pace.Took(now, n-s.taken)
-	s.growth.took(now, s.waited, n)
+	s.pace.Took(time.Now(), n-s.taken)
+	s.growth.took(n)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -166,7 +162,7 @@ func (s *Stager) reserve(begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reserving = begins; begins {
-		s.growth.full(s.waited, s.taken, s.laidOut-1)
+		s.growth.full(s.taken, s.laidOut-1)
 		s.widen()
 	}
 }
@@ -182,8 +178,7 @@ func (s *Stager) starved() bool {
 // widen lets the staging buffer grow if there may be no more batches in progress for lack of
 // memory. s.mu must be held.
 func (s *Stager) widen() {
-	if s.o.Grow == nil || !s.reserving || !s.starved() ||
-		!s.growth.due(time.Now(), s.o.Cache.Busy()) {
+	if s.o.Grow == nil || !s.reserving || !s.growth.due || !s.starved() {
 		return
 	}
 	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
