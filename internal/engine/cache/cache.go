@@ -9,10 +9,9 @@
 //     for another node.
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
-// (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads), keep
-// (what is brought into memory), route (which tier a sample is read from), fetch (how it is
-// brought), use and serve. The cache's contents
-// affect only time, never what is delivered.
+// (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
+// route (which tier a sample is read from), fetch (how it is brought), use and serve. The cache's
+// contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
@@ -74,7 +73,6 @@ type Cache struct {
 	gate    *pool.Gate // to the source; nil: as many reads as there are workers
 	flights *flights.Table[*Request, found]
 	timeout time.Duration // for one read from the source; 0: none
-	busy    func() bool   // whether all processors are; nil: never
 	dog     *flights.Watchdog
 
 	remoteRequest Request       // shared by all reads for other nodes
@@ -85,10 +83,6 @@ type Cache struct {
 	sourceSamples atomic.Int64
 	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
 	explored      explored
-	reading       meter.Meter  // of reads from the source, without what they wait for the gate
-	later         atomic.Int64 // the last Request.Later
-	resuming      atomic.Bool  // resume will be called
-	passes        atomic.Int64 // until when keeping samples does not repay, in Unix ns (keeps)
 }
 
 // Options are the options of a Cache.
@@ -106,8 +100,6 @@ type Options struct {
 	// Responds is called when a class (from 0) has not responded to reads for 2 seconds, and when
 	// it responds again; nil: not called.
 	Responds func(class int, responds bool)
-	// Busy reports whether all processors are busy; nil: never. It is called concurrently.
-	Busy func() bool
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -122,7 +114,6 @@ func New(o Options) *Cache {
 		path:          o.Index.Name,
 		flights:       flights.New[*Request, found](),
 		timeout:       o.Timeout,
-		busy:          o.Busy,
 		remoteRequest: Request{remote: true},
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
@@ -135,9 +126,7 @@ func New(o Options) *Cache {
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)
-		c.classes = append(c.classes, class{
-			Class: cl, inPlace: inPlace, shrinker: shrinker, keeping: &keeping{},
-		})
+		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace, shrinker: shrinker})
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {

@@ -47,7 +47,6 @@ type rigOptions struct {
 	// wrap replaces the stores that are not in memory; nil: none
 	wrap     func(store.Store) store.Store
 	responds func(class int, responds bool)
-	busy     bool // all processors are
 }
 
 // plain returns options for samples of 100 bytes.
@@ -80,7 +79,6 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Known:   o.known,
 
 		Responds: o.responds,
-		Busy:     func() bool { return o.busy },
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)

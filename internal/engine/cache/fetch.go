@@ -66,7 +66,6 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
 	noClass := false    // its class turned out to have no capacity for it now
-	var passed *class   // the class that it is not brought into, because that would not repay
 	var followed *found // by the flight that was followed last
 	for {
 		var to *class // the class to bring it into; nil: into
@@ -77,9 +76,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				}
 				return s, nil
 			}
-			if to = c.destination(id); to != nil && !c.keeps(r, id, to) {
-				passed, to = to, nil
-			}
+			to = c.destination(id)
 		}
 		var into []byte
 		if to == nil {
@@ -104,10 +101,6 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		})
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
-			if passed != nil && err == nil {
-				passed.keeping.samples.Add(1)
-				passed.keeping.bytes.Add(size)
-			}
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
 			}
@@ -204,16 +197,11 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 		origin store.Origin
 		begun  bool
 	}
-	supply := to.keeping.supply.Begin(time.Now(), int(c.index.Size(id)))
 	err := to.inPlace.Fill(id, func(dst []byte) (_ store.Origin, err error) {
 		got.begun = true
-		to.keeping.supply.End(time.Now(), supply, nil)
 		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
 		return got.origin, err
 	})
-	if !got.begun {
-		to.keeping.supply.End(time.Now(), supply, errNotSupplied)
-	}
 	switch {
 	case err == nil:
 		c.confirmKept(to, id, got.origin)
@@ -359,9 +347,7 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
-		inside := c.reading.Begin(time.Now(), len(dst))
 		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
-		c.reading.End(time.Now(), inside, err)
 	}
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err

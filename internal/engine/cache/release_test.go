@@ -116,15 +116,15 @@ func TestSamplesThatWereGivenBackComeFromTheSource(t *testing.T) {
 			}
 		}
 		if n := g.source.Reads[5].Load() - before; n != 2 || g.cache.Has(5) ||
-			g.cache.Destined(&Request{}, 5) {
+			g.cache.Destined(5) {
 			t.Errorf("%d reads; held: %v", n, g.cache.Has(5))
 		}
 		if got := g.serve(t.Context(), 5); !errors.Is(got.err, source.ErrNoSample) {
 			t.Errorf("for another node: %v", got.err)
 		}
 		class.Allow(1 << 30)
-		if w.refills != 1 || !g.cache.Destined(&Request{}, 5) {
-			t.Errorf("%d refills; destined: %v", w.refills, g.cache.Destined(&Request{}, 5))
+		if w.refills != 1 || !g.cache.Destined(5) {
+			t.Errorf("%d refills; destined: %v", w.refills, g.cache.Destined(5))
 		}
 		leave()
 		synctest.Wait() // the workers fill

@@ -36,9 +36,7 @@ type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
 	Consumer Consumer // nil: ahead of time, or for another node
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
-	Due func(now time.Time) float64
-	// Later is how many epochs of the job follow the one that these are for.
-	Later  int
+	Due    func(now time.Time) float64
 	remote bool // on behalf of another node
 }
 

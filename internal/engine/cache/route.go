@@ -98,8 +98,6 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	read.Source = c.meters[Source].Tier(now, size)
 	if r.Peers != nil {
 		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size)
-		// An owner that would have to read it is not asked if it would not keep it (keeps).
-		read.Asks = read.Asks && !(r.Due != nil && c.passing() && r.Peers.Relays(id))
 	}
 	if read.Held == 0 && !read.Asks {
 		return classes

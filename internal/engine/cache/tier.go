@@ -60,9 +60,8 @@ type class struct {
 	inPlace  store.InPlace  // nil: samples cannot be delivered from where they are
 	shrinker store.Shrinker // nil: the class gives no memory back
 	// nil if inPlace is not:
-	writer  *writeback.Writer
-	reader  *store.Reader
-	keeping *keeping // what it takes to keep samples, if they are in memory
+	writer *writeback.Writer
+	reader *store.Reader
 }
 
 // growing reports whether the class may take memory for samples now.
@@ -131,6 +130,10 @@ func (c *Cache) destination(id int) *class {
 	}
 	return nil
 }
+
+// Destined reports whether a sample that is fetched now is to be held by a class from which it can
+// be delivered.
+func (c *Cache) Destined(id int) bool { return c.destination(id) != nil }
 
 // Has reports whether any class holds the sample.
 func (c *Cache) Has(id int) bool {

@@ -79,10 +79,6 @@ func (c *Cache) combine() {
 // buffers leave the source idle. read is called for each sample that was read from the source. A
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
 // errors decides. What an earlier call has not brought yet is left out.
-//
-// While memory for late samples does not repay (keeps), samples are brought one at a time, and only
-// while nothing is read for batches: batches need the processors now, and bring what they read
-// anyway.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -109,11 +105,9 @@ func (u *Use) stopFills() {
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j])
-	how := pool.Filling{Spare: c.passing}
+	var how pool.Filling
 	writers := c.writers(j)
-	how.Ready = func(id int) bool {
-		return !(c.passing() && c.Busy()) && writers.Reserve(id, c.index.Size(id))
-	}
+	how.Ready = func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
 	how.Run = func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		writers.Unreserve(id)

@@ -76,9 +76,9 @@ func TestPlanMayBeLargerThanItsClass(t *testing.T) {
 		t.Fatalf("%d samples are held, want some", len(held))
 	}
 	for id := range 8 {
-		if slices.Contains(held, int32(id)) != g.cache.Destined(&cache.Request{}, id) {
+		if slices.Contains(held, int32(id)) != g.cache.Destined(id) {
 			t.Errorf("sample %d: held %v, destined %v", id, slices.Contains(held, int32(id)),
-				g.cache.Destined(&cache.Request{}, id))
+				g.cache.Destined(id))
 		}
 	}
 }

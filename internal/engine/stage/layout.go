@@ -27,7 +27,7 @@ func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 				b.setInPlace(i, id, at)
 				continue
 			}
-			if !c.Destined(&b.request, id) {
+			if !c.Destined(id) {
 				lengths[i] = c.Index().Size(id)
 			}
 		}

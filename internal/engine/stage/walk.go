@@ -61,14 +61,6 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 	return nil
 }
 
-// later returns how many epochs follow an epoch.
-func (s *Stager) later(epoch int) int {
-	if all := s.o.Stream.Spec().Epochs; all > 0 {
-		return max(all-1-epoch, 0)
-	}
-	return math.MaxInt32 // no end
-}
-
 // prepare lays out a batch, and returns the tasks that bring its samples.
 func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	step int,
@@ -93,9 +85,7 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 		stager: s,
 		parts:  make([]part, n),
 	}
-	b.request = cache.Request{
-		Peers: s.o.Peers, Consumer: b, Due: b.due, Later: s.later(view.Number()),
-	}
+	b.request = cache.Request{Peers: s.o.Peers, Consumer: b, Due: b.due}
 	if s.o.Preprocessor != nil {
 		b.spent = make([]time.Duration, n*len(s.o.Preprocessor.Steps()))
 		b.occurs = view.Occurrence(s.o.Rank, step)

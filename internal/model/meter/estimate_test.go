@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -137,41 +136,5 @@ func TestConcurrentUse(t *testing.T) {
 				both.Wait()
 			}
 		})
-	}
-}
-
-// steady has so many reads of 1 MB in progress all the time, each of which takes this many seconds
-// unless it is one in 20 that finds no queue and takes a hundredth.
-func steady(m *Meter, streams int, seconds float64) {
-	var reads []Read
-	for i := range 2000 {
-		at := seconds / float64(streams) * float64(i)
-		if len(reads) == streams {
-			r := reads[0]
-			r.start = after(at - seconds)
-			if i%20 == 0 {
-				r.start = after(at - seconds/100)
-			}
-			m.End(after(at), r, nil)
-			reads = reads[1:]
-		}
-		reads = append(reads, m.Begin(after(at), 1e6))
-	}
-}
-
-// TestTakes: by what the tier gives while it is busy for longer, however many reads share it.
-func TestTakes(t *testing.T) {
-	var m Meter
-	m.Know(model.Known{Coefficients: model.Coefficients{PerMB: 3}})
-	if got := m.Takes(2e6); got != 6 {
-		t.Errorf("before any read: %v s, want 6 as predicted", got)
-	}
-	steady(&m, 10, 1)
-	if got := m.Takes(2e6); math.Abs(got-0.2) > 0.01 {
-		t.Errorf("with 10 MB/s: %v s, want 0.2", got)
-	}
-	m.End(after(1e4), m.Begin(after(0), 1), errors.New("failed"))
-	if got := m.Takes(2e6); math.Abs(got-0.2) > 0.01 {
-		t.Errorf("after a read that failed: %v s, want 0.2", got)
 	}
 }

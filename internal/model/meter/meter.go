@@ -237,17 +237,6 @@ func (m *Meter) age(now time.Time) float64 {
 	return (now.Sub(m.since) - m.begun/time.Duration(m.underWay)).Seconds()
 }
 
-// Takes returns how long the tier is busy with so many bytes, in seconds: by its throughput while
-// it is busy for longer (Sustained), or as predicted of one read while that is not known.
-func (m *Meter) Takes(bytes int64) float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sustained == 0 {
-		return m.predict(bytes)
-	}
-	return mb(bytes) / m.sustained
-}
-
 // Know makes the meter predict by what is known of the tier: if that was given, for good, otherwise
 // until reads say otherwise.
 func (m *Meter) Know(k model.Known) {

@@ -17,10 +17,3 @@ func Choose(due float64, arrivals []float64) int {
 	}
 	return best
 }
-
-// Keeps reports whether a sample that is read is to be kept in memory, which takes supply seconds
-// besides the read: if it comes in time all the same, arrival being when it would without that, or
-// if that is repaid by later reads from the source that it spares, so many of read seconds each.
-func Keeps(due, supply, arrival, read, spares float64) bool {
-	return arrival+supply <= due || supply <= spares*read
-}

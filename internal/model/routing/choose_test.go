@@ -25,21 +25,3 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
-
-func TestKeeps(t *testing.T) {
-	for name, c := range map[string]struct {
-		due, supply, arrival, read, spares float64
-		want                               bool
-	}{
-		"in time":              {10, 8, 2, 0, 0, true},
-		"late by the supply":   {9.9, 8, 2, 1, 1, false},
-		"late, but it repays":  {0, 8, 2, 1, 8, true},
-		"it nearly repays":     {0, 8.1, 2, 1, 8, false},
-		"nothing reads again":  {0, 8, 2, 1, 0, false},
-		"supply takes no time": {0, 0, 2, 1, 0, true},
-	} {
-		if got := Keeps(c.due, c.supply, c.arrival, c.read, c.spares); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

@@ -79,7 +79,6 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 		Threads:  threads(cfg.SourceThreads, mean(d.Index()), j.MostFiles),
 		Timeout:  cfg.SourceTimeout,
 		Responds: e.responds(classes),
-		Busy:     d.catalog.kinds.Busy,
 	}
 	o.Known, o.Written = tiersOf(&known)
 	for _, c := range classes {
@@ -175,7 +174,6 @@ func (d *Dataset) Reports() (out []report.Class) {
 		report := report.Class{Name: c.Name, Path: c.Path, Capacity: capacity, Used: used}
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
-			report.Passed = passed(e.cache.Passed(j))
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
 			present, ever := e.cache.LongestWrite(j, time.Now())
 			report.Writing, report.LongestWrite = ifLong(present), ifLong(ever)
@@ -212,14 +210,6 @@ func written(s model.Speed) *report.Written {
 	return &report.Written{
 		Amount: report.Amount{Samples: s.Samples, Bytes: s.Bytes}, Busy: s.Busy,
 	}
-}
-
-// passed describes what was not kept; nil: nothing.
-func passed(a report.Amount) *report.Amount {
-	if a.Samples == 0 {
-		return nil
-	}
-	return &a
 }
 
 // hangs describes how often a class has not responded; nil: it always has.

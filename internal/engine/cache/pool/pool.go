@@ -72,18 +72,14 @@ type Filling struct {
 	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
 	// called when it can. It is called with the pool's lock held.
 	Ready func(id int) bool
-	// Spare reports whether samples are to be brought one at a time now, and only while no worker
-	// does anything else; nil: never. It is called with the pool's lock held.
-	Spare func() bool
+	// Spare is set if samples are brought one at a time, and only while no worker does anything else.
+	Spare bool
 }
 
 // may reports whether another worker may bring the next sample, while others do anything. If so, it
 // must.
 func (f *Fill) may(others bool) bool {
-	if others && f.how.Spare != nil && f.how.Spare() {
-		return false
-	}
-	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
+	return !(others && f.how.Spare) && (f.how.Ready == nil || f.how.Ready(int(f.ids[0])))
 }
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.

@@ -192,7 +192,7 @@ func TestReplacedWorkerTakesNothingMore(t *testing.T) {
 		}
 		moved := 0
 		spare := p.AddFill([]int32{1}, Filling{
-			Spare: always, Run: func(*Worker, int) bool { moved++; return false },
+			Spare: true, Run: func(*Worker, int) bool { moved++; return false },
 		})
 		synctest.Wait()
 		if moved != 1 {
