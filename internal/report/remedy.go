@@ -54,9 +54,7 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 		at := slices.IndexFunc(r.Classes, func(c Class) bool { return c.Name == known.Name })
 		if at >= 0 {
 			c := &r.Classes[at]
-			unfilled := run.Measured > 0 && c.unfilled()
-			run.Unfilled = run.Unfilled || unfilled
-			if capacity = c.Capacity; unfilled || !caches {
+			if capacity = c.Capacity; !caches {
 				capacity = c.Used // which does not change
 			}
 		}

@@ -46,35 +46,23 @@ func limitedRun(node, nodes int) *Report {
 	return r
 }
 
-// TestMemoryThatDoesNotRepay: if memory is not filled because supplying it takes longer than it
-// saves, predictions count what it holds, and more of it is no remedy.
-func TestMemoryThatDoesNotRepay(t *testing.T) {
-	for name, c := range map[string]struct {
-		used   int64
-		passed *Amount
-		source int64 // predicted
-		memory bool  // is a remedy
-	}{
-		"nothing was left out": {100e6, nil, 600e6, true},
-		"some, and then kept":  {390e6, &Amount{1, 1e5}, 600e6, true},
-		"most was left out":    {100e6, &Amount{3000, 300e6}, 900e6, false},
-		"an amount of nothing": {100e6, &Amount{}, 600e6, true},
-	} {
-		r := limitedRun(0, 1)
-		r.Classes[0].Used, r.Classes[0].Passed = c.used, c.passed
-		r.Diagnose(true, false)
-		memory := slices.ContainsFunc(r.Remedies, func(x remedy.Remedy) bool {
-			return x.Key == remedy.Memory
-		})
-		if r.Limit.Source != c.source || memory != c.memory || len(r.Remedies) == 0 {
-			t.Errorf("%s: %d bytes from the source, remedies: %+v", name, r.Limit.Source, r.Remedies)
-		}
-		r.Ranks[0].Epochs = r.Ranks[0].Epochs[:1] // memory is still being filled
-		r.Epochs = nil
-		r.Complete(nil, 400e6)
-		if r.Diagnose(true, false); r.Limit.Source != 600e6 {
-			t.Errorf("%s, in the first epoch: %d bytes from the source", name, r.Limit.Source)
-		}
+// TestMemoryCountsByItsCapacity: in predictions memory becomes full, whatever it holds now, and
+// more of it is a remedy.
+func TestMemoryCountsByItsCapacity(t *testing.T) {
+	r := limitedRun(0, 1)
+	r.Classes[0].Used = 100e6
+	r.Diagnose(true, false)
+	memory := slices.ContainsFunc(r.Remedies, func(x remedy.Remedy) bool {
+		return x.Key == remedy.Memory
+	})
+	if r.Limit.Source != 600e6 || !memory {
+		t.Errorf("%d bytes from the source, remedies: %+v", r.Limit.Source, r.Remedies)
+	}
+	r.Ranks[0].Epochs = r.Ranks[0].Epochs[:1] // memory is still being filled
+	r.Epochs = nil
+	r.Complete(nil, 400e6)
+	if r.Diagnose(true, false); r.Limit.Source != 600e6 {
+		t.Errorf("in the first epoch: %d bytes from the source", r.Limit.Source)
 	}
 }
 

@@ -201,9 +201,6 @@ type Class struct {
 	// Written is what was written to it since it was opened for the dataset, by all jobs; nil: it is
 	// in memory, or nothing was.
 	Written *Written `json:"written,omitempty"`
-	// Passed is what was read for a class in memory and not kept, as supplying memory for it would
-	// have taken longer than later reads of it; nil: nothing.
-	Passed *Amount `json:"not_kept,omitempty"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
 }

@@ -38,13 +38,6 @@ func (c *Class) add(o Class) {
 	c.Used += o.Used
 	c.Held.Add(o.Held)
 	c.Stopped = cmp.Or(c.Stopped, o.Stopped)
-	if o.Passed != nil {
-		sum := *o.Passed
-		if c.Passed != nil {
-			sum.Add(*c.Passed)
-		}
-		c.Passed = &sum
-	}
 	if c.Path == "" || cmp.Or(cmp.Compare(o.Silent, c.Silent), cmp.Compare(o.Writing, c.Writing),
 		cmp.Compare(o.LongestWrite, c.LongestWrite)) > 0 { // of what is said first
 		c.Path = o.Path
@@ -104,23 +97,12 @@ func (r *Returned) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// unfilled reports whether a class in memory has room that is not used because supplying it takes
-// longer than reading the source again: more than may be left because no sample fits.
-func (c *Class) unfilled() bool {
-	return c.Passed != nil && c.Passed.Bytes > 0 && c.Used < c.Capacity-c.Capacity/20
-}
-
 // gaveBack states what the classes gave back, and why they keep nothing more, in sentences that
 // begin with a space.
 func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
-		}
-		if c.Passed != nil {
-			text += fmt.Sprintf(" %s (%d samples) were read for storage class %s and not kept: memory "+
-				"for them would have taken longer than the source takes to deliver them again.",
-				human.Format(c.Passed.Bytes), c.Passed.Samples, c.Name)
 		}
 		if c.Stopped != "" {
 			text += fmt.Sprintf(" Storage class %s keeps no more samples: %s.", c.Name, c.Stopped)

@@ -32,7 +32,6 @@ type forecast struct {
 	unknown []string // the numbers of which nothing was measured or given
 	// processors is as many as threads can be set to; 0: they are as many as there can be.
 	processors int
-	unfilled   bool // more memory would not be used
 }
 
 // newModel returns the model of a valid run.
@@ -47,7 +46,7 @@ func newModel(r *Run) forecast {
 			Data: float64(r.Data) / mega, Node: float64(r.Epoch) / mega, Sample: s.Sample,
 			Nodes: r.Nodes, Transformers: r.Transformers, Cold: r.Once,
 		},
-		whole: r.Whole, processors: r.Processors, unfilled: r.Unfilled,
+		whole: r.Whole, processors: r.Processors,
 		job: float64(r.Epoch) / mega * float64(r.Nodes),
 	}
 	m.env.SourceWork = r.SourceWork

@@ -48,9 +48,6 @@ type Run struct {
 	// Entries is set if the classes are [[storage_class]] entries of a configuration file, and not
 	// what memory, cache_dir and cache_size say.
 	Entries bool `json:"storage_class_entries,omitempty"`
-	// Unfilled is set if memory has room that is not used, because supplying it takes longer than
-	// reading the source again: more would bring nothing. Capacity is then what it holds.
-	Unfilled bool `json:"unfilled,omitempty"`
 	// Once is set if the job has one epoch only.
 	Once bool `json:"once,omitempty"`
 	// Measured is the mean time of the epochs after the first one, in seconds, and Python the part
@@ -159,7 +156,6 @@ func Merge(runs []*Run) (all Run, ok bool) {
 		known = append(known, r.Known)
 		all.Caches = all.Caches && r.Caches
 		all.Entries = all.Entries || r.Entries
-		all.Unfilled = all.Unfilled || r.Unfilled
 		all.Processors = min(all.Processors, r.Processors)
 		all.Measured, all.Python = max(all.Measured, r.Measured), max(all.Python, r.Python)
 		all.Stall += r.Stall

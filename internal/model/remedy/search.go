@@ -129,9 +129,6 @@ func moreThreads(m *forecast) (Change, bool) {
 
 func moreMemory(m *forecast) (Change, bool) {
 	c, all := Change{Key: Memory}, math.Ceil(m.later.Data*mega)
-	if m.unfilled {
-		return c, false
-	}
 	return m.to(c, all, all)
 }
 

@@ -70,9 +70,6 @@ var (
 		"of that, what it gave back since memory became short; 0 if it no longer is", "class")
 	viewed = desc("hdmlp_storage_class_viewed_bytes",
 		"given back memory that is not free yet, because processes use it", "class")
-	passed = desc("hdmlp_storage_class_not_kept_bytes_total",
-		"bytes that were read for a storage class in memory and not kept, as that would not repay",
-		"class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -131,14 +128,9 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeRep
 		send(capacity, prometheus.GaugeValue, float64(class.Capacity), class.Name)
 		send(used, prometheus.GaugeValue, float64(class.Used), class.Name)
 		var r report.Returned
-		var left report.Amount
-		if class.Passed != nil {
-			left = *class.Passed
-		}
 		if class.Returned != nil {
 			r = *class.Returned
 		}
-		send(passed, prometheus.CounterValue, float64(left.Bytes), class.Name)
 		send(gaveBack, prometheus.CounterValue, float64(r.Bytes), class.Name)
 		send(short, prometheus.GaugeValue, float64(r.Now), class.Name)
 		send(viewed, prometheus.GaugeValue, float64(r.Viewed), class.Name)

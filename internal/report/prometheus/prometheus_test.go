@@ -71,7 +71,6 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 		Resources: report.Resources{Classes: []report.Class{
 			{
 				Name: "memory", Capacity: 500, Used: 300,
-				Passed:   &report.Amount{Samples: 2, Bytes: 40},
 				Returned: &report.Returned{Bytes: 70, Now: 30, Viewed: 10},
 			},
 			{Name: "file", Capacity: 5},
@@ -113,7 +112,6 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 		"given_back_bytes_total": {70, 0},
 		"given_back_now_bytes":   {30, 0},
 		"viewed_bytes":           {10, 0},
-		"not_kept_bytes_total":   {40, 0},
 	} {
 		want["hdmlp_storage_class_"+name+`{class="memory",`+label+"}"] = v[0]
 		want["hdmlp_storage_class_"+name+`{class="file",`+label+"}"] = v[1]

@@ -204,26 +204,9 @@ func (r *Run) Unsure(results ...*Result) (all []string) {
 			})
 		}
 	}
-	if passed := r.passed(); !r.little(passed) {
-		all = append(all, fmt.Sprintf("The run read %.3f MB for a cache in memory and did not keep "+
-			"them, as the machine was slow to supply memory: predictions keep them, so less comes from "+
-			"the source.", passed))
-	}
 	if hung >= 0 {
 		all = append(all, fmt.Sprintf("In epoch %d the source took much longer than in the others, "+
 			"which give its rate: the predicted time of this epoch is without the delay.", hung))
 	}
 	return all
-}
-
-// passed returns how many MB were read for a class in memory and not kept.
-func (r *Run) passed() (mb float64) {
-	for i := range r.report.Nodes {
-		for _, class := range r.report.Nodes[i].Classes {
-			if class.Passed != nil {
-				mb += float64(class.Passed.Bytes) / mega
-			}
-		}
-	}
-	return mb
 }

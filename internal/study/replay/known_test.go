@@ -196,24 +196,3 @@ func TestFewReads(t *testing.T) {
 		t.Errorf("the source: %+v; the class: %+v", source, file)
 	}
 }
-
-// TestSamplesThatWereNotKept: predictions keep what a slow supply of memory had the run leave out,
-// and say so, unless it is next to nothing.
-func TestSamplesThatWereNotKept(t *testing.T) {
-	for bytes, says := range map[int]string{
-		999_999: "", 5_000_000: "The run read 5.000 MB for a cache in memory and did not keep them",
-	} {
-		report := warmRun(nil)
-		report["classes"].([]any)[0].(map[string]any)["not_kept"] = map[string]any{
-			"samples": 1, "bytes": bytes,
-		}
-		run, err := readRun(t, report)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(run.Unsure(), "\n"); (says == "") != (got == "") ||
-			!strings.HasPrefix(got, says) {
-			t.Errorf("%d bytes: %q", bytes, got)
-		}
-	}
-}
