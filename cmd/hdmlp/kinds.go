@@ -92,7 +92,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		return n - memoryBudget.Outstanding(), err
 	}})
 	memoryBudget.Yield = ram.Yield
-	kinds := catalog.Kinds{Classes: classes(ram), Busy: new(host.Processors).Busy}
+	kinds := catalog.Kinds{Classes: classes(ram)}
 	for _, k := range sources() {
 		kinds.Sources = append(kinds.Sources, withRetries(k))
 	}

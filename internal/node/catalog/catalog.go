@@ -36,8 +36,6 @@ type Progress func(files int64, warning string)
 type Kinds struct {
 	Sources []source.Kind
 	Classes []store.Kind
-	// Busy reports whether all processors are busy; nil: never. It must be safe for concurrent use.
-	Busy func() bool
 }
 
 // Catalog holds what the jobs of a node share.
