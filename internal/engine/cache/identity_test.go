@@ -170,8 +170,6 @@ func (p *fakePeer) Relays(int) bool { return p.relays }
 
 func (p *fakePeer) Arrival(int, int64) (float64, bool) { return p.arrival, true }
 
-func (p *fakePeer) Nodes() int { return 4 }
-
 func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {

@@ -17,8 +17,6 @@ type Peers interface {
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool
-	// Nodes returns how many nodes, this one included, read from the source.
-	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
 	// unless that takes longer than until the sample is due, and much longer than the source would,
 	// for which source is an estimate when it is called. It returns the

@@ -25,8 +25,6 @@ func (p farPeer) Relays(int) bool { return false }
 
 func (p farPeer) Arrival(int, int64) (float64, bool) { return float64(p), true }
 
-func (farPeer) Nodes() int { return 2 }
-
 func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {

@@ -20,8 +20,6 @@ type statePeers struct {
 	meters routingtest.Meters
 }
 
-func (p *statePeers) Nodes() int { return 2 }
-
 func (p *statePeers) Arrival(_ int, bytes int64) (float64, bool) {
 	if !p.state.Owned {
 		return 0, false

@@ -105,10 +105,9 @@ func (u *Use) stopFills() {
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j])
-	var how pool.Filling
 	writers := c.writers(j)
-	how.Ready = func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
-	how.Run = func(w *Worker, id int) (abandoned bool) {
+	ready := func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
+	run := func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		writers.Unreserve(id)
 		if err == nil && s.Read {
@@ -117,7 +116,7 @@ func (u *Use) fill(j int) {
 		s.Release()
 		return err == ErrAbandoned
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], how)
+	u.fills[j] = c.pool.AddFill(u.filled[j], pool.Filling{Run: run, Ready: ready})
 }
 
 // writers returns those of the classes into which what is read for class j is written: that class,

@@ -261,8 +261,6 @@ func (everything) Relays(int) bool { return false }
 
 func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
 
-func (everything) Nodes() int { return 2 }
-
 func (e everything) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,
 ) (int, uint32, time.Duration, error) {

@@ -15,9 +15,12 @@ type group struct {
 	v2  bool
 }
 
-// groupsAt returns the control groups that limit the process in a controller: its own and all above
+// controller is that of the control groups which are read.
+const controller = "memory"
+
+// groupsAt returns the control groups that limit the memory of the process: its own and all above
 // it, of both versions. A group that cannot be read imposes no limit.
-func groupsAt(root, controller string) []group {
+func groupsAt(root string) []group {
 	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
 		return nil
@@ -27,8 +30,8 @@ func groupsAt(root, controller string) []group {
 		return nil
 	}
 	var groups []group
-	for _, m := range parseMounts(string(mounts), controller) {
-		path, ok := parseMembership(string(own), controller, m.v2)
+	for _, m := range parseMounts(string(mounts)) {
+		path, ok := parseMembership(string(own), m.v2)
 		if !ok {
 			continue
 		}
@@ -56,7 +59,7 @@ type mount struct {
 }
 
 // parseMounts returns the hierarchies in /proc/self/mountinfo that may have the controller.
-func parseMounts(text, controller string) []mount {
+func parseMounts(text string) []mount {
 	var mounts []mount
 	for line := range strings.Lines(text) {
 		before, after, ok := strings.Cut(line, " - ")
@@ -80,7 +83,7 @@ func unescape(text string) string {
 
 // parseMembership returns the process's group in the controller's hierarchy, from
 // /proc/self/cgroup.
-func parseMembership(text, controller string, v2 bool) (path string, ok bool) {
+func parseMembership(text string, v2 bool) (path string, ok bool) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {

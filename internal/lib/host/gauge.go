@@ -32,7 +32,7 @@ func (g *MemoryGauge) Measure() (MemoryInfo, error) {
 		g.root = "/"
 	}
 	if g.looked.IsZero() || time.Since(g.looked) > groupsTime {
-		g.groups, g.looked = groupsAt(g.root, "memory"), time.Now()
+		g.groups, g.looked = groupsAt(g.root), time.Now()
 	}
 	return measure(g.root, g.groups, activeShare)
 }

@@ -34,7 +34,7 @@ type MemoryInfo struct {
 func Memory() (MemoryInfo, error) { return memoryAt("/") }
 
 func memoryAt(root string) (MemoryInfo, error) {
-	return measure(root, groupsAt(root, "memory"), 0)
+	return measure(root, groupsAt(root), 0)
 }
 
 // measure measures the memory of a machine with these control groups of the process. active is the

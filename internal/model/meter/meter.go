@@ -32,11 +32,7 @@ type Meter struct {
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
 
 	current window
-
-	// sustained is about the throughput of the last long windows, in MB/s; 0: none has ended.
-	sustained float64
-	long      window
-	waited    float64 // seconds that reads waited for something else
+	waited  float64 // seconds that reads waited for something else
 }
 
 // window is a number of reads that ended one after the other.
@@ -54,9 +50,6 @@ const (
 	// windowPending is how many times the bytes that were being read when a window began it must
 	// have at least: what was read of these before then is not of its time.
 	windowPending = 4
-	// longWindow is for how many seconds the tier must be busy in a long window: longer than a source
-	// that bounds its mean throughput lets bursts pass.
-	longWindow = 0.25
 )
 
 // Read is a read in progress.
@@ -140,24 +133,16 @@ func (m *Meter) window(now time.Time, r Read) {
 	busy := m.busy(now)
 	m.waited += max(r.Waited.Seconds(), 0)
 	end := window{from: busy, pending: m.ahead, seconds: m.total.Seconds, waited: m.waited}
-	m.total.Peak = max(m.total.Peak, m.current.add(r.size, end, 0))
-	rate := m.long.add(r.size, end, longWindow)
-	switch {
-	case rate == 0:
-	case m.sustained == 0:
-		m.sustained = rate
-	default:
-		m.sustained += (rate - m.sustained) / 2
-	}
+	m.total.Peak = max(m.total.Peak, m.current.add(r.size, end))
 }
 
 // add counts a read. If the window is long enough with it, it ends, next begins, and add returns
 // its throughput in MB/s; otherwise 0.
-func (w *window) add(size int64, next window, least float64) (rate float64) {
+func (w *window) add(size int64, next window) (rate float64) {
 	w.reads++
 	w.bytes += size
 	took := next.from - w.from
-	if w.reads < windowReads || w.bytes < windowPending*w.pending || took < least {
+	if w.reads < windowReads || w.bytes < windowPending*w.pending {
 		return 0
 	}
 	seconds, waited := next.seconds-w.seconds, next.waited-w.waited
@@ -166,14 +151,6 @@ func (w *window) add(size int64, next window, least float64) (rate float64) {
 	}
 	*w = next
 	return rate
-}
-
-// Sustained returns what the tier gives while it is busy for longer, in MB/s, as measured last; 0:
-// it has not been busy for that long.
-func (m *Meter) Sustained() float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.sustained
 }
 
 // busy returns for how many seconds reads were in progress. m.mu must be held.

@@ -171,52 +171,6 @@ func TestReadsThatEndTogetherAreNotFast(t *testing.T) {
 	}
 }
 
-// TestSustained: it is what reads give for longer, which a burst does not change.
-func TestSustained(t *testing.T) {
-	var m Meter
-	now := 0.0
-	read := func(rounds, streams int, took float64) {
-		for range rounds {
-			reads := make([]Read, streams)
-			for i := range reads {
-				reads[i] = m.Begin(after(now), 1e6)
-			}
-			for _, r := range reads {
-				now += took
-				m.End(after(now), r, nil)
-			}
-		}
-	}
-	near := func(what string, want float64) {
-		t.Helper()
-		if got := m.Sustained(); math.Abs(got-want) > 0.15*want {
-			t.Errorf("%s: %.1f MB/s, want about %.0f", what, got, want)
-		}
-	}
-	read(1, 8, 0.02)
-	if got := m.Sustained(); got != 0 {
-		t.Errorf("after 8 reads: %v MB/s", got)
-	}
-	read(100, 8, 0.02)
-	near("8 reads at a time, 20 ms apart", 50)
-	read(1, 8, 0.001)
-	near("after a burst", 50)
-	read(100, 8, 0.04)
-	near("twice as slow", 25)
-	read(200, 8, 0.01)
-	near("four times as fast", 100)
-
-	// Reads that wait for another tier nine tenths of their time: this one could do ten times that.
-	m, now = Meter{}, 0
-	for range 1000 {
-		r := m.Begin(after(now), 1e6)
-		now += 0.1
-		r.Waited = 90 * time.Millisecond
-		m.End(after(now), r, nil)
-	}
-	near("reads of 10 ms that wait for 90 ms", 100)
-}
-
 // TestGivenIsNotSettled: it holds as long as the user gives it.
 func TestGivenIsNotSettled(t *testing.T) {
 	var m Meter

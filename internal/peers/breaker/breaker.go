@@ -152,9 +152,6 @@ func (s *Set) Relays(id int) bool {
 	return c != nil && c.relays()
 }
 
-// Nodes returns the number of nodes, this one included.
-func (s *Set) Nodes() int { return len(s.circuits) }
-
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is

@@ -231,8 +231,8 @@ func TestOwnerThatCannotBeAsked(t *testing.T) {
 			t.Errorf("owner %d: asked node %d: %v", owner, n, err)
 		}
 	}
-	if r.nodes[0].asked > 0 || r.set.Nodes() != 2 {
-		t.Errorf("asked %d times, of %d nodes", r.nodes[0].asked, r.set.Nodes())
+	if r.nodes[0].asked > 0 {
+		t.Errorf("asked %d times", r.nodes[0].asked)
 	}
 }
 

@@ -72,15 +72,10 @@ type Filling struct {
 	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
 	// called when it can. It is called with the pool's lock held.
 	Ready func(id int) bool
-	// Spare is set if samples are brought one at a time, and only while no worker does anything else.
-	Spare bool
 }
 
-// may reports whether another worker may bring the next sample, while others do anything. If so, it
-// must.
-func (f *Fill) may(others bool) bool {
-	return !(others && f.how.Spare) && (f.how.Ready == nil || f.how.Ready(int(f.ids[0])))
-}
+// may reports whether another worker may bring the next sample. If so, it must.
+func (f *Fill) may() bool { return f.how.Ready == nil || f.how.Ready(int(f.ids[0])) }
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.
 type Worker struct {
@@ -305,7 +300,7 @@ func (p *Pool) nextFill() *Fill {
 	for range p.fills {
 		p.turn = (p.turn + 1) % len(p.fills)
 		f := p.fills[p.turn]
-		if f.may(p.working+p.filling > 0) {
+		if f.may() {
 			return f
 		}
 	}
