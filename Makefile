@@ -227,7 +227,7 @@ demo: build/go.stamp build/demo.stamp
 	@$(PYTHON) bench/demo.py
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
-# time; the others run jobs. Those with the newest torch, which is large, alone need its environment.
+# time; the others run jobs. Those with the newest torch, which is large, need its environment.
 NEWEST := o p q frameworks
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
 	build/frameworks/stamp)
