@@ -43,6 +43,9 @@ class Cuda:
             self.fails(tensor)
         return tensor.clone().as_subclass(Pinned)
 
+    def set_device(self, number):
+        self.devices.append((threading.get_ident(), number))
+
     @property
     def here(self):
         """How many tensors this thread copied."""
@@ -65,9 +68,12 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: DEVICE)
-    monkeypatch.setattr(
-        torch.cuda, "set_device", lambda n: fake.devices.append((threading.get_ident(), n))
-    )
+    monkeypatch.setattr(torch.cuda, "set_device", fake.set_device)
+    if hasattr(torch, "accelerator"):  # which torch's own loader asks
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+        monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: DEVICE)
+        monkeypatch.setattr(torch.accelerator, "set_device_index", fake.set_device)
     yield fake
     fake.gate.set()
     assert threads() == before

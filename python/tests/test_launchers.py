@@ -59,7 +59,13 @@ def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
         f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py "
         f"{shlex.quote(folder)}"
     )
-    environment = {"HDMLP_LINGER": "20s", "HDMLP_SOCKET": "elastic"}
+    environment = {
+        "HDMLP_LINGER": "20s",
+        "HDMLP_SOCKET": "elastic",
+        # Otherwise torch 2.15's torchrun writes the address of the ranks' store into the first
+        # rendezvous only, and a node that joins later waits 60 s for it in vain.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
     processes = []
     for node in range(2):
         processes.append(
