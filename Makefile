@@ -3,8 +3,9 @@
 #                     with warm Go caches)
 # make test           everything: linters, Go tests with the race detector, Python tests with the
 #                     torch that `python` has, or else Debian's (12 minutes on 2 processors)
-# make ci             what every change must pass: docs, test, and frameworks; .ci/run runs this in
-#                     a clean clone
+# make ci             what every change must pass: docs and test, but all Python tests with the
+#                     newest torch, and those that depend on its version with Debian's as well
+#                     (25 minutes on 2 processors); .ci/run runs this in a clean clone
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
 #                     before: with jobs that share, an earlier commit (BENCH_BEFORE), fixed settings
@@ -34,8 +35,6 @@
 #                     transformers, timm, torchdata, Ray and Optuna, from PyPI (about 6 GB, which
 #                     scripts/environment keeps outside of the clone)
 # make test-oldest    Python tests that depend on torch's version, with Debian's
-# make frameworks     tests with Lightning and the others, and those that depend on torch's version,
-#                     with the newest torch
 # make figures        CoorDL's figures from the simulator beside the paper's numbers, into
 #                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': this one)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
@@ -92,7 +91,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-race test-sequential \
 	test-allocations test-nocgo test-python test-newest test-oldest ci lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	scale frameworks docs figures tables setup setup-test setup-ci clean
+	scale docs figures tables setup setup-test setup-ci clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -119,7 +118,7 @@ test:
 	$(PARTS) setup-test lint $(GO_PARTS) test-python
 
 ci:
-	$(PARTS) setup-test setup-ci docs lint $(GO_PARTS) test-python frameworks
+	$(PARTS) setup-test setup-ci docs lint $(GO_PARTS) test-newest test-oldest
 
 # go vet sees the files with the tag, and those that only builds without it have; staticcheck sees
 # all without it.
@@ -262,12 +261,6 @@ scale: build/bench.stamp | build/go.stamp
 		-sizes '$(or $(SIZES),4$(comma)16$(comma)64$(comma)256$(comma)1024)' \
 		$(if $(SAVES),-out $(CURDIR)/docs/scale.json)
 	$(if $(SAVES),$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png)
-
-frameworks: build throttle exchange build/frameworks/stamp
-	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
-	build/frameworks/bin/python $(PYTEST) python/frameworks \
-		$(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
-		ranks torch torch_workers train timm foreign epoch_ends exit worker_info)
 
 # Warnings are errors: broken links, pages that docs/index.md does not list, malformed docstrings.
 docs: build build/docs-env/stamp

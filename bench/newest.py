@@ -1,4 +1,4 @@
-"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their
+"""The newest torch and the frameworks around it, from PyPI: `make setup-ci` builds their
 environment in build/frameworks."""
 
 import json
@@ -31,7 +31,7 @@ def versions(*packages: str) -> dict[str, str]:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(
-            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): "
+            f"{PYTHON} lacks {', '.join(packages)} (make setup-ci builds it): "
             f"{getattr(error, 'stderr', error)}"
         ) from None
     return json.loads(done.stdout)

@@ -117,7 +117,7 @@ def test_the_page_shows_every_row():
 
 def test_a_scenario_that_cannot_be_prepared_fails(monkeypatch, capsys):
     monkeypatch.setattr(newest, "PYTHON", "/nonexistent/python")
-    with pytest.raises(Unavailable, match="make frameworks"):
+    with pytest.raises(Unavailable, match="make setup-ci"):
         newest.versions("torch")
     (scenario,) = run.find("frameworks", quick=True)
     found = run.measure(scenario, 1, True)
