@@ -83,13 +83,16 @@ CONFORMANCE := ./internal/source/... ./internal/lib/digest/... ./internal/store/
 
 PYTEST := -m pytest -q --dist worksteal -rfE
 PARTS  := MAKE="$(MAKE)" scripts/parts
-GOTEST := GO="$(GO)" $(PYTHON) scripts/gotest.py -vet=off
+GOTEST := GO="$(GO)" $(PYTHON) scripts/gotest.py -vet=off $(TEST_FLAGS)
 
+# Without paths of the clone in them, packages that one part has compiled serve others, and other
+# clones.
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-race test-sequential \
-	test-allocations test-nocgo test-python test-newest test-oldest ci lint \
+	test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
 	scale docs figures tables setup setup-test setup-ci clean
 .DELETE_ON_ERROR:
@@ -117,6 +120,8 @@ GO_PARTS := test-race test-sequential test-allocations test-nocgo
 test:
 	$(PARTS) setup-test lint $(GO_PARTS) test-python
 
+# Runs all tests, whatever other clones have tested.
+ci: export TEST_FLAGS := -count=1
 ci:
 	$(PARTS) setup-test setup-ci docs lint $(GO_PARTS) test-newest test-oldest
 
@@ -125,8 +130,7 @@ ci:
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/ruff check --quiet .
-	MYPYPATH=internal/study/instrument/hook $(VENV)/bin/mypy -p hdmlp_analyze
-	$(VENV)/bin/mypy
+	MYPYPATH=internal/study/instrument/hook $(VENV)/bin/mypy -p hdmlp -p hdmlp_analyze
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags invariants ./...
@@ -156,14 +160,20 @@ test-allocations: build/test.stamp
 test-nocgo: build/test.stamp
 	CGO_ENABLED=0 $(GOTEST) ./internal/transform/...
 
-# As many workers as pay on 2 processors: tests wait for processes and timeouts.
+# As many workers as pay on 2 processors: tests wait for processes and timeouts. With a thread for
+# each processor in each of them, torch would spend most of its time waiting for these threads.
 WORKERS := 4
+quick test-python test-newest test-oldest: export OMP_NUM_THREADS := 1
 
-test-python: build $(VENV)/stamp throttle exchange
+# Hundreds of processes import these.
+bytecode:
+	$(PYTHON) -m compileall -q python bench
+
+test-python: build $(VENV)/stamp throttle exchange bytecode
 	scripts/torch build/python $(VENV)
 	build/python/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests
 
-test-newest: build throttle exchange build/frameworks/stamp
+test-newest: build throttle exchange bytecode build/frameworks/stamp
 	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
 	build/frameworks/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests python/frameworks
 
@@ -174,7 +184,7 @@ OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py
 	$(patsubst %,python/tests/test_%.py, batches datasets epoch_ends exit foreign moved ranks \
 	seeds torch torch_workers train transforms timm worker_info worker_seeds)
 
-test-oldest: build throttle exchange $(VENV)/stamp
+test-oldest: build throttle exchange bytecode $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
 	$(VENV)/bin/python $(PYTEST) -n $(WORKERS) $(OLDEST)
 
