@@ -74,7 +74,8 @@ func (c *Class) Open(ds store.Dataset, capacity int64) (store.Store, error) {
 		s = c.stores[i] // warm
 		c.stores = slices.Delete(c.stores, i, i+1)
 	}
-	s.ds, s.capacity, s.opens = ds, capacity, 1
+	s.ds, s.capacity = ds, capacity
+	s.opens = 1
 	for s.used > capacity {
 		s.drop(int(s.held[len(s.held)-1])) // what was put last
 	}
@@ -177,7 +178,9 @@ func (s *classStore) Put(id int, data []byte, origin store.Origin) error {
 		return store.ErrFull
 	}
 	s.samples[id] = append(make([]byte, 0, max(len(data), 1)), data...) // never nil
-	s.origins[id], s.held, s.used = origin, append(s.held, int32(id)), s.used+int64(len(data))
+	s.origins[id] = origin
+	s.held = append(s.held, int32(id))
+	s.used += int64(len(data))
 	return nil
 }
 
