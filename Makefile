@@ -1,5 +1,5 @@
 # make demo           train a small network through HDMLP and through torch's loader, and compare
-# make quick          after each edit: linters and the fast tests (under a minute on 2 processors,
+# make quick          from time to time: linters and the fast tests (4 minutes on 2 processors,
 #                     with warm Go caches)
 # make test           everything: linters, Go tests with the race detector, Python tests with the
 #                     torch that `python` has, or else Debian's (12 minutes on 2 processors)

@@ -38,7 +38,7 @@ class Training(Behind):
     contenders = [
         TORCH2,
         *(
-            dict(ours, name=f"{ours['name']}, {link}", rate=rate, share=1.02)
+            dict(ours, name=f"{ours['name']}, {link}", rate=rate, cached=1.02)
             for ours, rate, link in (
                 (HDMLP, "unlimited", "unlimited links"),
                 (HDMLP, "1gbit", "1 Gbit/s"),

@@ -61,7 +61,7 @@ class BehindBeside(Behind):
 
     def prepare(self) -> None:
         super().prepare()
-        self.contenders = _beside(dict(HDMLP, share=1.02))
+        self.contenders = _beside(dict(HDMLP, cached=1.02))
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return _ratios(self, medians, ["cpu", "total", "bytes"])

@@ -181,8 +181,8 @@ class Behind(Scenario):
     contenders = [
         TORCH0,
         TORCH2,
-        dict(HDMLP, name="HDMLP, half cached", share=0.5),
-        dict(HDMLP, name="HDMLP, all cached", share=1.02),
+        dict(HDMLP, name="HDMLP, half cached", cached=0.5),
+        dict(HDMLP, name="HDMLP, all cached", cached=1.02),
     ]
     bandwidth, latency, epochs, ranks, global_batch = 40_000_000, 0.002, 4, 2, 64
 
@@ -215,7 +215,7 @@ class Behind(Scenario):
 
     def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         size = self._dataset["bytes"]
-        memory = int(contender["share"] * size) if "share" in contender else 0
+        memory = int(contender["cached"] * size) if "cached" in contender else 0
         with Throttled(self._path, self.bandwidth, self.latency) as mount:
             result = self._train(
                 contender,
