@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/store"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -199,6 +202,8 @@ func printConfigJSON(out io.Writer, c *config.Config, file string, stored *store
 		Capacity int64  `json:"capacity"` // 0: the disk's free space, less reserve
 		Path     string `json:"path,omitempty"`
 		Threads  int    `json:"threads"`
+		// Options are those that only its kind has, as text.
+		Options map[string]string `json:"options,omitempty"`
 	}
 	result := struct {
 		File       string            `json:"file"`
@@ -218,7 +223,8 @@ func printConfigJSON(out io.Writer, c *config.Config, file string, stored *store
 			parameter{p.Key, o.Value, o.Source, string(p.Scope), p.Allowed(), p.Help})
 	}
 	for _, s := range c.StorageClasses {
-		result.Classes = append(result.Classes, class{s.Kind, s.Capacity(), s.Path(), s.Threads})
+		result.Classes = append(result.Classes,
+			class{s.Kind, s.Capacity(), s.Path(), s.Threads, maps.Collect(ownOptions(s))})
 	}
 	for key, o := range c.Origins {
 		if name, ok := strings.CutPrefix(key, "environment."); ok {
@@ -229,6 +235,21 @@ func printConfigJSON(out io.Writer, c *config.Config, file string, stored *store
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(result)
+}
+
+// ownOptions yields the options of a class, and their values, that only its kind has.
+func ownOptions(s config.StorageClass) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for _, key := range slices.Sorted(maps.Keys(s.Options)) {
+			switch key {
+			case store.PathKey, store.CapacityKey, store.ReserveKey:
+				continue
+			}
+			if text, ok := option.TextOf(s.Options[key]); ok && !yield(key, text) {
+				return
+			}
+		}
+	}
 }
 
 // configPrinter formats the configuration for people.
@@ -290,6 +311,9 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 		where := count(s.Threads, "thread")
 		if s.Path() != "" {
 			where = s.Path() + ", " + where
+		}
+		for key, value := range ownOptions(s) {
+			where += ", " + key + " = " + value
 		}
 		classes = append(classes, [3]string{fmt.Sprintf("%d %s", i+1, s.Kind), capacity, where})
 	}

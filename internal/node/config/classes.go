@@ -117,6 +117,7 @@ func (r *resolver) askedByKeys(k store.Kind) (class StorageClass, asked bool) {
 		class.Options[o.Key] = r.config.Value(o.Job)
 		asked = asked || o.Required && isSet(class.Options, o.Key)
 	}
+	setDefaults(class.Options, k)
 	return class, asked
 }
 
@@ -195,7 +196,20 @@ func (r *resolver) takeClasses() {
 				class.Options[o.Key] = r.config.Value(o.Job)
 			}
 		}
+		setDefaults(class.Options, k)
 		r.config.StorageClasses = append(r.config.StorageClasses, class.StorageClass)
+	}
+}
+
+// setDefaults gives a class's options that are missing their defaults, if these are values.
+func setDefaults(values option.Values, k store.Kind) {
+	for _, o := range k.Options {
+		if _, given := values[o.Key]; given || o.Default == "" || o.IsAuto(o.Default) {
+			continue
+		}
+		if value, _, err := o.Read(o.Default); err == nil {
+			values[o.Key] = value
+		}
 	}
 }
 

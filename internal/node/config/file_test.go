@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
+	"github.com/hdmlp/hdmlp/internal/store"
 )
 
 // TestExampleHasTheDefaults reads the example back as it is, and with the comment sign of every key
@@ -72,5 +74,23 @@ func TestDefaultFileIsInTheUsersConfigurationDirectory(t *testing.T) {
 	env["HDMLP_CONFIG"] = "/elsewhere.toml"
 	if got := config.DefaultFile(env); got != "/elsewhere.toml" {
 		t.Fatalf("got %q", got)
+	}
+}
+
+// TestOptionsOfAKindHaveDefaults: an option that a class's entry does not give has its default.
+func TestOptionsOfAKindHaveDefaults(t *testing.T) {
+	all := kinds()
+	all[2].Options = append(all[2].Options, store.Option{Option: option.Option{
+		Key: "huge_pages", Kind: option.Switch, Default: "on", Help: "Whether it has huge pages",
+	}})
+	for entry, want := range map[string]bool{"": true, "huge_pages = false": false} {
+		got, err := config.Resolve(config.Input{Machine: machine, Classes: all, File: file(t,
+			"[[storage_class]]\nkind = 'heap'\ncapacity = '1GiB'\n"+entry)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := option.Get[bool](got.StorageClasses[0].Options, "huge_pages"); is != want {
+			t.Errorf("%q: %v, want %v", entry, is, want)
+		}
 	}
 }
