@@ -118,12 +118,8 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	})
 	took := time.Since(start)
 	opened()
-	var problem *source.Error
-	switch {
-	case errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable):
-		return badInput("%w", err)
-	case err != nil:
-		return err
+	if err != nil {
+		return openError(err)
 	}
 	view := newDatasetView(root, f, opts.classes, took)
 	if opts.json {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -37,12 +36,8 @@ func readStored(ctx context.Context, dir string, o source.OpenOptions,
 	s := &storedModel{Dataset: dir}
 	o.Unscanned = true
 	src, err := sources()[0].Open(ctx, dir, o)
-	var problem *source.Error
-	switch {
-	case errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable):
-		return nil, badInput("--dataset: %w", err)
-	case err != nil:
-		return nil, fmt.Errorf("--dataset: %w", err)
+	if err != nil {
+		return nil, openError(fmt.Errorf("--dataset: %w", err))
 	}
 	defer src.Close()
 	beside, ok := source.As[source.Beside](src)

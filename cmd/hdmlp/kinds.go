@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -139,4 +140,14 @@ func withRetries(k source.Kind) source.Kind {
 		}), source.Index()}, nil
 	}
 	return k
+}
+
+// openError returns the error of a dataset that cannot be opened, whatever its kind: it is wrong
+// input, unless the source did not answer or the command was interrupted.
+func openError(err error) error {
+	var problem *source.Error
+	if errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable) {
+		return inputError{err}
+	}
+	return err
 }

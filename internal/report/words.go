@@ -70,8 +70,8 @@ func directly(direct, all int64) string {
 	if direct*100 <= all {
 		return ""
 	}
-	return fmt.Sprintf(" %s of these were read although a cache has them: the link to the other "+
-		"node, or the disk, would not have delivered them as soon, or did not respond.",
+	return fmt.Sprintf(" %s of these were read although a cache has them: the storage class, or the "+
+		"node that has them, would not have delivered them as soon, or did not respond.",
 		human.Format(direct))
 }
 

@@ -14,6 +14,7 @@ var (
 	ErrNotDirectory        = errors.New("it is not a directory")
 	ErrUnreadableDirectory = errors.New("the directory cannot be read")
 	ErrNoClasses           = errors.New("it has no class directories")
+	ErrKind                = errors.New("it is no dataset of this kind")
 	ErrEmptyClass          = errors.New("some classes have no samples")
 	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
 	ErrUnsettled           = errors.New("its files changed while they were being read")
@@ -24,7 +25,7 @@ var (
 
 // Error reports why a dataset cannot be opened, and what to do.
 type Error struct {
-	Path string // the directory
+	Path string // the directory, or a file in it
 	Kind error  // one of the reasons above, or ErrUnavailable
 	Hint string // details, and what to do; may be empty
 	Err  error  // the underlying error; may be nil

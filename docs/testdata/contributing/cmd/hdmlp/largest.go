@@ -51,7 +51,7 @@ func runLargest(ctx context.Context, name, dir string, asJSON bool, out io.Write
 	silent := func(string) {}
 	source, err := kind.Open(ctx, dir, source.OpenOptions{Warn: silent, Tell: silent})
 	if err != nil {
-		return inputError{err}
+		return openError(err)
 	}
 	defer source.Close()
 	x, all := source.Index(), []sampleSize{}

@@ -56,7 +56,9 @@ func open(ctx context.Context, path string, view *source.View) (_ *Strips, err e
 	defer root.Close()
 	classes, err := classesIn(root)
 	if err != nil || len(classes) == 0 {
-		return nil, &source.Error{Path: path, Kind: source.ErrNoClasses, Err: err}
+		return nil, &source.Error{
+			Path: path, Kind: source.ErrKind, Hint: "it has no file *" + suffix, Err: err,
+		}
 	}
 	s := &Strips{}
 	defer func() {
