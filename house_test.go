@@ -257,3 +257,20 @@ func TestEveryPackageHasOnePackageComment(t *testing.T) {
 		}
 	}
 }
+
+// largest is how many bytes a file may have that git has: all are text, or pictures of the docs.
+const largest = 1 << 20
+
+// TestNoBinaries checks that git has no large file, such as a program that was built in the tree.
+func TestNoBinaries(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
+		info, err := os.Lstat(name)
+		if err == nil && info.Size() > largest {
+			t.Errorf("%s has %d bytes, more than %d", name, info.Size(), largest)
+		}
+	}
+}
