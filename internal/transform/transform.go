@@ -31,9 +31,21 @@ import (
 // kinds lists all transforms, in the order of the documentation.
 var kinds = []kind{
 	imgDecode,
-	resize, centerCrop, randomCrop, randomResizedCrop, randomHorizontalFlip, randomVerticalFlip,
-	pad, colorJitter, grayscale,
-	toTensor, convertImageDtype, normalize, scaleShift16, reshape, ragged,
+	resize,
+	centerCrop,
+	randomCrop,
+	randomResizedCrop,
+	randomHorizontalFlip,
+	randomVerticalFlip,
+	pad,
+	colorJitter,
+	grayscale,
+	toTensor,
+	convertImageDtype,
+	normalize,
+	scaleShift16,
+	reshape,
+	ragged,
 }
 
 // A kind is an entry of the table of transforms.

@@ -34,27 +34,38 @@ GO = os.environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
 def changed(text, change):
     """Return the text after one hunk of a diff.
 
-    In its context ``...`` stands for the rest of a line, and any number of spaces for any other.
+    In its context ``...`` stands for a part of a line, and any number of spaces for any other. In a
+    new line it stands for the same part of the line that it replaces, one after the other.
     """
     lines = change.splitlines(keepends=True)
     pattern = ""
     for line in lines:
         if line[0] != "+":
             spaced = re.sub(r"(\\ )+", " +", re.escape(line[1:]))
-            pattern += "(" + spaced.replace(re.escape("..."), ".*") + ")"
+            pattern += "(" + spaced.replace(re.escape("..."), "(.*)") + ")"
     places = list(re.finditer(f"^{pattern}", text, re.M))
     assert len(places) == 1, f"there are {len(places)} places for\n{change}"
-    kept = iter(places[0].groups())
+    found = iter(places[0].groups())
     after = ""
+    parts: list[str] = []
     for line in lines:
-        before = "" if line[0] == "+" else next(kept)
-        after += {"+": line[1:], "-": "", " ": before}[line[0]]
+        if line[0] == "+":
+            for part in parts:
+                line = line.replace("...", part, 1)
+            after += line[1:]
+            continue
+        before = next(found)
+        parts = [next(found) for _ in range(line.count("..."))]
+        after += before if line[0] == " " else ""
     return text[: places[0].start()] + after + text[places[0].end() :]
 
 
 def test_a_hunk_keeps_the_lines_around_it():
     text = "| a | one |\n| b |  two |\n"
     assert changed(text, " | a | ... |\n+| c | |\n-| b | ... |\n") == "| a | one |\n| c | |\n"
+    text = "| a | one, two, three |\n"
+    change = "-| a | ...two... |\n+| a | ...two, new... |\n"
+    assert changed(text, change) == "| a | one, two, new, three |\n"
     with pytest.raises(AssertionError, match="there are 0 places"):
         changed(text, " | one |\n+| c |\n")
 
