@@ -49,7 +49,8 @@ func TestRoute(t *testing.T) {
 		{"the file is in time", soon(10), 9, 5, 0.1, route{tier: FirstClass, peer: true}},
 		{"the file is late", soon(8), 9, 5, 0.1, route{tier: Peer, peer: true, direct: true}},
 		{"only the source is in time", soon(1), 9, 5, 0.1, route{tier: Source, direct: true}},
-		{"all late", soon(0), 9, 5, 6, route{tier: Peer, peer: true, direct: true}},
+		{"all late", soon(0), 9, 2, 1, route{tier: Peer, peer: true, direct: true}},
+		{"all late, none by much", soon(0), 9, 5, 6, route{tier: FirstClass, peer: true}},
 		{"all late, all alike", soon(0), 5, 5, 5, route{tier: FirstClass, peer: true}},
 	} {
 		o := plain(4)
