@@ -62,15 +62,15 @@ func (c *Circuit) Explore(now time.Time, idle time.Duration, predicted float64) 
 
 // Ask records that a request begins, and returns how long it may take at least, however fast the
 // source is: as long as the caller can wait, such as until the sample is needed, and some times as
-// long as predicted, up to BusyLimit, which a node has for its first answer.
+// long as predicted, up to ExpectedLimit, which a node has for its first answer.
 func (c *Circuit) Ask(now time.Time, wait time.Duration, predicted float64) (least time.Duration) {
 	if c.silent.IsZero() {
 		c.silent = now
 	}
 	if !c.answered {
-		return BusyLimit
+		return ExpectedLimit
 	}
-	return min(max(wait, Expected(predicted)), BusyLimit)
+	return min(max(wait, Expected(predicted)), ExpectedLimit)
 }
 
 // Silent reports whether the node counts as silent, of which a request was not answered in time: it

@@ -19,10 +19,10 @@ const (
 	// no longer than the watchdog leaves the flight.
 	lastResortShare = 20
 
-	// BusyLimit is how long a read may take at most by what was predicted of it or by when the sample
-	// is needed, and how long a node has for its first answer.
-	BusyLimit = time.Second
-	// predictedFactor is how many times as long as predicted a read may take, up to BusyLimit.
+	// ExpectedLimit is how long a read may take at most by what was predicted of it or by when the
+	// sample is needed, and how long a node has for its first answer.
+	ExpectedLimit = time.Second
+	// predictedFactor is how many times as long as predicted a read may take, up to ExpectedLimit.
 	predictedFactor = 4
 	// longestSource limits what a read from the source is expected to take.
 	longestSource = time.Hour
@@ -47,9 +47,10 @@ func ClassLimit(predicted float64, source, timeout time.Duration) time.Duration 
 }
 
 // Expected returns how long a read may take at least that is predicted to take so many seconds:
-// some times as long, up to BusyLimit.
+// some times as long, up to ExpectedLimit.
 func Expected(predicted float64) time.Duration {
-	return time.Duration(min(predictedFactor*predicted, BusyLimit.Seconds()) * float64(time.Second))
+	seconds := min(predictedFactor*predicted, ExpectedLimit.Seconds())
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // LastResort returns for how long a class is waited for if the source has failed.

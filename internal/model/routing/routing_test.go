@@ -136,7 +136,7 @@ func TestLimits(t *testing.T) {
 func TestCircuit(t *testing.T) {
 	var c Circuit
 	now := time.Unix(100, 0)
-	if !c.Relays() || c.Ask(now, 0, 0) != BusyLimit || c.Open(now) {
+	if !c.Relays() || c.Ask(now, 0, 0) != ExpectedLimit || c.Open(now) {
 		t.Errorf("at first: %+v", c)
 	}
 	if c.Answered(now, 8*ms, 4*ms) || c.Latency() != 8*ms || c.Relays() || c.Waited() != 0.004/16 {

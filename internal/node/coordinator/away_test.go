@@ -49,7 +49,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	_, version := all[1].away.get()
 	vacates(t, all[1]) // a segment whose samples were dropped one by one
 	if _, now := all[1].away.get(); now != version {
-		t.Error("the other nodes are told of samples that were dropped")
+		t.Error("the other nodes are sent samples that were dropped")
 	}
 	all[1].Refill()
 	testkit.Until(t, "it is asked again", asks(true, 0, 3, 39))

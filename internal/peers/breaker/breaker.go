@@ -156,7 +156,7 @@ func (s *Set) Relays(id int) bool {
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, for which source is an estimate at the time of the call; the error is
 // context.DeadlineExceeded if that is faster than to wait for the answer. That may take until the
-// sample is due in any case, up to routing.BusyLimit.
+// sample is due in any case, up to routing.ExpectedLimit.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration,
 	due time.Duration,
 ) (node int, digest uint32, waited time.Duration, err error) {

@@ -177,7 +177,7 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 		{source: 10 * time.Millisecond}: routing.MinTimeout,
 		{source: 10 * time.Millisecond, due: 70 * time.Millisecond}: routing.MinTimeout,
 		{due: 700 * time.Millisecond}:                               700 * time.Millisecond,
-		{due: time.Minute}:                                          routing.BusyLimit,
+		{due: time.Minute}:                                          routing.ExpectedLimit,
 		{source: 500 * time.Millisecond, due: time.Second}:          4 * time.Second,
 		{source: 5 * time.Second}:                                   routing.MaxTimeout,
 	} {
@@ -203,7 +203,7 @@ func TestSlowSourceIsKnownWhenALimitIsOver(t *testing.T) {
 		source, answers, want time.Duration
 		late                  bool
 	}{
-		{guessed, 1100 * time.Millisecond, routing.BusyLimit, true},
+		{guessed, 1100 * time.Millisecond, routing.ExpectedLimit, true},
 		{time.Second, 1100 * time.Millisecond, 1100 * time.Millisecond, false},
 		{500 * time.Millisecond, time.Hour, 4 * time.Second, true},
 		{time.Minute, time.Hour, routing.MaxTimeout, true},
