@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -126,7 +125,7 @@ func runAccess(opts accessOptions, out io.Writer) error {
 		answer = frequencies(opts, stream)
 	}
 	if opts.json {
-		return json.NewEncoder(out).Encode(answer)
+		return printJSONLine(out, answer)
 	}
 	answer.print(out)
 	return nil

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 	"syscall"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -142,25 +138,4 @@ func storeDataset(s *file.StoreInfo) string {
 		return "an unknown dataset"
 	}
 	return human.Name(s.Description.Path)
-}
-
-// printVisibleJSON prints v as JSON. Data of a cache and file names may contain characters that
-// JSON allows but a terminal interprets: they are escaped, too.
-func printVisibleJSON(out io.Writer, v any) error {
-	var b bytes.Buffer
-	if err := printJSON(&b, v); err != nil {
-		return err
-	}
-	_, err := io.WriteString(out, visibleJSON(b.String()))
-	return err
-}
-
-// visibleJSON escapes characters that a terminal interprets. In JSON they occur only in strings.
-func visibleJSON(text string) string {
-	return human.Escape(text, func(r rune) string {
-		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
-			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
-		}
-		return fmt.Sprintf(`\u%04x`, r)
-	})
 }

@@ -183,7 +183,7 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 		}
 	}
 	if opts.json {
-		err = printVisibleJSON(out, views)
+		err = printJSON(out, views)
 	} else if len(stores) == 0 {
 		_, err = fmt.Fprintf(out, "%s: nothing is cached\n", human.Name(opts.dir))
 	}

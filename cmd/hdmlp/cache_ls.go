@@ -100,7 +100,7 @@ func runCacheLs(opts cacheLsOptions, out io.Writer) error {
 		views = append(views, v)
 	}
 	if opts.json {
-		return errors.Join(append(failed, printVisibleJSON(out, views))...)
+		return errors.Join(append(failed, printJSON(out, views))...)
 	}
 	for i, v := range views {
 		if i > 0 {

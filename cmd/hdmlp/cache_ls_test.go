@@ -25,7 +25,7 @@ func TestTerminalControlCharactersAreEscaped(t *testing.T) {
 	var out bytes.Buffer
 	var back string
 	valid := strings.ReplaceAll(text, "\xff", "")
-	must(t, printVisibleJSON(&out, valid), json.Unmarshal(out.Bytes(), &back))
+	must(t, printJSON(&out, valid), json.Unmarshal(out.Bytes(), &back))
 	if back != valid || strings.ContainsAny(out.String(), "\x1b\u009b\u202e\U000e0001") {
 		t.Errorf("%q, not %q, in %s", back, valid, out.String())
 	}

@@ -144,7 +144,7 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	}
 	v, err := removeStores(ctx, c, opts, stores)
 	if opts.json {
-		return errors.Join(err, printVisibleJSON(out, v))
+		return errors.Join(err, printJSON(out, v))
 	}
 	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"),
 		byteSize(float64(v.Bytes)), human.Name(opts.dir))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -231,10 +230,7 @@ func printConfigJSON(out io.Writer, c *config.Config, file string, stored *store
 			result.Model[name] = o.Value
 		}
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(result)
+	return printJSON(out, result)
 }
 
 // ownOptions yields the options of a class, and their values, that only its kind has.
@@ -282,7 +278,7 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 		p.name = max(p.name, min(len(key), 18))
 		p.value = max(p.value, min(len(o.Value), 28))
 	}
-	fmt.Fprintf(&p.text, "%s  %s\n", p.style(bold, "File"), cmp.Or(file, "none"))
+	fmt.Fprintf(&p.text, "%s  %s\n", p.style(bold, "File"), human.Name(cmp.Or(file, "none")))
 	for _, section := range []struct {
 		scope config.Scope
 		title string
@@ -324,7 +320,7 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 	var rows [][3]string
 	if stored != nil {
 		rows = append(rows, [3]string{"dataset", stored.Dataset, ""},
-			[3]string{"stored", stored.text(), ""})
+			[3]string{"stored", strings.ReplaceAll(stored.text(), "\n", "; "), ""})
 		if stored.Path != "" {
 			rows = append(rows, [3]string{"in", stored.Path, ""})
 		}
@@ -354,6 +350,9 @@ func (p *configPrinter) print(c *config.Config, file string, stored *storedModel
 func (p *configPrinter) table(title string, rows [][3]string, help []string) {
 	fmt.Fprintf(&p.text, "\n%s\n", p.style(bold, title))
 	for i, row := range rows {
+		for j, cell := range row {
+			row[j] = human.Name(cell) // paths, names and texts that users give
+		}
 		name := fmt.Sprintf("%-*s", p.name, row[0])
 		value := fmt.Sprintf("%-*s", p.value, cmp.Or(row[1], "-"))
 		if help == nil {

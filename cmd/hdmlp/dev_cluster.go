@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -175,7 +174,7 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	}
 	summary, err := c.Run(ctx, run)
 	if o.json {
-		if e := json.NewEncoder(stdout).Encode(summary); e != nil {
+		if e := printJSONLine(stdout, summary); e != nil {
 			return e
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -103,7 +102,7 @@ func runDevLink(o devLinkOptions, out io.Writer) error {
 		}
 	}
 	if o.json {
-		return json.NewEncoder(out).Encode(map[string]any{
+		return printJSONLine(out, map[string]any{
 			"run": r.Name(), "node": node, "down": after.Down, "bits_per_second": int64(after.Rate),
 			"delay_seconds": after.Delay.Seconds(),
 		})

@@ -42,11 +42,11 @@ func main() {
 // run carries out the command that root's arguments name, with stdout as its standard output, and
 // returns the exit status. A command whose text could not be written has failed.
 func run(ctx context.Context, root *cobra.Command, stdout *os.File) int {
-	out := &output{file: stdout}
+	out := newOutput(stdout)
 	root.SetOut(out)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		err = out.err
+	if e := out.end(); err == nil {
+		err = e
 	}
 	return exitCode(cmd, err)
 }
@@ -166,10 +166,12 @@ func exitCode(cmd *cobra.Command, err error) int {
 	message := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
 		text, _ := json.Marshal(map[string]any{"error": message, "exit_status": code})
-		fmt.Fprintln(cmd.ErrOrStderr(), visibleJSON(string(text)))
+		fmt.Fprintln(cmd.ErrOrStderr(), human.JSON(string(text)))
 	} else {
-		// The text may contain file names.
-		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", human.Text(message))
+		// The text may contain file names. Indented, what follows a line break cannot pass for
+		// another message.
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n",
+			strings.ReplaceAll(human.Text(message), "\n", "\n  "))
 	}
 	return code
 }

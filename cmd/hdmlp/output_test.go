@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,7 +40,7 @@ func TestOutputIsTheFile(t *testing.T) {
 		t.Skip(err)
 	}
 	defer terminalFile.Close()
-	out := &output{file: terminalFile}
+	out := newOutput(terminalFile)
 	if !isTerminal(out) {
 		t.Error("an output to a terminal is not recognised as one")
 	}
@@ -49,5 +50,43 @@ func TestOutputIsTheFile(t *testing.T) {
 	var other bytes.Buffer
 	if fileOf(&other) != io.Writer(&other) {
 		t.Error("fileOf changes a writer that is no output")
+	}
+}
+
+// TestOutputEscapesWhatATerminalActsOn checks that it does so wherever a write ends, and keeps
+// colours only where they are shown.
+func TestOutputEscapesWhatATerminalActsOn(t *testing.T) {
+	const text = "\x1b[1mbold\x1b[0m ü \x1b]0;t\a \u009b2J \xff é\xe2\x82"
+	const plain = `\x1b[1mbold\x1b[0m ü \x1b]0;t\a \u009b2J \xff é\xe2\x82`
+	coloured := "\x1b[1mbold\x1b[0m" + plain[len(`\x1b[1mbold\x1b[0m`):]
+	for _, c := range []struct {
+		colour bool
+		step   int
+		want   string
+	}{
+		{false, 1, plain},
+		{false, 2, plain},
+		{false, 3, plain},
+		{false, 5, plain},
+		{false, len(text), plain},
+		{true, len(text), coloured},
+	} {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		out := &output{file: file, colour: c.colour}
+		for part := range slices.Chunk([]byte(text), c.step) {
+			if n, err := out.Write(part); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := out.end(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file.Name()); err != nil || string(got) != c.want {
+			t.Errorf("%+v: %q, %v", c, got, err)
+		}
 	}
 }

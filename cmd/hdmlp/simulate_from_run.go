@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -124,13 +123,11 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 	}
 	c.Unsure = run.Unsure(result, other)
 	if o.json {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(c)
+		return printJSON(out, c)
 	}
 	if sizes == nil {
 		fmt.Fprintf(out, "the dataset %s is missing or has changed; assuming the mean size for "+
-			"each sample\n", run.Dataset)
+			"each sample\n", human.Name(run.Dataset))
 	}
 	if err := printComparison(c, out); err != nil {
 		return err
@@ -234,7 +231,8 @@ func compareWhatIf(words []string, ran, other *replay.Result) *changedRun {
 }
 
 func printComparison(c *comparison, out io.Writer) error {
-	fmt.Fprintf(out, "%s: %s, policy %s\n\n", c.Report, c.Dataset, c.Policy)
+	fmt.Fprintf(out, "%s: %s, policy %s\n\n", human.Name(c.Report), human.Name(c.Dataset),
+		c.Policy)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tpredicted\tmeasured\terror\t")
 	for _, r := range c.Rows {

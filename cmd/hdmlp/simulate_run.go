@@ -269,7 +269,7 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	var classes []string
 	for j, c := range e.Classes {
 		classes = append(classes,
-			fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], human.Rounded(c.Capacity),
+			fmt.Sprintf("%s %s (%s, %s)", human.Name(s.ClassNames[j]), human.Rounded(c.Capacity),
 				number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
 	}
 	samples := fmt.Sprintf("%s samples, %s", human.Number(float64(s.Dataset.Samples)),
@@ -280,14 +280,14 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 			samples += fmt.Sprintf(" on average, standard deviation %s", human.Rounded(d.Sigma))
 		}
 	} else {
-		samples += ", as in " + d.File
+		samples += ", as in " + human.Name(d.File)
 	}
 	last := "the last one may be shorter"
 	if s.DropLast {
 		last = "a shorter last one is dropped"
 	}
 	facts := []render.Fact{
-		{Name: "Scenario", Value: p.opts.file},
+		{Name: "Scenario", Value: human.Name(p.opts.file)},
 		{Name: "Machine", Value: machine},
 		{Name: "Per node", Value: strings.Join(classes, ", ")},
 		{Name: "Dataset", Value: samples},
@@ -297,12 +297,13 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
-		facts = append(facts, render.Fact{Name: "Changed", Value: strings.Join(p.opts.set, ", ")})
+		facts = append(facts,
+			render.Fact{Name: "Changed", Value: human.Name(strings.Join(p.opts.set, ", "))})
 	}
 	for _, sweep := range p.sweeps {
 		facts = append(facts, render.Fact{
 			Name: "Varied",
-			Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") +
+			Value: human.Name(sweep.Key+" = "+strings.Join(sweep.Values, ", ")) +
 				"; the facts above are for the first value",
 		})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -108,9 +107,7 @@ func (f printForm) print(out io.Writer, value any, reports []*report.ClusterRepo
 ) error {
 	switch {
 	case f.json:
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
+		return printJSON(out, value)
 	case f.metrics:
 		return prometheus.Write(out, reports)
 	}
@@ -214,7 +211,7 @@ func printJob(j *report.Report, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, human.Format(c.Used),
+		fmt.Fprintf(out, "class %s: %s of %s%s\n", human.Name(c.Name), human.Format(c.Used),
 			human.Format(c.Capacity), returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
@@ -304,7 +301,8 @@ func printNodes(j *report.ClusterReport, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s", c.Name, human.Format(c.Used), human.Format(c.Capacity))
+		fmt.Fprintf(out, "class %s: %s of %s", human.Name(c.Name), human.Format(c.Used),
+			human.Format(c.Capacity))
 		between := ", by node: "
 		for _, n := range j.Nodes {
 			for _, own := range n.Classes {

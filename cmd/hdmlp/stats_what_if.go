@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -32,9 +31,7 @@ func runWhatIf(ctx context.Context, name, text string, asJSON bool, out io.Write
 	}
 	a, unmeasured := whatIf(reports.Jobs, changes)
 	if asJSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(a)
+		return printJSON(out, a)
 	}
 	if len(reports.Jobs) == 0 {
 		fmt.Fprintln(out, "no job is running")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,10 +13,23 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
-func printJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+// printJSON prints v as indented JSON. Names of files and jobs may contain characters that JSON
+// allows but a terminal acts on: they are escaped, too.
+func printJSON(out io.Writer, v any) error { return encodeJSON(out, v, "  ") }
+
+// printJSONLine prints v as JSON on one line, with the same characters escaped.
+func printJSONLine(out io.Writer, v any) error { return encodeJSON(out, v, "") }
+
+func encodeJSON(out io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", indent)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, human.JSON(b.String()))
+	return err
 }
 
 // byteSize formats a size for people: three digits, in units of 1024.

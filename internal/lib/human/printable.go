@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -28,8 +29,22 @@ func Text(text string) string {
 	})
 }
 
+// JSON returns JSON with the same value and everything escaped that a terminal would act on, which
+// occurs only in strings.
+func JSON(text string) string {
+	return Escape(text, func(r rune) string {
+		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	})
+}
+
 // Escape escapes runes that are neither printable nor a line break, and bytes that are not UTF-8.
 func Escape(text string, escape func(rune) string) string {
+	if !strings.ContainsFunc(text, beyondASCII) {
+		return text
+	}
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
@@ -45,3 +60,6 @@ func Escape(text string, escape func(rune) string) string {
 	}
 	return b.String()
 }
+
+// beyondASCII reports whether a rune is none of ASCII's printable ones, tab or line break.
+func beyondASCII(r rune) bool { return (r < ' ' || r > '~') && r != '\n' && r != '\t' }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
 
@@ -93,9 +94,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeReport) {
-	node := strconv.Itoa(n.Node)
 	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, t, v, append([]string{jobName, node}, labels...)...)
+		labels = append([]string{jobName, strconv.Itoa(n.Node)}, labels...)
+		for i, label := range labels {
+			labels[i] = human.Text(label) // the format allows control characters, a terminal acts on them
+		}
+		out <- prometheus.MustNewConstMetric(d, t, v, labels...)
 	}
 	if n.Assembling {
 		return // no numbers yet

@@ -239,13 +239,13 @@ func (s *Screen) foot(j *report.ClusterReport) (out []string) {
 	held := []string{fmt.Sprintf("%s from the source, %.2f of the bound",
 		human.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
-		held = append(held,
-			fmt.Sprintf("%s %s of %s", c.Name, human.Format(c.Used), human.Format(c.Capacity)))
+		held = append(held, fmt.Sprintf("%s %s of %s", human.Name(c.Name), human.Format(c.Used),
+			human.Format(c.Capacity)))
 	}
 	out = append(out, s.wrap("", strings.Join(held, "; "))...)
 	for _, c := range j.Classes {
 		if said := c.Returned.String(); said != "" {
-			out = append(out, s.wrap(yellow, c.Name+" "+human.Text(said))...)
+			out = append(out, s.wrap(yellow, human.Name(c.Name)+" "+human.Text(said))...)
 		}
 	}
 	for i := range j.Nodes {

@@ -158,6 +158,7 @@ func (c *Canvas) Text(x, y vg.Length, s string, sty text.Style, a Align) {
 	if s == "" {
 		return
 	}
+	s = human.Text(s) // XML has no control characters
 	// Text is centred by the height of a capital letter, so that lines with and without descenders
 	// align.
 	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a],

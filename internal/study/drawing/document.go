@@ -11,6 +11,8 @@ import (
 	"regexp"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 //go:embed document.html
@@ -69,7 +71,11 @@ func (d *Document) HTML(w io.Writer) error {
 		}
 		page.Figures = append(page.Figures, shown)
 	}
-	if err := documentPage.Execute(w, page); err != nil {
+	var b bytes.Buffer
+	if err := documentPage.Execute(&b, page); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	if _, err := io.WriteString(w, human.Text(b.String())); err != nil {
 		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
@@ -82,7 +83,7 @@ type Tier struct {
 func (r *Report) Tiers() []Tier {
 	all := []Tier{{"source", "source"}, {"remote", "other nodes"}}
 	for j := 1; j < len(r.Classes); j++ {
-		all = append(all, Tier{strconv.Itoa(j), "own " + r.Classes[j]})
+		all = append(all, Tier{strconv.Itoa(j), "own " + human.Name(r.Classes[j])})
 	}
 	for i := range r.Points {
 		for _, p := range r.Points[i].Policies {
@@ -172,7 +173,7 @@ func (r *Report) JSON(w io.Writer) error {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	pretty.WriteByte('\n')
-	_, err := w.Write(pretty.Bytes())
+	_, err := io.WriteString(w, human.JSON(pretty.String()))
 	return err
 }
 

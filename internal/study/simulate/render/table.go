@@ -63,13 +63,13 @@ const (
 
 // heading writes what was simulated.
 func (t *tables) heading(r *Report) {
-	fmt.Fprintf(&t.text, "%s\n", t.style(bold, r.Title))
+	fmt.Fprintf(&t.text, "%s\n", t.style(bold, human.Name(r.Title)))
 	name := 0
 	for _, f := range r.Facts {
 		name = max(name, len(f.Name))
 	}
 	for _, f := range r.Facts {
-		lines := wrap(f.Value, t.width-name-4)
+		lines := wrap(human.Text(f.Value), t.width-name-4)
 		for i, line := range lines {
 			head := ""
 			if i == 0 {
