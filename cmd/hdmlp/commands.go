@@ -19,6 +19,7 @@ func commands() []*cobra.Command {
 		withJSON(newTransformCommand()),
 		withJSON(newAnalyzeCommand()),
 		newDevCommand(),
+		newVersionCommand(),
 	}
 }
 

@@ -102,7 +102,8 @@ EXIT STATUS
 func makeAbsolute(arguments map[string]any) error {
 	for _, p := range config.Parameters() {
 		text, ok := arguments[p.Key].(string)
-		if !ok || p.Kind != option.Path || text == "" || strings.HasPrefix(text, "~/") {
+		if !ok || p.Kind != option.Path || text == "" || strings.HasPrefix(text, "~/") ||
+			option.IsURL(text) {
 			continue
 		}
 		path, err := filepath.Abs(text)

@@ -282,7 +282,8 @@ func printNodes(j *report.ClusterReport, out io.Writer) error {
 		for _, tier := range tiers {
 			fmt.Fprintf(w, "%s\t", human.Format(t.Reads[tier].Bytes))
 		}
-		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size),
+		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n",
+			share(staging.Used+staging.Extra, staging.Size+staging.Extra),
 			t.StallSeconds(), causes(t.Stall))
 	}
 	for i := range j.Nodes {

@@ -116,8 +116,8 @@ func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
 All is well.
          node  batches  samples  from source     peer    memory  staging  stall s    stall by cause
             0        4       40      4.0 MiB  4.0 KiB   8.0 KiB     10 %    4.100    source 4.000, peer 0.100
-  1, 12 s ago        5       50      5.0 MiB  5.0 KiB  10.0 KiB     40 %    5.100    source 5.000, peer 0.100
-          all        9       90      9.0 MiB  9.0 KiB  18.0 KiB     25 %    9.100    source 9.000, peer 0.100
+  1, 12 s ago        5       50      5.0 MiB  5.0 KiB  10.0 KiB     33 %    5.100    source 5.000, peer 0.100
+          all        9       90      9.0 MiB  9.0 KiB  18.0 KiB     23 %    9.100    source 9.000, peer 0.100
 class memory: 250 bytes of 1000 bytes, by node: 0: 25 %, 1: 25 %
 node 0: waiting 12.3 s for sample 5 (/data/a/5.jpg)
 node 0 bypasses node 1, 4 samples so far: i/o timeout

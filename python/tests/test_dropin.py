@@ -236,9 +236,15 @@ def test_meaningless_arguments_are_refused(folder):
         (lambda: ht.DataLoader(data, epochs=9), "epochs=9, but neither shuffle nor sampler"),
         (lambda: ht.DataLoader(data, memory="much"), "memory"),
         (lambda: ht.DataLoader(data, shuffle=True, memory="much"), "memory"),
-        (lambda: ht.DataLoader(NUMBERS, memory="1GB"), "memory='1GB': no meaning for a Numbers"),
+        (
+            lambda: ht.DataLoader(NUMBERS, memory="1GB"),
+            "memory='1GB': no meaning for a dataset of the class Numbers",
+        ),
         (lambda: ht.DataLoader(NUMBERS, verify=True), "verify=True: no meaning"),
-        (lambda: ht.DataLoader(Stream(), shard=True), "shard=True: no meaning for a Stream"),
+        (
+            lambda: ht.DataLoader(Stream(), shard=True),
+            "shard=True: no meaning for the iterable dataset Stream",
+        ),
         (lambda: ht.DataLoader(data, in_order=False), "in_order=False"),
         (
             lambda: ht.DataLoader(data, shuffle=True, seed=1, generator=generator()),

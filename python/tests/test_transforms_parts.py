@@ -169,6 +169,27 @@ def test_a_class_that_wraps_a_composition_is_carried_out():
     assert T.split(abs).why == "it is not a transform that HDMLP knows"
 
 
+@pytest.mark.parametrize("others", ["compose", "transform", "function", "list", "dict"])
+def test_one_of_several_parts_is_no_advice(others):
+    """With it the training would be another one, as with one of DINO's crops."""
+
+    class Crops:
+        def __init__(self):
+            self.global_transfo1 = V.Compose([V.Resize(8), V.ToTensor()])
+            self.other = {
+                "compose": V.Compose([V.Resize(4)]),
+                "transform": V.Resize(4),
+                "function": len,
+                "list": [V.Compose([V.Resize(4)])],
+                "dict": {"small": V.Compose([V.Resize(4)])},
+            }[others]
+
+        def __call__(self, image):
+            return self.global_transfo1(image)
+
+    assert T.split(Crops()).why.endswith("it is not a transform that HDMLP knows")
+
+
 @pytest.mark.parametrize(
     "given", [T.Resize, [T.CenterCrop(3), V.ToTensor], V.Compose, T.Compose([V.CenterCrop])]
 )

@@ -82,7 +82,10 @@ def test_a_timeout_without_anything_to_wait_for(real, folder):
     """torch's loader raises AssertionError in its first epoch."""
     items = TensorDataset(torch.arange(9))
     for options in ({}, {"num_workers": 0, "batch_size": None}):
-        with pytest.raises(errors.ConfigError, match=r"timeout=3: no meaning for a TensorDataset"):
+        with pytest.raises(
+            errors.ConfigError,
+            match=r"timeout=3: no meaning for a dataset of the class TensorDataset",
+        ):
             ht.DataLoader(items, timeout=3, **options)
     with ht.DataLoader(items, 4, timeout=60, num_workers=1) as loader:
         assert len(list(loader)) == 3

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,7 +206,19 @@ func (o Option) parseString(text string) (string, error) {
 	return text, nil
 }
 
+// NoURL is what is said of a URL in the place of a path.
+const NoURL = "a URL, and HDMLP uses directories of file systems: mount what it names, for " +
+	"example with rclone mount, and give the directory"
+
+var url = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+
+// IsURL reports whether a text names something by its scheme, such as "s3://bucket/key".
+func IsURL(text string) bool { return url.MatchString(text) }
+
 func parsePath(text string) (string, error) {
+	if IsURL(text) {
+		return "", errors.New(NoURL)
+	}
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		home, err := os.UserHomeDir()
 		if err != nil {

@@ -73,7 +73,12 @@ func between(before, now *report.Tally, seconds float64, ranks int) pace {
 	}
 	p.bytes["source"] = max(0, float64(now.Source.Bytes-before.Source.Bytes)) / seconds
 	for cause, s := range now.Stall {
-		p.stall[cause] = min(1, max(0, s-before.Stall[cause])/seconds/float64(max(ranks, 1)))
+		p.stall[cause] = max(0, s-before.Stall[cause]) / seconds / float64(max(ranks, 1))
+	}
+	if all := p.stalled(); all > 1 { // a batch reports a stall that began before the interval
+		for cause := range p.stall {
+			p.stall[cause] /= all
+		}
 	}
 	return p
 }
@@ -106,7 +111,7 @@ func (p *pace) stalled() (sum float64) {
 	for _, s := range p.stall {
 		sum += s
 	}
-	return min(1, sum) // a batch may report a stall that began before the interval
+	return sum
 }
 
 // openRanks counts a node's connected ranks.

@@ -323,6 +323,12 @@ func TestPacesAndDurations(t *testing.T) {
 		all.ranks != 4 {
 		t.Errorf("added up: %+v", all)
 	}
+	whole := between(&report.Tally{}, &report.Tally{
+		Stall: map[string]float64{"source": 9, "peer": 3},
+	}, 2, 2)
+	if !about(whole.stall["source"], 0.75) || !about(whole.stall["peer"], 0.25) {
+		t.Errorf("a stall that began before the interval: %+v", whole)
+	}
 	at, ok := progressOf(before, now, now.Jobs[0])
 	if !ok || at.epoch != 0 || at.step != 120 || !about(at.done, 0.06) || at.left != 1880 ||
 		at.speed < 10 {

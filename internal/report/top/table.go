@@ -195,7 +195,7 @@ func columnsOf(j *report.ClusterReport, rows []row) []column {
 			group: "in use, %",
 			head:  "staging",
 			cell: func(r *row) string {
-				return share(r.staging.Used+r.staging.Extra, r.staging.Size)
+				return share(r.staging.Used+r.staging.Extra, r.staging.Size+r.staging.Extra)
 			},
 		})
 	for _, class := range j.Classes {

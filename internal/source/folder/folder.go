@@ -30,6 +30,7 @@ package folder
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/lib/host"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/index"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
@@ -66,7 +69,8 @@ type Options struct {
 	// Memory, if not nil, returns how many bytes of memory are available. An index file, which
 	// comes with the dataset, may take a quarter of them.
 	Memory func() (int64, error)
-	// Warn, if not nil, is called with the reason if an existing index file is not used.
+	// Warn, if not nil, is called with the reason if an existing index file is not used, and if the
+	// classes seem to be the parts of a dataset.
 	Warn func(text string)
 	// Timeout is how long one system call may take before Open fails with a *source.Error that
 	// names the call and its path; 0 means a minute.
@@ -130,6 +134,10 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 	extensions, err := normalize(opts.Extensions)
 	if err != nil {
 		return nil, &source.Error{Path: path, Kind: source.ErrExtensions, Hint: err.Error()}
+	}
+	if option.IsURL(path) {
+		hint := "it is " + option.NoURL
+		return nil, &source.Error{Path: path, Kind: source.ErrNoDirectory, Hint: hint}
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -205,7 +213,31 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	if f.index != known {
 		f.indexPath, f.indexErr = files.Write(f.index)
 	}
+	if text := aboveParts(f.path, f.index.Classes()); text != "" && opts.Warn != nil {
+		opts.Warn(text)
+	}
 	return nil
+}
+
+// parts are usual names of the parts of a dataset, each a folder of class folders itself.
+var parts = []string{
+	"train", "training", "val", "valid", "validation", "test", "testing", "eval", "dev",
+}
+
+// aboveParts returns a warning if the classes are the parts of a dataset; "" if they are not.
+func aboveParts(path string, classes []string) string {
+	for _, c := range classes {
+		if !slices.Contains(parts, strings.ToLower(c)) {
+			return ""
+		}
+	}
+	training := func(c string) bool { return strings.HasPrefix(strings.ToLower(c), "train") }
+	if len(classes) < 2 || !slices.ContainsFunc(classes, training) {
+		return ""
+	}
+	return fmt.Sprintf("the classes of %s are %s, which seem to be parts of a dataset, each with "+
+		"classes of its own: give one of them, such as %s", human.Name(path), human.And(classes),
+		human.Name(filepath.Join(path, classes[0])))
 }
 
 // Index returns the index of the samples.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 
 from ..errors import DaemonNotFoundError
 
@@ -32,6 +33,18 @@ def find_binary() -> str:
         f"no hdmlp binary: not in HDMLP_BINARY, not at {packaged}, not on PATH; "
         "install the hdmlp wheel, or build one with `make build`"
     )
+
+
+def version_of(binary: str) -> str:
+    """Returns the version of an ``hdmlp`` binary; empty if it does not give one."""
+    try:
+        given = subprocess.run(
+            [binary, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    words = given.stdout.decode(errors="replace").split()
+    return words[2] if words[:2] == ["hdmlp", "version"] and len(words) == 3 else ""
 
 
 def _on_path() -> str | None:

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from . import oom
 from .address import address, foreign, shown
-from .binary import find_binary
+from .binary import find_binary, version_of
 from .starting import Starter, died, exit_status, last_words
 from .view import View
 
@@ -261,11 +261,23 @@ def _greet(connection: protocol.Connection, deadline: float) -> protocol.Frame |
 
 
 def _other_version(client: Client) -> VersionError:
+    binary = find_binary()
+    starts = version_of(binary)
+    if starts in (__version__, ""):
+        advice = (
+            "stop the daemon with `hdmlp stop`, and the next process starts one of its own "
+            "version, or set HDMLP_SOCKET to another path or name to run a second daemon"
+        )
+    else:
+        named = "HDMLP_BINARY" if os.environ.get("HDMLP_BINARY") else "the one found"
+        advice = (
+            f"the binary that this process starts as the daemon, {binary} ({named}), is hdmlp "
+            f"{starts}; install the package and the binary of one version, with `pip install "
+            "--force-reinstall hdmlp` or `make build`, and leave HDMLP_BINARY unset"
+        )
     return VersionError(
         f"the daemon (pid {client.pid}) is hdmlp {client.version}, and this process "
-        f"(pid {os.getpid()}) is hdmlp {__version__}: both must have the same version; stop the "
-        "daemon with `hdmlp stop`, and the next process starts one of its own version, or set "
-        "HDMLP_SOCKET to another path or name to run a second daemon",
+        f"(pid {os.getpid()}) is hdmlp {__version__}: both must have the same version; {advice}",
         {"daemon": client.version, "process": __version__, "pid": client.pid},
     )
 

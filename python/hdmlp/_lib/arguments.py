@@ -8,6 +8,7 @@ import math
 import numbers
 import operator
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,12 +68,17 @@ def configuration(keywords: dict[str, object], others: Iterable[str] = ()) -> di
             hint = (
                 f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
             )
+            if key == "shard":  # of hdmlp.torch's loader alone
+                hint = (
+                    ": the ranks of a launcher, or rank= and world_size=, always share the epochs "
+                    "of this loader; leave it out"
+                )
             raise ConfigError(f"unknown argument {key}={value!r}{hint}")
         if value is None:
             continue
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
-        if key in _PATHS and isinstance(value, str) and value:
+        if key in _PATHS and isinstance(value, str) and value and not is_url(value):
             value = os.path.abspath(os.path.expanduser(value))
         if type(value).__module__ == "numpy" and isinstance(value, numbers.Real):
             value = int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -93,6 +99,11 @@ def configuration(keywords: dict[str, object], others: Iterable[str] = ()) -> di
                 ) from None
         arguments[key] = value
     return arguments
+
+
+def is_url(path: str) -> bool:
+    """Reports whether a path names something by its scheme, such as ``s3://bucket/key``."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
 def settings(

@@ -7,7 +7,7 @@ import os
 import stat
 
 from .._daemon.view import advice, call_with_timeout
-from .._lib.arguments import check_path
+from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError, DatasetNotFoundError
 
 #: Seconds for which a dataset waits for a directory that does not answer.
@@ -29,6 +29,11 @@ def located(root: str) -> str:
         )
     if "\0" in root:
         raise DatasetNotFoundError(f"root={root!r}: a path cannot have a null character")
+    if is_url(root):
+        raise DatasetNotFoundError(
+            f"{root}: a URL, and HDMLP reads directories of file systems: mount what it names, for "
+            "example with rclone mount, and give the directory"
+        )
     path = os.path.expanduser(root)
     if not os.path.isabs(path):
         try:

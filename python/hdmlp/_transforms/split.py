@@ -305,12 +305,25 @@ def _steps(t: object) -> Sequence[Step]:
 
 
 def _within(t: object) -> str:
-    """Advice for an object of an unknown class that holds a Compose; empty if it does not."""
+    """Advice for an object of an unknown class whose only part is a Compose; empty for others.
+
+    One of several parts in the place of the object would be another training.
+    """
+    if _name(t):
+        return ""
     own = getattr(t, "__dict__", {})
-    for name, value in {**own, **own.get("_modules", {})}.items():
-        if _name(value) == "Compose" and not _name(t):
-            return f" (if all that it does is its {name}, give .{name} in its place)"
-    return ""
+    own = {**own, **own.get("_modules", {})}
+    parts = [name for name, value in own.items() if callable(value) or _several(value)]
+    if len(parts) != 1 or _name(own[parts[0]]) != "Compose":
+        return ""
+    return f" (if all that it does is its {parts[0]}, give .{parts[0]} in its place)"
+
+
+def _several(value: object) -> bool:
+    """Reports whether a value is a collection with callables in it."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, (list, tuple)) and any(map(callable, value))
 
 
 def _plain_fill(t: attributes.Fill) -> Any:

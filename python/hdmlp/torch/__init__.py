@@ -16,6 +16,17 @@ read-only and in shared memory, and a tensor of labels: ``PIL.Image.open(io.Byte
 sample, ``bytes(x)`` copies it.
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "hdmlp.torch needs torch, which is not installed: install it (pip install torch), or use "
+        "hdmlp.data, whose DataLoader gives NumPy arrays and needs no torch",
+        name="torch",
+    ) from None
+
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._hooks import use_in

@@ -17,6 +17,7 @@ from ._engine.choice import Engine, Engines
 from ._engine.content import Content, users_collate
 from ._engine.iterable import Iterables
 from ._engine.loader_arguments import (
+    check_for_iterables,
     check_settable,
     check_torchs,
     check_waiting,
@@ -157,6 +158,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         named = [p for p in parameters(DataLoader) if p not in KEYS]
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
+        check_for_iterables(dataset, shard, epochs, seed)
         own = self._arguments = settle(*order, *content)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)

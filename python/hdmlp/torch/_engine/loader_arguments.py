@@ -115,18 +115,32 @@ class Arguments:
         for name, default in _FOR_FOLDERS.items():
             if getattr(self, name) != default:
                 given[name] = getattr(self, name)
-        if isinstance(dataset, IterableDataset):
-            own = {"shard": self.shard or None, "seed": self.seed, "epochs": self.epochs}
-            given.update((name, value) for name, value in own.items() if value is not None)
         if self.order == "feistel":
             given["shuffle"] = "feistel"
         if given:
             listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
             raise ConfigError(
-                f"{listed}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does "
-                "not read itself; leave it out, or use hdmlp.torch.ImageFolder"
+                f"{listed}: no meaning for a dataset of the class {type(dataset).__name__}, whose "
+                "samples HDMLP does not read itself; leave it out, or use hdmlp.torch.ImageFolder"
                 f"{f' ({why})' if why else ''}"
             )
+
+
+def check_for_iterables(
+    dataset: object, shard: bool | None, epochs: int | None, seed: int | None
+) -> None:
+    """Checks the arguments about an order and epochs, which iterable datasets have themselves.
+
+    Raises:
+        ConfigError: The dataset is iterable, and one of them is given.
+    """
+    own = {"shard": shard or None, "epochs": epochs, "seed": seed}
+    given = ", ".join(f"{name}={value!r}" for name, value in own.items() if value is not None)
+    if given and isinstance(dataset, IterableDataset):
+        raise ConfigError(
+            f"{given}: no meaning for the iterable dataset {type(dataset).__name__}, which itself "
+            "determines what an epoch is and in which order its items come; leave it out"
+        )
 
 
 def settle(
@@ -260,8 +274,9 @@ def check_waiting(timeout: float, workers: int, dataset: object) -> None:
     """
     if timeout and not workers and not isinstance(dataset, IterableDataset):
         raise ConfigError(
-            f"timeout={timeout}: no meaning for a {type(dataset).__name__} without workers, as "
-            "this process makes the items itself; give num_workers=1 or more, or leave it out"
+            f"timeout={timeout}: no meaning for a dataset of the class {type(dataset).__name__} "
+            "without workers, as this process makes the items itself; give num_workers=1 or more, "
+            "or leave it out"
         )
 
 
