@@ -133,7 +133,8 @@ func (e *SampleError) Advice() string {
 	case ErrMissing:
 		return "restore the file" + orLeaveOut
 	case ErrUnreadable:
-		return "give this user permission to read the file, or repair it" + orLeaveOut
+		return "give this user permission to read the file, put a regular file there, or repair it" +
+			orLeaveOut
 	case ErrShort, ErrLong, ErrChanged:
 		return "start the job again, which scans the dataset again" + orLeaveOut
 	case ErrEmpty, ErrPython, ErrElsewhere:

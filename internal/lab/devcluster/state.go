@@ -86,7 +86,16 @@ type stateFile struct {
 }
 
 // newStateFile writes a state file, which is locked before it gets its name.
-func newStateFile(disk files.Disk, s state) (*stateFile, error) {
+func newStateFile(disk files.Disk, s state) (f *stateFile, err error) {
+	for range 3 { // the last run of the user that ends meanwhile removes the directory
+		if f, err = tryStateFile(disk, s); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	return f, err
+}
+
+func tryStateFile(disk files.Disk, s state) (*stateFile, error) {
 	dir, err := stateDir()
 	if err != nil {
 		return nil, err
@@ -120,6 +129,7 @@ func (s *stateFile) remove() error {
 	}
 	err := os.Remove(s.path)
 	s.file.Close()
+	_ = os.Remove(filepath.Dir(s.path)) // fails while it has files of other runs
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the state file: %w", err)
 	}
