@@ -310,9 +310,12 @@ func (a *Assembly) adviseCapacity() {
 	}
 	opened := a.spec.Dataset.Classes()
 	if capacity < total {
+		part, all := human.Format(capacity), human.Format(total)
+		if part == all { // rounded
+			part, all = fmt.Sprint(capacity), fmt.Sprintf("%d bytes", total)
+		}
 		a.Job.Warn(fmt.Sprintf("the caches can hold %s of the %s %s; the rest is read from the source "+
-			"in every epoch: %s", human.Format(capacity), whose, human.Format(total),
-			moreCapacity(a.Config, opened)))
+			"in every epoch: %s", part, whose, all, moreCapacity(a.Config, opened)))
 		return
 	}
 	for i := range opened {
@@ -326,11 +329,13 @@ func (a *Assembly) adviseCapacity() {
 // moreCapacity returns what to do so that caches hold more. opened are the configured classes, with
 // the capacities that they have on this node.
 func moreCapacity(cfg *config.Config, opened []catalog.Class) string {
-	if cfg.Entries != "" {
-		return "raise the capacity of a [[storage_class]] in " + cfg.Entries + ", or add one"
-	}
 	for i, c := range cfg.StorageClasses {
 		switch {
+		case cfg.Entries != "" && c.Path() != "" && c.Capacity() <= 0 && i < len(opened):
+			return fmt.Sprintf("free space on the disk of %s, which has %s for the dataset after "+
+				"disk_reserve, or raise the capacity of another [[storage_class]] in %s, or add one",
+				c.Path(), human.Format(opened[i].Capacity), cfg.Entries)
+		case cfg.Entries != "":
 		case c.Path() == "" || i >= len(opened):
 		case c.Capacity() > 0:
 			return fmt.Sprintf("raise memory, or the capacity of %s (cache_size)", c.Path())
@@ -338,6 +343,9 @@ func moreCapacity(cfg *config.Config, opened []catalog.Class) string {
 			return fmt.Sprintf("raise memory, or free space on the disk of %s, which has %s for "+
 				"the dataset after disk_reserve", c.Path(), human.Format(opened[i].Capacity))
 		}
+	}
+	if cfg.Entries != "" {
+		return "raise the capacity of a [[storage_class]] in " + cfg.Entries + ", or add one"
 	}
 	return "raise memory, or set cache_dir to a directory on a fast local disk"
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 
@@ -229,6 +230,7 @@ func (r *resolver) classKeys() (keys []string) {
 func (r *resolver) checkClasses() {
 	var memory int64
 	var paths []string
+	var seen []os.FileInfo // nil: such a directory does not exist yet
 	for i, class := range r.config.StorageClasses {
 		kind, known := r.kind(class.Kind)
 		if !known || !r.checkOptions(i, class, kind) {
@@ -241,13 +243,14 @@ func (r *resolver) checkClasses() {
 		}
 		if dir := class.Path(); kind.Has(store.PathKey) {
 			path := r.optionProblem(i, kind, store.PathKey)
-			if slices.Contains(paths, dir) {
+			there := r.checkDirectory(path, capacity, class, kind)
+			if slices.Contains(paths, dir) ||
+				slices.ContainsFunc(seen, func(o os.FileInfo) bool { return os.SameFile(o, there) }) {
 				path.Wrong, path.Remedy = "already the directory of another class",
 					"give each class a directory of its own"
 				r.problem(path)
 			}
-			paths = append(paths, dir)
-			r.checkDirectory(path, capacity, class, kind)
+			paths, seen = append(paths, dir), append(seen, there)
 		}
 	}
 }

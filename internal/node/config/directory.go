@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/store"
@@ -9,7 +10,8 @@ import (
 
 // directory is what a class's directory was found to be.
 type directory struct {
-	wrong error // why the class cannot use it; nil: it can
+	info  os.FileInfo // nil: nothing is there
+	wrong error       // why the class cannot use it; nil: it can
 	// If nothing is wrong, and FreeDisk is known:
 	free    int64 // bytes that a class there could have: what is free, and what it holds already
 	freeErr error
@@ -42,6 +44,7 @@ func (r *resolver) look(dir string, kind store.Kind) (found directory, ok bool) 
 }
 
 func lookAt(machine *Machine, dir string, kind store.Kind) (found directory) {
+	found.info, _ = os.Stat(dir) // it may not exist yet
 	if machine.Directory != nil {
 		for _, check := range []func(string) error{machine.Directory, kind.Check} {
 			if check == nil {
@@ -66,10 +69,10 @@ func lookAt(machine *Machine, dir string, kind store.Kind) (found directory) {
 }
 
 // checkDirectory rejects a path at which a class cannot keep anything, and a capacity that its disk
-// does not have.
+// does not have. It returns what is at the path; nil: nothing, or that is not known.
 func (r *resolver) checkDirectory(path, capacity Problem, class StorageClass,
 	kind store.Kind,
-) {
+) os.FileInfo {
 	found, ok := r.look(class.Path(), kind)
 	switch {
 	case !ok:
@@ -87,4 +90,5 @@ func (r *resolver) checkDirectory(path, capacity Problem, class StorageClass,
 	default:
 		r.checkDisk(capacity, class, found.free)
 	}
+	return found.info
 }

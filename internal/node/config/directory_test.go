@@ -2,6 +2,9 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,4 +90,38 @@ func TestDirectoryThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("told of %q", dir)
 		}
 	})
+}
+
+// TestTwoPathsToOneDirectoryAreOne: two classes cannot share a directory, whatever links lead to
+// it; one that does not exist yet is no other's.
+func TestTwoPathsToOneDirectoryAreOne(t *testing.T) {
+	root := t.TempDir()
+	link := filepath.Join(root, "link")
+	if err := os.Symlink(root, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		first, second string
+		same          bool
+	}{
+		{root, root + "/", true},
+		{root, link, true},
+		{root + "/none", link + "/other", false},
+		{root, t.TempDir(), false},
+	} {
+		_, err := config.Resolve(config.Input{
+			Machine: machine, Classes: classes, File: file(t, fmt.Sprintf(`
+[[storage_class]]
+kind = "file"
+path = %q
+[[storage_class]]
+kind = "file"
+path = %q
+`, c.first, c.second)),
+		})
+		if c.same != (err != nil && strings.Contains(err.Error(),
+			"already the directory of another class")) || !c.same && err != nil {
+			t.Errorf("%s and %s: %v", c.first, c.second, err)
+		}
+	}
 }

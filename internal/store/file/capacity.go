@@ -60,8 +60,7 @@ func (c *Class) makeRoom(own [16]byte, capacity int64) error {
 	}
 	if capacity > limit {
 		return &store.LimitError{
-			What: "a store on disk", Need: capacity, Limit: max(limit, 0),
-			Hint: "reduce cache_size, or free space on the disk",
+			What: "a store in " + c.Dir, Need: capacity, Limit: max(limit, 0), Hint: c.hint(),
 		}
 	}
 	for fingerprint, s := range c.mu.idle {

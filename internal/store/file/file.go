@@ -184,11 +184,17 @@ func (c *Class) measure() error {
 	if c.Capacity > max(onDisk, 0) {
 		return &store.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
-			Hint: fmt.Sprintf("reduce cache_size, or disk_reserve: %s of the disk are left free",
-				human.Format(c.Reserve)),
+			Hint: c.hint(),
 		}
 	}
 	return nil
+}
+
+// hint returns what to do about a capacity that the disk does not have.
+func (c *Class) hint() string {
+	return fmt.Sprintf("reduce the capacity (cache_size, or that of its [[storage_class]]), or "+
+		"disk_reserve, by which %s of the disk are left free, or free space on it",
+		human.Format(c.Reserve))
 }
 
 // Kind returns the kind's name.
