@@ -64,4 +64,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> type[HDMLPError]:
-    return errors.__getattr__(name)  # the deprecated names of exceptions
+    return errors.deprecated(name, __name__)

@@ -260,10 +260,23 @@ _DEPRECATED = {
 
 
 def __getattr__(name: str) -> type[HDMLPError]:
+    return deprecated(name, __name__)
+
+
+def deprecated(name: str, module: str) -> type[HDMLPError]:
+    """Returns the exception that had another name once.
+
+    Args:
+        name: Its deprecated name.
+        module: Where it was looked up, for the message.
+
+    Raises:
+        AttributeError: No exception had that name.
+    """
     try:
         cls = _DEPRECATED[name]
     except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
     warnings.warn(
         f"hdmlp.errors.{name} is deprecated; use {cls.__name__}", DeprecationWarning, stacklevel=2
     )

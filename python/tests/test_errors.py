@@ -119,3 +119,5 @@ def test_all_exceptions_are_exported_by_the_package_and_end_in_error():
     assert all(name.endswith("Error") for name in errors.__all__)
     with pytest.raises(AttributeError, match=r"module 'hdmlp.errors' has no attribute 'Nothing'"):
         _ = errors.Nothing
+    with pytest.raises(AttributeError, match=r"module 'hdmlp' has no attribute 'Nothing'"):
+        _ = hdmlp.Nothing
