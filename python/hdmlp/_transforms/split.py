@@ -2,17 +2,19 @@
 
 Known are our transforms, torchvision's (v1 and v2) and timm's, by their attributes. Neither
 torchvision nor timm is ever imported: an object is one of their transforms if its class is the one
-that the loaded module has under that name. Subclasses, and objects with a method of their own, may
-do anything, and run in Python.
+that the loaded module has under that name. Subclasses, objects with a method of their own, and what
+the program has replaced in the libraries may do anything, and run in Python.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, NamedTuple
 
 from .. import _transforms as ours
+from .._lib import originals
 from . import attributes
 from .image_state import Convert, State, Step, Unknown
 
@@ -144,9 +146,10 @@ def _longest_prefix(given: list[object], ragged: bool) -> tuple[_Prefix, _Stop]:
     loose = _Prefix(0, [], [], "bytes")  # the same, of images without a fixed size
     wraps: list[object] = []  # the ToImage whose tv_tensors.Image is the current result
     why, cause = "", 0
+    replaced = functools.lru_cache(maxsize=None)(originals.replaced)  # compared once for each list
     for i, t in enumerate(given):
         try:
-            for step in _steps(t):
+            for step in _steps(t, replaced):
                 state.take(step)
         except Unknown as e:
             why, cause = str(e), i
@@ -223,9 +226,9 @@ def _flat(transforms: Any) -> Iterator[object]:
         inner = transforms.transforms  # our Compose
     elif _name(transforms) == "Compose":
         inner = transforms.transforms
-    elif _is(transforms, "torch.nn.modules.container", "Sequential") and not _changed(transforms):
+    elif _is_module(transforms, "container", "Sequential"):
         inner = list(transforms)
-    elif _is(transforms, "torch.nn.modules.linear", "Identity") or _name(transforms) == "Identity":
+    elif _is_module(transforms, "linear", "Identity") or _name(transforms) == "Identity":
         return
     elif isinstance(transforms, type) and (
         issubclass(transforms, ours.Transform)
@@ -248,52 +251,87 @@ def _is(t: object, module: str, name: str) -> bool:
     return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
 
 
-def _changed(t: object) -> bool:
-    """Reports whether an object has methods of its own, or hooks, and so may do anything."""
+def _is_module(t: object, module: str, name: str) -> bool:
+    return _is(t, f"torch.nn.modules.{module}", name) and not _changed(t)
+
+
+_METHODS = (
+    "forward",
+    "__call__",
+    "get_params",
+    "make_params",
+    "_get_params",
+    "transform",
+    "_transform",
+    "_call_kernel",
+)
+
+
+def _changed(t: object) -> str:
+    """Why an object may do something other than its class in the library; empty: it does not."""
     own = getattr(t, "__dict__", {})
-    methods = (
-        "forward",
-        "__call__",
-        "get_params",
-        "make_params",
-        "_get_params",
-        "transform",
-        "_transform",
-        "_call_kernel",
-    )
-    return (
-        any(m in own for m in methods)
-        or bool(own.get("_forward_hooks"))
-        or bool(own.get("_forward_pre_hooks"))
-    )
+    for method in _METHODS:
+        if method in own:
+            return f"it has a {method} of its own"
+    if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
+        return "it has hooks"
+    module = "_forward_hooks" in own  # of torch
+    return originals.replaced_in_class(type(t)) or (originals.replaced("modules") if module else "")
 
 
 _MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
 
 
+def _class_name(t: object) -> str:
+    """The name of the torchvision transform whose class ``t`` has; empty if it is none."""
+    module, name = type(t).__module__, type(t).__name__
+    return name if f"{module}.".startswith(_MODULES) and _is(t, module, name) else ""
+
+
 def _name(t: object) -> str:
     """The name of the torchvision transform that ``t`` is; empty if it is none."""
-    module, name = type(t).__module__, type(t).__name__
-    if not f"{module}.".startswith(_MODULES):
-        return ""
-    return name if _is(t, module, name) and not _changed(t) else ""
+    name = _class_name(t)
+    return name if name and not _changed(t) else ""
+
+
+def _timm_class_name(t: object) -> str:
+    """The name of the timm transform whose class ``t`` has; empty if it is none."""
+    name = type(t).__name__
+    return name if _is(t, "timm.data.transforms", name) else ""
 
 
 def _timm(t: object) -> str:
     """The name of the timm transform that ``t`` is; empty if it is none."""
-    name = type(t).__name__
-    return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
+    name = _timm_class_name(t)
+    return name if name and not _changed(t) else ""
 
 
-def _steps(t: object) -> Sequence[Step]:
+def _used_by(t: object) -> Sequence[str]:
+    """The rows of :data:`hdmlp._lib.originals.ORIGINALS` whose functions a known class uses."""
+    module = type(t).__module__
+    if module.startswith("timm."):
+        return "transforms", "timm"
+    return ("transforms", "transforms.v2") if ".v2." in module else ("transforms",)
+
+
+def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     """Our transforms for ``t``.
+
+    Args:
+        t: A transform.
+        replaced: :func:`hdmlp._lib.originals.replaced`.
 
     Raises:
         Unknown: There are none.
     """
     if isinstance(t, ours.Transform):
         return [t]
-    mapping = _MAPPINGS.get(_name(t)) or _TIMM.get(_timm(t))
+    mapping = _MAPPINGS.get(_class_name(t)) or _TIMM.get(_timm_class_name(t))
+    changed = "" if mapping is None else replaced(*_used_by(t))
+    if _class_name(t) or _timm_class_name(t):
+        changed = changed or _changed(t)
+    if changed:
+        raise Unknown(changed)
     if mapping is None:
         raise Unknown("it is not a transform that HDMLP knows" + _within(t))
     try:

@@ -15,7 +15,7 @@ from .._loading.reports import Explanation, Report, Stats
 from ..data import Folder
 from ._engine.choice import Engine, Engines
 from ._engine.content import Content, users_collate
-from ._engine.iterable import Iterables
+from ._engine.iterable import Iterables, check_iterator, own_iterator
 from ._engine.loader_arguments import (
     check_for_iterables,
     check_settable,
@@ -165,7 +165,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         ordered = sampler if batch_sampler is None else batch_sampler
         job = JobName(name, own.shard or share_of(ordered) is not None)
         batched = batch_size is not None or batch_sampler is not None
-        self._content = Content(dataset, own)
+        iterator = own_iterator(self, dataset)
+        self._content = Content(dataset, own, iterator)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)
         persistent = switch("persistent_workers", persistent_workers)
@@ -190,7 +191,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         )
         if self._folder is None:
             check_waiting(timeout, self.num_workers, dataset)
-        self._iterables = Iterables(dataset) if isinstance(dataset, IterableDataset) else None
+        self._iterables = None
+        if iterator or isinstance(dataset, IterableDataset):
+            self._iterables = Iterables(dataset, iterator)
         own.leave_with(self.sampler if self.batch_sampler is None else self.batch_sampler)
         self._ordering = Ordering(own, self._content, self._ranks, sampler)
         self._ordering.begin(self, tuned=num_workers is None, said=said)
@@ -314,6 +317,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """
         if self._iterables is not None:
             return self._iterables.iterate(self, super().__iter__())
+        check_iterator(self)
         if self._ordering.leaves_nothing(self):
             return iter(())
         engine = self._engines.open(self)

@@ -14,7 +14,7 @@ from .._transforms.recipe import Composed, Recipe, generators_kept
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader
-from ._data.collation import default_collate, labels_of
+from ._data.collation import default_stacks, labels_of, torchs_default
 from ._data.folder import as_transform, offload, pil_loader
 
 
@@ -128,8 +128,8 @@ class HDMLPDataLoader:
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
         check_functions(collate_fn=collate_fn)
         self.dataset = dataset
-        whole = dataset._offloaded and collate_fn is None
-        self._recipe = None if whole else dataset._recipe_for(collate_fn or default_collate)
+        whole = dataset._offloaded and collate_fn is None and default_stacks()
+        self._recipe = None if whole else dataset._recipe_for(collate_fn or torchs_default())
 
     def __len__(self) -> int:
         """Returns the number of batches per epoch."""

@@ -12,17 +12,47 @@ import torch
 from ..._batches.output import arrays_for
 from ..._batches.segments import Block
 from ..._batches.source import Taken, column
+from ..._lib import originals
 from .interfaces import Room
 
-try:
-    from torch.utils.data import default_collate, default_convert
-except ImportError:
-    # Before torch 1.11.
-    from torch.utils.data._utils.collate import default_collate, default_convert
-
-__all__ = ["default_collate", "default_convert", "labels_of", "pinned", "stack_into"]
-
 _arrays = arrays_for(torch)
+_torchs: Any = torch.utils.data._utils.collate
+
+
+def torchs_default() -> Callable[..., Any]:
+    """Returns torch's default collate function, which the program may have replaced."""
+    return _torchs.default_collate  # type: ignore[no-any-return]
+
+
+def is_default(collate: object, batched: bool = True) -> bool:
+    """Reports whether a loader's ``collate_fn`` is torch's default, or stands for it (None)."""
+    default = "default_collate" if batched else "default_convert"
+    return collate is None or collate is getattr(_torchs, default)
+
+
+def default_stacks() -> bool:
+    """Reports whether torch's default makes of pairs of tensors and numbers what it always does.
+
+    It does not if the program has replaced it, or has given ``default_collate_fn_map`` functions of
+    its own for tensors, numbers or tuples. Then it is called, as any function of the user's.
+    """
+    table: dict[Any, Any] = getattr(_torchs, "default_collate_fn_map", {})  # since torch 1.13
+    return not originals.replaced("collation") and all(
+        originals.is_original(function, _torchs.__name__, _PAIR.get(kind, ""))
+        for kind in (torch.Tensor, int, tuple)
+        for function in _registered(kind, table)
+    )
+
+
+#: The functions of ``default_collate_fn_map`` for what pairs consist of.
+_PAIR = {torch.Tensor: "collate_tensor_fn", int: "collate_int_fn"}
+
+
+def _registered(kind: type, table: dict[Any, Any]) -> list[Any]:
+    """Returns the function which collates values of a type, if there is one."""
+    if kind in table:
+        return [table[kind]]
+    return [function for known, function in table.items() if issubclass(kind, known)][:1]
 
 
 def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
@@ -57,9 +87,9 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
             for x, _ in batch
         )
     ):
-        return default_collate(batch)
+        return torchs_default()(batch)
     labels: Any = tuple(label for _, label in batch)  # strings stay a tuple
-    labels = default_collate(labels)
+    labels = torchs_default()(labels)
     count = len(batch) * first.numel()
     nbytes = count * first.element_size()
     memory, offset = place.reserve(nbytes)
@@ -83,7 +113,7 @@ def labels_of(taken: Taken, target_transform: Callable[[int], object] | None = N
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
         labels: Any = tuple(map(target_transform, column(taken.payload, taken.n, "labels")))
-        return default_collate(labels)
+        return torchs_default()(labels)
     if _arrays is None or not isinstance(taken.content, Block):
         return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
     # The samples are a numpy array as well, so its code is in the processor's caches.

@@ -15,13 +15,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple
 
-import torch.utils.data
+from torch.utils.data.dataset import ConcatDataset, Subset
 
+from ..._lib import originals
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
 from .interfaces import TorchvisionFolder
-from .reasons import ITEMS, is_torchvision, overrides, own_methods, why_in_python
+from .reasons import (
+    ITEMS,
+    is_torchvision,
+    overrides,
+    own_methods,
+    revealed_by_calling,
+    why_in_python,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +103,15 @@ class Datasets:
                 f"dataset={dataset!r}: a path is not a dataset; give "
                 f"hdmlp.torch.ImageFolder({dataset!r})"
             )
-        if type(dataset) is torch.utils.data.Subset:
+        if type(dataset) is Subset:
             return self._subset(dataset)
-        if type(dataset) is torch.utils.data.ConcatDataset:
+        if type(dataset) is ConcatDataset:
             return self._concatenated(dataset)
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
             own = own_methods(known, dataset, *ITEMS, "sample", "samples", "targets")
-            return _unserved(overrides(dataset, own)) if own else Samples(dataset)
+            why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
+            return _unserved(why) if why else Samples(dataset)
         if is_torchvision(dataset):
             mirror = next((mirror for mirror in self._mirrors if mirror.of is dataset), None)
             if mirror is None:
@@ -111,10 +120,13 @@ class Datasets:
             return mirror.samples_of_it()
         return _unserved(why_in_python(dataset))
 
-    def _subset(self, dataset: torch.utils.data.Subset[object]) -> Samples:
+    def _subset(self, dataset: Subset[object]) -> Samples:
         whole = self.samples(dataset.dataset)
         if whole.folder is None:
             return whole
+        why = revealed_by_calling(originals.replaced("subsets"))
+        if why:
+            return _unserved(why)
         indices = dataset.indices
         kept = next((part for part in self._parts if part.dataset is dataset), None)
         if (
@@ -144,10 +156,13 @@ class Datasets:
         self._parts.append(_Part(dataset, whole, list(indices), found))
         return found
 
-    def _concatenated(self, dataset: torch.utils.data.ConcatDataset[object]) -> Samples:
+    def _concatenated(self, dataset: ConcatDataset[object]) -> Samples:
         parts = [self.samples(part) for part in dataset.datasets]
         if all(part.folder is None and not part.why for part in parts):
             return _unserved()
+        why = revealed_by_calling(originals.replaced("subsets"))
+        if why:
+            return _unserved(why)
         for part in parts:
             if part.folder is None:
                 return _unserved(part.why or "one part of the ConcatDataset is not a folder")
@@ -314,6 +329,9 @@ class Mirror(Folder):
                 "its loader is a function of yours, which is given paths: hdmlp.torch.ImageFolder "
                 "takes one which is given bytes"
             )
+        replaced = originals.replaced("torchvision's loader")
+        if replaced:
+            return f"{replaced}, which its loader calls with a path"
         torchvision = sys.modules.get("torchvision")
         if torchvision is not None and torchvision.get_image_backend() != "PIL":
             return (

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch.utils.data
 
+from ..._lib import originals
 from ..._lib.arguments import check_functions
 from ..._transforms.recipe import FILE_OBJECT, Composed
 from ..._transforms.split import Split, in_python, split
@@ -20,7 +21,7 @@ from .foreign import NOTICE
 
 log = logging.getLogger("hdmlp")
 
-_TRUNCATED = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES=True"
+_TRUNCATED = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True"
 
 
 def pil_loader(data: bytes | memoryview) -> Any:
@@ -48,8 +49,10 @@ def _name(error: Exception, sample: str) -> None:
 
 def torchvision_loads(loader: object) -> bool:
     """Reports whether a loader is one which torchvision's folders have by default."""
-    folder = sys.modules.get("torchvision.datasets.folder")
-    return folder is not None and loader in (folder.default_loader, folder.pil_loader)
+    return any(
+        originals.is_original(loader, "torchvision.datasets.folder", name)
+        for name in ("default_loader", "pil_loader")
+    )
 
 
 def as_transform(transform: Any, transforms: Any) -> Callable[[Any], Any] | None:
@@ -92,8 +95,9 @@ def offload(
             return in_python(given, "with offload=False")
         if loader is not pil_loader:
             return in_python(given, "after a loader of yours")
-        if _takes_truncated(given, say):
-            return in_python(given, _TRUNCATED)
+        why = _pils_way()
+        if why and _is_decoded_here(given, why, say):
+            return in_python(given, f"because {why}")
         found = split(given, ragged)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
@@ -111,30 +115,31 @@ def offload(
     return found
 
 
-def _takes_truncated(given: object, say: bool) -> bool:
-    """Reports whether Python has to decode because PIL is told to accept truncated files.
-
-    Our own transforms cannot run there, so with one of them truncated files stay errors.
-    """
+def _pils_way() -> str:
+    """Returns why PIL may decode otherwise than the daemon; empty: it does not."""
     module: object = sys.modules.get("PIL.ImageFile")
-    if not getattr(module, "LOAD_TRUNCATED_IMAGES", False):
-        return False
+    if getattr(module, "LOAD_TRUNCATED_IMAGES", False):
+        return f"{_TRUNCATED}, and to the daemon truncated files are errors, subject to on_error"
+    replaced = originals.replaced("images")
+    return replaced and f"{replaced}, which the daemon would not call"
+
+
+def _is_decoded_here(given: object, why: str, say: bool) -> bool:
+    """Reports whether Python is to decode because of what :func:`_pils_way` returned.
+
+    Our own transforms cannot run there, so with one of them the daemon decodes.
+    """
     try:
-        in_python(given, _TRUNCATED)
+        in_python(given, why)
     except TypeError:
         if say:
             log.warning(
-                "%s has no effect with transforms of hdmlp.transforms: a truncated file is an "
-                "error, subject to on_error",
-                _TRUNCATED,
+                "with transforms of hdmlp.transforms the daemon decodes images all the same: %s",
+                why,
             )
         return False
     if say:
-        log.warning(
-            "images are decoded and transformed in Python, because of %s: to the daemon, truncated "
-            "files are errors, subject to on_error",
-            _TRUNCATED,
-        )
+        log.warning("images are decoded and transformed in Python: %s", why)
     return True
 
 

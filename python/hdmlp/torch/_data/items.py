@@ -11,7 +11,7 @@ import torch
 from ..._batches.segments import Segment
 from ..._transforms.recipe import name_sample, position_key, seed_generators
 from ...data import Folder
-from .collation import default_collate, stack_into
+from .collation import default_stacks, is_default, stack_into, torchs_default
 from .interfaces import Indexed
 
 
@@ -35,6 +35,7 @@ class Items:
     ):
         self.dataset, self.collate, self.batched = dataset, collate, batched
         self._rank, self._world_size = part
+        self._stacks = batched and is_default(collate) and default_stacks()
 
     def make(
         self, payload: bytes | bytearray, segments: Mapping[int, Segment], seed: int, place: Any
@@ -70,11 +71,7 @@ class Items:
             for place_in_batch, index in enumerate(indices):
                 self._seed(seed, epoch, step, place_in_batch)
                 items.append(self._item(index))
-        if (
-            self.collate is default_collate
-            and items
-            and all(type(item) is tuple and len(item) == 2 for item in items)
-        ):
+        if self._stacks and items and all(type(item) is tuple and len(item) == 2 for item in items):
             return stack_into(items, place)
         return self.collate(items)
 
@@ -118,7 +115,7 @@ def encoded_batch(items: list[tuple[bytes, object]]) -> object:
     """Collates items of :class:`Encoded`: (list of read-only memoryviews, labels)."""
     labels = torch.empty(0, dtype=torch.int64)
     if items:
-        labels = default_collate([label for _, label in items])
+        labels = torchs_default()([label for _, label in items])
     return [memoryview(data) for data, _ in items], labels
 
 

@@ -11,7 +11,7 @@ from ..._transforms import Transform
 from ..._transforms.recipe import Composed, Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
-from .collation import default_collate, stack_into
+from .collation import is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
 from .folder import offload, pil_loader
 
@@ -106,6 +106,8 @@ def making(
     """
     raw = bool(getattr(dataset, "raw", True)) if raw is None else raw
     target_transform = _target_transform(dataset, labels)
+    if raw and collate is not None and is_default(collate):
+        return Making([], None, None, target_transform or int, True)  # it collates the labels
     if raw:
         return Making([], None, collate, target_transform, True)
     load: Callable[..., object] = getattr(dataset, "loader", pil_loader)
@@ -121,7 +123,7 @@ def making(
         load,
         transform,
         target_transform,
-        collate or default_collate,
+        collate or torchs_default(),
         stack_into if collate is None else None,
         decodes,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
+from ..._lib import originals
 from ...data import Folder
 from .interfaces import TorchvisionFolder
 
@@ -35,7 +36,20 @@ def _torchvisions() -> Any:
 def is_torchvision(dataset: object) -> TypeGuard[TorchvisionFolder]:
     """Reports whether items are made as torchvision's DatasetFolder makes them."""
     known = _torchvisions()
-    return isinstance(dataset, known) and not own_methods(known, dataset, *ITEMS)
+    return isinstance(dataset, known) and not _why_not(known, dataset)
+
+
+def _why_not(known: type, dataset: object) -> str:
+    """Returns why only calling a folder's methods reveals its items; empty: they are known."""
+    own = own_methods(known, dataset, *ITEMS)
+    if own:
+        return overrides(dataset, own)
+    return revealed_by_calling(originals.replaced("torchvision's folders"))
+
+
+def revealed_by_calling(replaced: str) -> str:
+    """Returns what a message says of a replaced method of a library; empty: there is none."""
+    return replaced and f"{replaced}, and only calling it reveals the items"
 
 
 def overrides(dataset: object, own: Sequence[str]) -> str:
@@ -51,7 +65,7 @@ def why_in_python(dataset: object) -> str:
     """Returns why the daemon does not serve what seems to be a folder's; empty: it does not."""
     known = _torchvisions()
     if isinstance(dataset, known):
-        return overrides(dataset, own_methods(known, dataset, *ITEMS))
+        return _why_not(known, dataset)
     found = _within(dataset)
     if found is None:
         return ""

@@ -11,7 +11,9 @@ import logging
 from typing import Any, Callable, Union
 
 import torch.utils.data
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.sampler import BatchSampler
 
 from ..._daemon import connecting
 from ..._launch import membership
@@ -24,7 +26,7 @@ from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
 from .._order.disjoint import Drawings, share_of
-from .._order.known import Known, ordered_by
+from .._order.known import Known, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
 from .content import Content, users_collate
 from .given import Given
@@ -345,7 +347,8 @@ class Engines:
         share, batches = self._share, loader.batch_sampler
         if (
             share is None
-            or type(batches) is not BatchSampler
+            or not isinstance(batches, BatchSampler)
+            or not is_torchs(batches, BatchSampler)
             or batches.sampler is not loader.sampler
             or loader.batch_size is None
         ):

@@ -13,8 +13,8 @@ from ..._lib.arguments import check_functions, whole_number
 from ..._lib.typing import Context
 from ...data import Folder
 from ...errors import ConfigError
-from .._data.collation import default_collate, default_convert
-from .._data.datasets import Datasets
+from .._data.collation import default_stacks, is_default, torchs_default
+from .._data.datasets import Datasets, Samples
 from .._data.making import Making, making
 from .loader_arguments import Arguments
 
@@ -26,14 +26,16 @@ Collate = Callable[..., object]
 def users_collate(collate_fn: Collate | None, batched: bool) -> Collate | None:
     """Returns the user's collate function; None: it is torch's default.
 
-    Frameworks which make a loader anew from its attributes pass the default explicitly.
+    Frameworks which make a loader anew from its attributes pass the default explicitly. It counts
+    as the user's where it is not as torch has it.
 
     Raises:
         ConfigError: It is not callable.
     """
     check_functions(collate_fn=collate_fn)
-    default = default_collate if batched else default_convert
-    return None if collate_fn in (None, default) else collate_fn
+    if not is_default(collate_fn, batched):
+        return collate_fn
+    return None if not batched or default_stacks() else torchs_default()
 
 
 class Content:
@@ -42,6 +44,7 @@ class Content:
     Args:
         dataset: The loader's dataset.
         arguments: The loader's own arguments.
+        why: Why the daemon does not serve the dataset, whatever it is; empty: it may.
 
     Attributes:
         samples: Which samples of which folder the dataset's items are.
@@ -51,11 +54,11 @@ class Content:
         ConfigError: An argument has no meaning for the dataset.
     """
 
-    def __init__(self, dataset: Dataset[object], arguments: Arguments):
+    def __init__(self, dataset: Dataset[object], arguments: Arguments, why: str = ""):
         self._arguments = arguments
         self._warned_of_state = False
         self._datasets = Datasets()
-        self.samples = self._datasets.samples(dataset)
+        self.samples = Samples(None, why=why) if why else self._datasets.samples(dataset)
         self.making: Making | None = None
         if self.folder is None:
             arguments.check_for_other_datasets(dataset, self.samples.why)

@@ -1,19 +1,54 @@
-"""Iterable datasets: torch's own loader iterates them; this counts their batches."""
+"""What torch's own loader iterates; this counts its batches.
+
+That are iterable datasets, and loaders whose program has another iterator in the place of torch's.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
+from ..._lib import originals
 from ..._lib.arguments import whole_number
 from ..._loading.reports import Report, Stats
 from ...errors import ConfigError
 from .content import users_collate
 from .counted import Counted
+
+
+def own_iterator(loader: object, dataset: object) -> str:
+    """Returns why torch's own loader has to iterate a dataset that is not iterable; or nothing.
+
+    Args:
+        loader: The loader, which may be half-made.
+        dataset: Its dataset.
+    """
+    if isinstance(dataset, IterableDataset):
+        return ""
+    method = inspect.getattr_static(loader, "_get_iterator")
+    if method is not inspect.getattr_static(DataLoader, "_get_iterator"):
+        return (
+            f"{type(loader).__name__} has a _get_iterator of its own, and only torch's loader "
+            "calls it; override __iter__ for what is done with batches"
+        )
+    replaced = originals.replaced("iteration")
+    return replaced and f"{replaced}, which only torch's loader calls"
+
+
+def check_iterator(loader: DataLoader[object]) -> None:
+    """Checks that a loader which HDMLP iterates has torch's own iterator still.
+
+    Raises:
+        ConfigError: It has another one.
+    """
+    why = own_iterator(loader, loader.dataset)
+    if why:
+        raise ConfigError(f"after the loader was made: {why}; make a new loader")
 
 
 class Iterables:
@@ -27,6 +62,8 @@ class Iterables:
 
     Args:
         dataset: The dataset.
+        why: Why it is not left to HDMLP, if it is not an iterable dataset; else empty. It has no
+            state then, because its order is not restored.
 
     Attributes:
         output: None: the daemon makes nothing.
@@ -34,8 +71,8 @@ class Iterables:
 
     output = None
 
-    def __init__(self, dataset: object):
-        self._dataset = dataset
+    def __init__(self, dataset: object, why: str = ""):
+        self._dataset, self._why = dataset, why
         self._start = self._at = (0, 0)  # where the next iteration begins; the next batch's place
         self._dataset_epoch: int | None = None  # what the dataset was told
         self._latest: object | None = None
@@ -79,7 +116,7 @@ class Iterables:
     @property
     def seed(self) -> NoReturn:
         """Raises ConfigError: the dataset decides."""
-        raise ConfigError("seed: the order is the iterable dataset's")
+        raise ConfigError("seed: the order is that of torch's own loader, or of the dataset")
 
     @property
     def stats(self) -> Stats:
@@ -92,7 +129,7 @@ class Iterables:
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> NoReturn:
         """Raises ConfigError: only iterating the dataset reveals its order."""
-        raise ConfigError("explain: only iterating the iterable dataset reveals its order")
+        raise ConfigError("explain: only iterating the loader reveals its order")
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the next epoch's number, and tells the dataset, if it has a ``set_epoch``."""
@@ -103,12 +140,13 @@ class Iterables:
 
     def _tell_dataset(self, epoch: int) -> None:
         tell = getattr(self._dataset, "set_epoch", None)
-        if callable(tell):
+        if callable(tell) and not self._why:
             tell(epoch)
             self._dataset_epoch = epoch
 
     def state_dict(self) -> dict[str, object]:
         """Returns the epoch, and how many of its batches were yielded."""
+        self._check_state()
         epoch, step = self._at
         state = {"version": 1, "kind": "iterable", "epoch": epoch, "step": step}
         return state if self._dataset_epoch is None else {**state, "set": self._dataset_epoch}
@@ -118,6 +156,7 @@ class Iterables:
 
         The dataset is told the epoch that it was told there.
         """
+        self._check_state()
         if not isinstance(state, dict) or state.get("kind") != "iterable":
             raise ConfigError(f"not a state of a loader of an iterable dataset: {state!r:.200}")
         epoch = whole_number("state['epoch']", state.get("epoch"), 0)
@@ -126,6 +165,13 @@ class Iterables:
         self._latest = None
         if state.get("set") is not None:
             self._tell_dataset(whole_number("state['set']", state["set"], 0))
+
+    def _check_state(self) -> None:
+        if self._why:
+            raise ConfigError(
+                "state_dict: torch's own loader iterates this dataset, and has no state, because "
+                f"{self._why}"
+            )
 
 
 class _Epoch:

@@ -9,20 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-)
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.sampler import BatchSampler, RandomSampler
 
 from ..._launch.processors import not_started
 from ..._lib.arguments import whole_number
 from ...errors import ConfigError, MismatchError
 from .._data.items import length_of
 from .._order.drawn import parts
-from .._order.known import Known, Seeded, Shared, asked_epoch, known
+from .._order.known import Known, Seeded, Shared, asked_epoch, is_shared_as_torch, known
 from .._order.ranks import Ranks
 from .content import Content
 from .loader_arguments import Arguments
@@ -93,6 +89,8 @@ class Ordering:
         """Returns the order that the daemon knows, as the loader's sampler is now."""
         arguments = self._arguments
         if self._content.folder is None or loader.batch_size is None:
+            return None
+        if arguments.shard and not is_shared_as_torch() and arguments.order != "feistel":
             return None
         if arguments.shard:
             return Known(arguments.order, arguments.seed, None, None, not loader.drop_last, None)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import (
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.sampler import (
     BatchSampler,
-    DistributedSampler,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -20,6 +20,7 @@ from torch.utils.data import (
 )
 
 from .drawn import Drawn, Generators, parts
+from .known import is_torchs
 from .samplers import GeneratorStates, Sampler, State
 
 #: Limit of an epoch that is drawn at once, in samples; eight times the dataset's length is added.
@@ -124,8 +125,9 @@ def stand_in(sampler: Any, dataset: object) -> Any:
         accelerate.SkipBatchSampler,
     ):
         within = within.batch_sampler
-    inner = within.sampler if type(within) is BatchSampler else within
-    if type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (within, inner)):
+    batched = is_torchs(within, BatchSampler)
+    inner = within.sampler if batched else within
+    if any(is_torchs(inner, known) for known in _REPEATABLE):
         return sampler
     # Generators are shared, as their states are restored afterwards; so is the dataset, which may
     # be large.

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    Dataset,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils.data import Dataset
+from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+
+from ..._lib import originals
 
 
 class Seeded(RandomSampler):
@@ -159,11 +157,11 @@ def known(dataset: Any, sampler: object, batch_sampler: object) -> Known | None:
     loader's own dataset.
     """
     batched: object = getattr(batch_sampler, "sampler", None)
-    if type(batch_sampler) is not BatchSampler or batched is not sampler:
+    if not is_torchs(batch_sampler, BatchSampler) or batched is not sampler:
         return None
     if (
-        type(sampler) is DistributedSampler
-        and not _replaced(sampler)
+        isinstance(sampler, DistributedSampler)
+        and is_torchs(sampler, DistributedSampler)
         and len(sampler.dataset) == len(dataset)  # type: ignore[arg-type]
         and 0 <= sampler.seed < 1 << 64
         and len(sampler) == _share(len(dataset), sampler.num_replicas, sampler.drop_last)
@@ -177,12 +175,16 @@ def known(dataset: Any, sampler: object, batch_sampler: object) -> Known | None:
             sampler,
         )
     if (
-        type(sampler) is SequentialSampler
-        and not _replaced(sampler)
+        isinstance(sampler, SequentialSampler)
+        and is_torchs(sampler, SequentialSampler)
         and len(sampler.data_source) == len(dataset)
     ):
         return Known("none", 0, 1, 0, True, None)
-    if type(sampler) is Seeded and sampler.data_source is dataset:
+    if (
+        type(sampler) is Seeded
+        and sampler.data_source is dataset
+        and not originals.replaced("randperm")
+    ):
         return Known("torch", sampler.seed, 1, 0, True, None)
     return None
 
@@ -201,6 +203,19 @@ def _share(samples: int, replicas: int, drop_last: bool) -> int:
     return samples // replicas if drop_last else -(-samples // replicas)
 
 
-def _replaced(sampler: object) -> bool:
-    """Reports whether an instance has methods of its own instead of its class's."""
-    return "__iter__" in vars(sampler) or "set_epoch" in vars(sampler)
+def is_torchs(sampler: object, known: type) -> bool:
+    """Reports whether a sampler yields what torch's own class of this name does.
+
+    A subclass may yield anything, and so may an object or a class whose methods were replaced.
+    """
+    own = getattr(sampler, "__dict__", {})
+    return (
+        type(sampler) is known
+        and not ("__iter__" in own or "set_epoch" in own)
+        and not originals.replaced(known.__name__)
+    )
+
+
+def is_shared_as_torch() -> bool:
+    """Reports whether :class:`Shared` yields what torch's own ``DistributedSampler`` does."""
+    return not originals.replaced("DistributedSampler", "BatchSampler")
