@@ -139,15 +139,10 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SLOW = 0.005
 
 
-class Wait:
+def wait(image: Any) -> Any:
     """A transform that takes time and no processor."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __call__(self, image: Any) -> Any:
-        time.sleep(self._seconds)
-        return image
+    time.sleep(SLOW)
+    return image
 
 
 def torch_transforms(pipeline: str) -> Any:
@@ -170,7 +165,7 @@ def torch_transforms(pipeline: str) -> Any:
             ]
         )
     if pipeline == "slow":
-        return t.Compose([t.CenterCrop(32), Wait(SLOW), t.ToTensor()])
+        return t.Compose([t.CenterCrop(32), wait, t.ToTensor()])
     begin = {
         "crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
         "center": [t.Resize(256), t.CenterCrop(224)],

@@ -13,7 +13,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp import transforms as T
-from hdmlp.torch._data.folder import _short, offload
+from hdmlp.torch._data.folder import offload, short
 from reference import batches, jpegs
 
 V = torchvision.transforms
@@ -100,14 +100,14 @@ def test_the_transform_that_cannot_be_offloaded_is_named(
         T.describe(given)
     offload(ht.pil_loader, given)
     [message] = [record.getMessage() for record in caplog.records]
-    name = _short(cause)
+    name = short(cause)
     assert message.startswith(
         f"{name} runs in Python, after what the daemon applies: {why}"
         if described
         else f"all transforms run in Python, because of {name}: {why}"
     )
     assert message.endswith(
-        "; because of it also: " + ", ".join(_short(given[i]) for i in also) if also else parts.why
+        "; because of it also: " + ", ".join(short(given[i]) for i in also) if also else parts.why
     )
 
 

@@ -77,7 +77,8 @@ def not_started(why: str) -> str:
     count = workers_that_pay(processors(), local_ranks())
     return (
         f"num_workers is not given: this process runs what the daemon does not do, because {why}; "
-        f"give num_workers={count} to start worker processes, or 0 for none"
+        f"give num_workers={count} to have {count} worker processes do it beside the training, "
+        "each with copies of your objects, or 0 for none"
     )
 
 

@@ -252,7 +252,7 @@ def _is(t: object, module: str, name: str) -> bool:
 
 
 def _is_module(t: object, module: str, name: str) -> bool:
-    return _is(t, f"torch.nn.modules.{module}", name) and not _changed(t)
+    return _is(t, f"torch.nn.modules.{module}", name) and not changed(t)
 
 
 _METHODS = (
@@ -267,7 +267,7 @@ _METHODS = (
 )
 
 
-def _changed(t: object) -> str:
+def changed(t: object) -> str:
     """Why an object may do something other than its class in the library; empty: it does not."""
     own = getattr(t, "__dict__", {})
     for method in _METHODS:
@@ -291,7 +291,7 @@ def _class_name(t: object) -> str:
 def _name(t: object) -> str:
     """The name of the torchvision transform that ``t`` is; empty if it is none."""
     name = _class_name(t)
-    return name if name and not _changed(t) else ""
+    return name if name and not changed(t) else ""
 
 
 def _timm_class_name(t: object) -> str:
@@ -303,7 +303,7 @@ def _timm_class_name(t: object) -> str:
 def _timm(t: object) -> str:
     """The name of the timm transform that ``t`` is; empty if it is none."""
     name = _timm_class_name(t)
-    return name if name and not _changed(t) else ""
+    return name if name and not changed(t) else ""
 
 
 def _used_by(t: object) -> Sequence[str]:
@@ -327,11 +327,11 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     if isinstance(t, ours.Transform):
         return [t]
     mapping = _MAPPINGS.get(_class_name(t)) or _TIMM.get(_timm_class_name(t))
-    changed = "" if mapping is None else replaced(*_used_by(t))
+    why = "" if mapping is None else replaced(*_used_by(t))
     if _class_name(t) or _timm_class_name(t):
-        changed = changed or _changed(t)
-    if changed:
-        raise Unknown(changed)
+        why = why or changed(t)
+    if why:
+        raise Unknown(why)
     if mapping is None:
         raise Unknown("it is not a transform that HDMLP knows" + _within(t))
     try:

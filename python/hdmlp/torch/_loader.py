@@ -55,8 +55,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             source once.
         batch_sampler: Any batch sampler; it is iterated likewise.
         num_workers: Worker processes for what runs in Python; 0: this process does it. None: tuned
-            automatically if transforms or a ``collate_fn`` of yours run in Python, samples are not
-            bytes, and the order is known ahead, otherwise 0; a warning gives the number. Batches do
+            automatically if transforms or a ``collate_fn`` of yours run in Python and can have no
+            state of their own (known classes, plain functions), samples are not bytes, and the
+            order is known ahead, otherwise 0; a warning gives the number, or the reason. Batches do
             not depend on it: random numbers of transforms follow from seed, epoch and sample ID.
             The daemon has threads of its own (``transform_threads``). Default: None.
         collate_fn: From a list of (object, label) to the batch. Default: torch's, or for raw

@@ -104,7 +104,7 @@ def offload(
     if not say:
         return found
     if found.left:
-        cause, *others = map(_short, found.left)
+        cause, *others = map(short, found.left)
         also = f"; because of it also: {', '.join(others)}" if others else ""
         if found.described:
             log.warning(
@@ -143,7 +143,7 @@ def _is_decoded_here(given: object, why: str, say: bool) -> bool:
     return True
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
     text = getattr(value, "__name__", None) or repr(value)
     return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
 

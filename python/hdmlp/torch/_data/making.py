@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 from ..._batches.output import Handed
+from ..._lib import originals
 from ..._transforms import Transform
+from ..._transforms.own_state import own_state
 from ..._transforms.recipe import Composed, Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from .collation import is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
-from .folder import offload, pil_loader
+from .folder import offload, pil_loader, short
 
 
 class Making(NamedTuple):
@@ -56,6 +58,29 @@ class Making(NamedTuple):
         return (
             self.recipe is not None or self.collate is not None or self.target_transform is not None
         )
+
+    def own_state(self) -> str:
+        """Returns which state of its own Python's part may have, for a message; empty: none."""
+        assert self.recipe is not None
+        replaced = originals.replaced("images", "transforms", "transforms.v2")
+        if replaced:
+            return replaced
+        recipe, composed = self.recipe, getattr(self.recipe.transform, "steps", None)
+        steps = [recipe.transform] if composed is None else composed
+        default = recipe.stack is not None
+        for step in (
+            recipe.loader,
+            *steps,
+            recipe.target_transform,
+            None if default else recipe.collate,
+        ):
+            why = own_state(step)
+            if why:
+                return (
+                    f"{short(step)} may have state of its own, of which each worker would have a "
+                    f"copy ({why})"
+                )
+        return ""
 
     def identity(self, copied: bool) -> object:
         """Returns a value which is equal as long as the same is made of samples.

@@ -8,7 +8,7 @@ from typing import Callable
 
 from torch.utils.data import Dataset
 
-from ..._launch.processors import unasked
+from ..._launch.processors import not_started, unasked
 from ..._lib.arguments import check_functions, whole_number
 from ..._lib.typing import Context
 from ...data import Folder
@@ -114,7 +114,9 @@ class Content:
             return whole_number("num_workers", wanted, 0), ""
         if self.making is None or self.making.recipe is None:
             return 0, ""
-        return unasked(context)
+        count, said = unasked(context)
+        why = self.making.own_state() if count else ""
+        return (0, not_started(why)) if why else (count, said)
 
     def check_unchanged(self, dataset: Dataset[object], epoch: int) -> None:
         """Checks that the dataset's items are still the same samples.

@@ -1,0 +1,200 @@
+"""Whether what Python does with samples may have state of its own.
+
+Workers have copies of what they run. An object that draws from a generator of its own, that counts,
+or that reads a file which it holds open does otherwise in several processes than in one; so does
+what the training loop changes. So workers are started without being asked for only if each step is
+
+- an object of a class of torchvision, PIL or HDMLP, without hooks or methods of its own, whose
+  attributes are such objects, numbers, strings or containers of these;
+- a function of these libraries; or
+- a plain function: it assigns nothing but its own variables, and its globals, closure and defaults
+  are modules, functions that are plain, classes of libraries, numbers, strings and tuples of these.
+
+A call would not prove anything, so none is made.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dis
+import enum
+import functools
+import numbers
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from .split import changed
+
+_LIBRARIES = ("torchvision", "PIL", "hdmlp")
+#: Modules of torch that only call others.
+_CONTAINERS = ("torch.nn.modules.container", "torch.nn.modules.linear.Identity")
+_CONSTANTS = (numbers.Number, str, bytes, enum.Enum, type(None), type(Ellipsis))
+#: Builtin functions by which a plain function can change what is not its own.
+_CHANGING = ("globals", "vars", "setattr", "delattr", "exec", "eval")
+
+
+def own_state(step: object) -> str:
+    """Returns which state a step may have, for a message; empty: it has none.
+
+    Args:
+        step: What is called for each sample or batch.
+    """
+    return _Search().value(step, lenient=False)
+
+
+class _Search:
+    """Looks through an object and what it refers to, each once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, object] = {}
+
+    def value(self, value: Any, lenient: bool) -> str:
+        """Returns which state a value may have.
+
+        Args:
+            value: The value.
+            lenient: It is an attribute of a library's object, where lists and dicts and tensors are
+                arguments.
+        """
+        if id(value) in self._seen or isinstance(value, _CONSTANTS):
+            return ""
+        self._seen[id(value)] = value  # kept, so that its ID is its own
+        kind = type(value)
+        if kind is tuple or kind is frozenset or (lenient and kind in (list, set)):
+            return self._first(value, lenient)
+        if lenient and isinstance(value, dict):
+            return self._first(value.values(), lenient)
+        if kind is FunctionType:
+            return self._function(value)
+        if kind is functools.partial:
+            return self._first((value.func, *value.args, *value.keywords.values()), False)
+        if isinstance(value, ModuleType) or (isinstance(value, type) and _is_trusted(value)):
+            return ""
+        if kind is BuiltinFunctionType:
+            return "" if _is_free(value) else f"it is a method of a {type(value.__self__).__name__}"
+        return self._object(value, lenient)
+
+    def _first(self, values: Iterable[object], lenient: bool) -> str:
+        return next(filter(None, (self.value(value, lenient) for value in values)), "")
+
+    def _object(self, value: Any, lenient: bool) -> str:
+        kind = type(value)
+        module = f"{kind.__module__}.{kind.__name__}"
+        if kind is MethodType:
+            return self._object(value.__self__, lenient) or self.value(value.__func__, False)
+        if _library(kind) in _LIBRARIES or module.startswith(_CONTAINERS):
+            why = changed(value)
+            return why or self._first(getattr(value, "__dict__", {}).values(), True)
+        if lenient and module in ("torch.Tensor", "numpy.ndarray", "torch.nn.parameter.Parameter"):
+            return ""
+        if _library(kind) in ("torch", "numpy") and not hasattr(value, "__dict__"):
+            return "" if kind.__name__ in _IMMUTABLE else f"it uses a {kind.__name__}"
+        return f"it is, or uses, a {kind.__name__}"
+
+    def _function(self, function: FunctionType) -> str:
+        name = function.__qualname__
+        if _is_trusted(function):
+            return ""
+        if vars(function):
+            return f"the function {name} has attributes"
+        values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it is empty
+                values.append(cell.cell_contents)
+        names = _Names(function.__code__)
+        if names.assigned:
+            return f"the function {name} assigns {names.assigned}"
+        for used in names.globals:
+            if used in function.__globals__:
+                values.append(function.__globals__[used])
+            elif used in _CHANGING and hasattr(builtins, used):
+                return f"the function {name} calls {used}"
+        modules = [value for value in values if isinstance(value, ModuleType)]
+        for imported in names.imported:
+            if imported not in sys.modules:
+                return f"the function {name} imports {imported}"
+            modules.append(sys.modules[imported])
+        for module in modules:
+            if not _is_trusted(module):
+                values += [vars(module)[a] for a in names.attributes if a in vars(module)]
+        found = self._first(values, False)
+        return f"the function {name}: {found}" if found else ""
+
+
+_OF_CLOSURE = ("STORE_DEREF", "DELETE_DEREF")
+_ASSIGN = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", *_OF_CLOSURE)
+
+#: Types of torch's and numpy's constants, and of functions which are no functions to Python.
+_IMMUTABLE = ("dtype", "ufunc", "device", "layout", "memory_format", "_ArrayFunctionDispatcher")
+
+
+class _Names:
+    """The names that a function's code uses, its inner functions included.
+
+    Attributes:
+        globals: Global names, and those of builtins.
+        attributes: Names of attributes.
+        imported: Modules which it imports.
+        assigned: What it assigns beside its own variables; empty: nothing.
+    """
+
+    def __init__(self, code: CodeType):
+        self.globals: set[str] = set()
+        self.attributes: set[str] = set()
+        self.imported: set[str] = set()
+        self.assigned = ""
+        for instruction in _instructions(code):
+            name, argument = instruction.opname, str(instruction.argval)
+            if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                self.globals.add(argument)
+            elif name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+                self.attributes.add(argument)
+            elif name == "IMPORT_NAME":
+                self.imported.add(argument)
+            elif name in _ASSIGN and (name not in _OF_CLOSURE or argument in code.co_freevars):
+                self.assigned = argument
+
+
+def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    yield from dis.get_instructions(code)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _instructions(inner)
+
+
+def _library(value: Any) -> str:
+    return str(getattr(value, "__module__", "")).partition(".")[0]
+
+
+def _is_free(function: Any) -> bool:
+    """Reports whether a builtin function is no method of an object."""
+    bound = function.__self__
+    return bound is None or isinstance(bound, (ModuleType, type))
+
+
+def _is_trusted(value: Any) -> bool:
+    """Reports whether a module, or the file of a function or class, is a known library's.
+
+    Python's own modules, torch and numpy are among them.
+    """
+    if isinstance(value, FunctionType):
+        path = value.__code__.co_filename
+    else:
+        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        path = getattr(sys.modules.get(name), "__file__", None) or ""
+        if not path:
+            return name in sys.builtin_module_names
+    libraries = (sys.modules.get(library) for library in (*_LIBRARIES, "torch", "numpy"))
+    folders = [folder for library in libraries for folder in getattr(library, "__path__", ())]
+    if path.startswith(tuple(os.path.join(folder, "") for folder in folders)):
+        return True
+    standard = tuple(os.path.join(folder, "") for folder in _STANDARD)
+    return path.startswith((*standard, "<frozen ")) and "-packages" not in path
+
+
+_STANDARD = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
