@@ -56,7 +56,8 @@ class Fixed(list[Any]):
         raise TypeError(
             "this list describes the dataset's directory, and changing it would have no effect: "
             "use torch.utils.data.Subset for some of the samples, target_transform for other "
-            "labels, or list(...) for a copy"
+            "labels, or list(...) for a copy, which may be set as the samples of an "
+            "hdmlp.torch.ImageFolder"
         )
 
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse

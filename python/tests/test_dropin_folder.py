@@ -155,7 +155,7 @@ def test_changing_what_is_fixed_raises(folder):
     ):
         with pytest.raises(TypeError, match=r"torch.utils.data.Subset"):
             change()
-    for name in ("samples", "targets", "imgs", "classes", "class_to_idx", "root"):
+    for name in ("root", "extensions"):
         with pytest.raises(errors.ConfigError, match=f"{name} cannot be set"):
             setattr(data, name, [])
     assert pickle.loads(pickle.dumps(data.targets)) == list(data.targets) == data.targets[:]
@@ -170,16 +170,10 @@ def test_overridden_methods_apply_or_raise(folder):
         def __len__(self):
             return 10
 
-    class Classes(ht.ImageFolder):
-        def find_classes(self, directory):
-            return ["cat"], {"cat": 0}
-
     with ht.DataLoader(Three(folder, loader=length), 5) as loader:
         assert [len(batch) for batch in loader] == [3] * 5
     with ht.DataLoader(Ten(folder, loader=length), 5, shuffle=True) as loader:
         assert len(list(loader)) == 2
-    with pytest.raises(errors.ConfigError, match="find_classes"):
-        Classes(folder)
 
 
 def test_missing_paths_raise(folder, tmp_path, monkeypatch):

@@ -90,8 +90,8 @@ def test_image_folder_loads_transforms_and_pickles(daemon, folder, tmp_path):
     assert data[11] == (12.0, "1")
     assert len(data) == 25
     assert pickle.loads(pickle.dumps(dataset(folder)))[3][0][1, 0, 0] == 3
-    with pytest.raises(errors.ConfigError, match="is_valid_file"):
-        ht.ImageFolder(folder, is_valid_file=str)
+    with pytest.raises(errors.ConfigError, match="is_valid_file contradicts extensions"):
+        ht.ImageFolder(folder, is_valid_file=str, extensions=[".bin"])
     with pytest.raises(FileNotFoundError):
         ht.ImageFolder(str(tmp_path / "nothing"))
 

@@ -162,7 +162,11 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
     ),
     "HDMLP's folders": (
         Row("hdmlp.data", "Folder.__getitem__ Folder.__getitems__ Folder.__len__ Folder.sample"),
-        Row("hdmlp.torch._data.folder", "ImageFolder.__getitem__ ImageFolder.__getitems__"),
+        Row(
+            "hdmlp.torch._data.folder",
+            "ImageFolder.__getitem__ ImageFolder.__getitems__ ImageFolder.__len__ "
+            "ImageFolder.sample",
+        ),
     ),
 }
 
@@ -205,7 +209,7 @@ def replaced_in_class(cls: type) -> str:
     return ""
 
 
-def is_original(value: Any, module: str, name: str) -> bool:
+def is_original(value: object, module: str, name: str) -> bool:
     """Reports whether a value is the function that a library defines.
 
     Args:
@@ -226,7 +230,7 @@ def _library(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _by(value: Any, word: str = " by") -> str:
+def _by(value: object, word: str = " by") -> str:
     """Returns what a message says of the value which is in a function's place."""
     function = _unwrapped(value)
     code = getattr(function, "__code__", None)
@@ -274,7 +278,7 @@ def _replaced_in(row: Row, module: ModuleType) -> Iterator[str]:
                 yield f"{row.kernels}[{functional.__name__}] was replaced{_by(kernel)}"
 
 
-def _functions_replaced(row: Row, module: ModuleType) -> Iterator[tuple[str, Any]]:
+def _functions_replaced(row: Row, module: ModuleType) -> Iterator[tuple[str, object]]:
     """Yields the functions of a row that were replaced, each with what is in its place."""
     if row.functions == ALL:
         yield from _members(module)
@@ -287,7 +291,7 @@ def _functions_replaced(row: Row, module: ModuleType) -> Iterator[tuple[str, Any
             yield name, value
 
 
-def _member(module: ModuleType, qualified: str) -> Iterator[tuple[str, Any]]:
+def _member(module: ModuleType, qualified: str) -> Iterator[tuple[str, object]]:
     """Yields a function or a method, found as Python finds it, if it was replaced or added."""
     owner, _, name = qualified.rpartition(".")
     if not owner:
@@ -308,7 +312,7 @@ def _member(module: ModuleType, qualified: str) -> Iterator[tuple[str, Any]]:
             return
 
 
-def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
+def _members(module: ModuleType) -> Iterator[tuple[str, object]]:
     """Yields the functions of a module and the methods of its classes that were replaced."""
     defined = _compiled(getattr(module, "__file__", None) or "", module.__name__)
     for name, value in list(vars(module).items()):
@@ -323,7 +327,7 @@ def _members(module: ModuleType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _methods(cls: type) -> Iterator[tuple[str, Any]]:
+def _methods(cls: type) -> Iterator[tuple[str, object]]:
     """Yields those of a class's own methods which were replaced."""
     if issubclass(cls, (enum.Enum, tuple)) or hasattr(cls, "__dataclass_fields__"):
         return  # their methods are generated
@@ -336,7 +340,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_first_versions(value: Any, cls: Any) -> bool:
+def _is_first_versions(value: object, cls: Any) -> bool:
     """Reports whether a class of torchvision's v2 has it from the transform of the first API."""
     first: Any = getattr(cls, "_v1_transform_cls", object)
     return any(
@@ -345,7 +349,7 @@ def _is_first_versions(value: Any, cls: Any) -> bool:
     )
 
 
-def _is_function(value: Any) -> bool:
+def _is_function(value: object) -> bool:
     """Reports whether a value of a library's namespace can be a function, or in its place."""
     if isinstance(value, (staticmethod, classmethod, property)):
         return True
@@ -358,7 +362,7 @@ def _is_module(value: object, name: str) -> bool:
     return bool(found) and sys.modules.get(found) is value and name in ("", found)
 
 
-def _is_imported(value: Any, name: str, library: str) -> bool:
+def _is_imported(value: object, name: str, library: str) -> bool:
     """Reports whether a value can be what a library's module has from elsewhere.
 
     Args:

@@ -167,7 +167,7 @@ def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
             yield from _instructions(inner)
 
 
-def _library(value: Any) -> str:
+def _library(value: object) -> str:
     return str(getattr(value, "__module__", "")).partition(".")[0]
 
 

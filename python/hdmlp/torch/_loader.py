@@ -417,7 +417,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._opened().explain(epoch, step, rank)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
+        root = getattr(self.dataset, "root", None)
+        dataset = type(self.dataset).__name__ + (f"({root!r})" if isinstance(root, str) else "")
+        return f"{type(self).__name__}({dataset}, batch_size={self.batch_size}{self._ranks})"
 
 
 spell_out_keys(DataLoader)

@@ -107,18 +107,31 @@ class Datasets:
             return self._subset(dataset)
         if type(dataset) is ConcatDataset:
             return self._concatenated(dataset)
+        if (isinstance(dataset, ImageFolder) or is_torchvision(dataset)) and _lacks(dataset):
+            return _unserved(
+                f"{type(dataset).__name__}.__init__ does not call super().__init__(), so it has no "
+                f"{_lacks(dataset)}"
+            )
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
             own = own_methods(known, dataset, *ITEMS, "sample", "samples", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
-            return _unserved(why) if why else Samples(dataset)
+            if why:
+                return _unserved(why)
+            if isinstance(dataset, ImageFolder) and dataset.own_listing:
+                return self._mirror(dataset, OwnListing).samples_of_it()
+            return Samples(dataset)
         if is_torchvision(dataset):
-            mirror = next((mirror for mirror in self._mirrors if mirror.of is dataset), None)
-            if mirror is None:
-                mirror = Mirror(dataset)
-                self._mirrors.append(mirror)
-            return mirror.samples_of_it()
+            return self._mirror(dataset, Mirror).samples_of_it()
         return _unserved(why_in_python(dataset))
+
+    def _mirror(self, dataset: Any, kind: type[Mirror]) -> Mirror:
+        """Returns the mirror of a dataset, made if there is none."""
+        mirror = next((mirror for mirror in self._mirrors if mirror.of is dataset), None)
+        if mirror is None:
+            mirror = kind(dataset)
+            self._mirrors.append(mirror)
+        return mirror
 
     def _subset(self, dataset: Subset[object]) -> Samples:
         whole = self.samples(dataset.dataset)
@@ -179,6 +192,14 @@ class Datasets:
         for part in parts:
             ids.extend(range(part.count()) if part.ids is None else part.ids)
         return Samples(first, ids)
+
+
+def _lacks(dataset: object) -> str:
+    """Returns what a folder lacks if it was not initialised; empty: it was."""
+    if isinstance(dataset, Folder):
+        return "" if "_made" in vars(dataset) else "directory"
+    names = ("root", "extensions", "samples", "loader", "transform", "target_transform")
+    return ", ".join(name for name in names if not hasattr(dataset, name))
 
 
 def _difference(a: Folder, b: Folder) -> str:
@@ -375,3 +396,20 @@ class Mirror(Folder):
         self._labels = None if same else [labels.get(i) for i in range(len(self._facts["classes"]))]
         whole = len(ids) == len(listed) and all(map(operator.eq, ids, range(len(ids))))
         return Samples(self, None if whole else ids)
+
+
+class OwnListing(Mirror):
+    """The same of an :class:`ImageFolder` that has a listing of its own."""
+
+    @property
+    def raw(self) -> bool:  # type: ignore[override]
+        """Whether the object's bytes stay as they are."""
+        return bool(self.of.raw)  # type: ignore[attr-defined]
+
+    @property
+    def loader(self) -> Callable[..., object]:
+        """From a file's bytes to an object."""
+        return self.of.loader
+
+    def _other_decoder(self) -> str:
+        return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import operator
 import os
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,15 @@ from typing import Any, Callable
 import torch.utils.data
 
 from ..._lib import originals
-from ..._lib.arguments import check_functions
+from ..._lib.arguments import check_functions, switch
 from ..._transforms.recipe import FILE_OBJECT, Composed
 from ..._transforms.split import Split, in_python, split
 from ...data import Folder
 from ...errors import ConfigError
+from . import listing
 from .foreign import NOTICE
+from .listing import IMAGES, StandardTransform, shown
+from .reasons import own_methods
 
 log = logging.getLogger("hdmlp")
 
@@ -148,6 +152,41 @@ def short(value: object) -> str:
     return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
 
 
+def _check_torchvisions_loader(loader: object) -> None:
+    """Checks whether a function that torchvision's loaders call was replaced.
+
+    Raises:
+        ConfigError: One of them is given.
+    """
+    replaced = originals.replaced("torchvision's loader")
+    if replaced and torchvision_loads(loader):
+        raise ConfigError(
+            f"loader={getattr(loader, '__name__', loader)}: {replaced}, which it calls with a "
+            "path, and HDMLP's ImageFolder has the bytes: give it a loader which is given bytes, "
+            "or use torchvision's ImageFolder"
+        )
+    if replaced and loader is None:
+        log.warning(
+            "%s: HDMLP's ImageFolder does not call it; give loader= a function which is given "
+            "bytes, or use torchvision's ImageFolder",
+            replaced,
+        )
+
+
+def _listed(name: str) -> Any:
+    """Returns a property for a part of the listing: what was set, or what the daemon lists."""
+
+    def value(self: Any) -> Any:
+        own = self.__dict__.get("_own", {})
+        return own[name] if name in own else getattr(Folder, name).fget(self)
+
+    return property(value, doc=getattr(Folder, name).__doc__)
+
+
+#: The parts of a listing that may be set.
+LISTED = ("samples", "imgs", "targets", "classes", "class_to_idx")
+
+
 class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
     """torchvision's ``ImageFolder``: a directory with one subdirectory per class.
 
@@ -162,9 +201,16 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
         loader: From a sample's bytes, a read-only memoryview, to an object. torchvision's takes a
             path; its own ``default_loader`` and ``pil_loader`` mean :func:`pil_loader` here.
             Default: :func:`pil_loader`.
-        is_valid_file: Not supported; the daemon lists the files.
+        is_valid_file: Returns whether the file at a path is a sample, instead of ``extensions``.
+            Default: None.
+        allow_empty: Class directories may be without samples. Default: False.
         extensions: Suffixes of the files which are samples. Default: torchvision's image suffixes.
         transforms: Another name of ``transform``.
+
+    The daemon lists the files. With ``is_valid_file``, ``allow_empty`` or a ``find_classes`` or
+    ``make_dataset`` of a subclass's own this object does so, when it is made. As with torchvision's
+    folder, the listing may be replaced: ``samples`` has the items. The daemon serves them as long
+    as they are files that it lists as well, with one label for each directory.
 
     Attributes:
         classes: The classes' names, sorted.
@@ -176,7 +222,12 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
     Raises:
         DatasetNotFoundError: ``root`` is not a directory.
         ConfigError: An argument is wrong.
+        FileNotFoundError: This object lists the files, and a class has none.
     """
+
+    #: For a subclass whose ``__init__`` does not call this one's.
+    _custom = True
+    _notice = NOTICE
 
     def __init__(
         self,
@@ -185,27 +236,95 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
         target_transform: Callable[[Any], Any] | None = None,
         loader: Callable[[memoryview], Any] | None = None,
         is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
         extensions: Sequence[str] | None = None,
         transforms: Any = None,
     ):
-        if is_valid_file is not None:
-            raise ConfigError(
-                "is_valid_file is not supported: use extensions=, the daemon lists the files"
-            )
-        for name in ("find_classes", "make_dataset"):
-            if hasattr(self, name):
-                raise ConfigError(
-                    f"{type(self).__name__} has a {name} of its own, but HDMLP's daemon lists the "
-                    "files: use torchvision's ImageFolder, which hdmlp.torch.DataLoader takes as "
-                    "well, or torch.utils.data.Subset and target_transform"
-                )
         super().__init__(root, extensions)
-        check_functions(target_transform=target_transform, loader=loader)
+        check_functions(
+            target_transform=target_transform, loader=loader, is_valid_file=is_valid_file
+        )
+        if is_valid_file is not None and extensions is not None:
+            raise ConfigError("is_valid_file contradicts extensions: leave one of them out")
+        _check_torchvisions_loader(loader)
         self.transform = as_transform(transform, transforms)
         self.target_transform = target_transform
-        self.loader = pil_loader if loader is None or torchvision_loads(loader) else loader
+        self.loader = pil_loader if loader is None else loader
         self._custom = loader is not None
         self._notice = NOTICE
+        empty = switch("allow_empty", allow_empty)
+        own = own_methods(ImageFolder, self, "find_classes", "make_dataset")
+        if own or empty or is_valid_file is not None:
+            self._list(is_valid_file, empty)
+
+    # The listing.
+
+    samples = _listed("samples")
+    imgs = _listed("imgs")
+    targets = _listed("targets")
+    classes = _listed("classes")
+    class_to_idx = _listed("class_to_idx")
+
+    def _list(self, is_valid_file: Callable[[str], bool] | None, allow_empty: bool) -> None:
+        """Lists the files, as torchvision's folder does."""
+        extensions = None if is_valid_file is not None else self.extensions or IMAGES
+        more = {"allow_empty": True} if allow_empty else {}  # which some releases do not have
+        self.classes, self.class_to_idx = self.find_classes(self.root)
+        self.samples = self.imgs = self.make_dataset(
+            self.root,
+            class_to_idx=self.class_to_idx,
+            extensions=extensions,
+            is_valid_file=is_valid_file,
+            **more,
+        )
+        self.targets = [label for _, label in self.samples]
+
+    def find_classes(self, directory: Any) -> tuple[list[str], dict[str, int]]:
+        """Returns the classes' names and numbers, as torchvision's method; may be overridden."""
+        return listing.find_classes(directory)
+
+    #: Returns the samples, as torchvision's method; may be overridden.
+    make_dataset = staticmethod(listing.make_dataset)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in LISTED:
+            self.__dict__.setdefault("_own", {})[name] = value
+            return
+        if name == "loader" and torchvision_loads(value):
+            value = pil_loader
+        super().__setattr__(name, value)
+
+    @property
+    def own_listing(self) -> bool:
+        """Whether the samples are this object's, and not those that the daemon lists."""
+        return "samples" in self.__dict__.get("_own", {})
+
+    def sample(self, index: int) -> tuple[str, int]:
+        """Returns (path, class number) of one sample; see :meth:`hdmlp.data.Folder.sample`."""
+        if not self.own_listing:
+            return super().sample(index)
+        path, label = self.samples[operator.index(index)]
+        return os.fspath(path), label
+
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+        return len(self.samples) if self.own_listing else super().__len__()
+
+    @property
+    def transforms(self) -> StandardTransform | None:
+        """Both transforms, as torchvision's datasets have them; None: there are none."""
+        if self.transform is None and self.target_transform is None:
+            return None
+        return StandardTransform(self.transform, self.target_transform)
+
+    def extra_repr(self) -> str:
+        """Returns more lines for ``repr``, as torchvision's method; may be overridden."""
+        return ""
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    # The items.
 
     @property
     def raw(self) -> bool:
