@@ -22,7 +22,9 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
+    IterableDataset,
     Subset,
+    TensorDataset,
     WeightedRandomSampler,
     random_split,
 )
@@ -196,6 +198,51 @@ def test_samples_that_the_user_changed_are_served_as_changed(images):
     data = datasets.ImageFolder(images, TENSOR)
     data.targets = [7] * 23  # torchvision does not look there
     check(data)
+
+
+class Files(Dataset):
+    """A dataset of the user's own."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return i
+
+
+class Numbers(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (Files, "Files"),
+        (lambda: Subset(Files(), [1, 2]), "Files"),
+        (lambda: ConcatDataset([range(3), Files()]), "Files"),
+        (lambda: TensorDataset(torch.arange(3)), None),
+        (lambda: list(range(3)), None),
+        (Numbers, None),
+    ],
+)
+def test_what_is_not_done_for_datasets_of_ones_own_is_said_once(make, name, caplog, monkeypatch):
+    monkeypatch.setattr("hdmlp.torch._engine.content._SAID", [])
+    for _ in range(2):
+        with ht.DataLoader(make(), 2) as loader:
+            list(loader)
+    said = [r.getMessage() for r in caplog.records if "read ahead" in r.getMessage()]
+    assert len(said) == (name is not None)
+    if name is not None:
+        assert f"{name}: the files that a dataset of your own reads are neither cached" in said[0]
+
+
+def test_nothing_of_the_kind_is_said_of_folders(images, caplog, monkeypatch):
+    monkeypatch.setattr("hdmlp.torch._engine.content._SAID", [])
+    for data in (ht.ImageFolder(images, TENSOR), Paths(images, TENSOR)):
+        with ht.DataLoader(data, 4) as loader:
+            next(iter(loader))
+    assert "read ahead" not in caplog.text
 
 
 def copied(root):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from typing import Callable
 
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 from ..._launch.processors import not_started, unasked
 from ..._lib.arguments import check_functions, whole_number
@@ -36,6 +37,40 @@ def users_collate(collate_fn: Collate | None, batched: bool) -> Collate | None:
     if not is_default(collate_fn, batched):
         return collate_fn
     return None if not batched or default_stacks() else torchs_default()
+
+
+#: Libraries whose datasets are not the program's own.
+_LIBRARIES = ("torch", "torchvision", "builtins", "numpy", "hdmlp")
+
+#: The dataset of which :func:`_say_what_is_missing` has said something in this process.
+_SAID: list[str] = []
+
+
+def _say_what_is_missing(dataset: object) -> None:
+    """Says once what HDMLP does not do for a map-style dataset of the program's own."""
+    name = next(_own_datasets(dataset), None)
+    if name is None or _SAID:
+        return
+    _SAID.append(name)
+    log.warning(
+        "%s: the files that a dataset of your own reads are neither cached nor read ahead, because "
+        "only calling it reveals them; its items are made in Python, as by torch's loader; for one "
+        "folder per class, use hdmlp.torch.ImageFolder",
+        name,
+    )
+
+
+def _own_datasets(dataset: object) -> Iterator[str]:
+    """Yields the names of the classes of the program's own within a map-style dataset."""
+    if type(dataset) is Subset:
+        yield from _own_datasets(dataset.dataset)
+    elif type(dataset) is ConcatDataset:
+        for part in dataset.datasets:
+            yield from _own_datasets(part)
+    else:
+        library = type(dataset).__module__.partition(".")[0] in _LIBRARIES
+        if not library and not isinstance(dataset, IterableDataset):
+            yield type(dataset).__name__
 
 
 class Content:
@@ -69,6 +104,8 @@ class Content:
                     type(dataset).__name__,
                     self.samples.why,
                 )
+            else:
+                _say_what_is_missing(dataset)
             if os.environ.get("HDMLP_SHARE"):
                 log.warning(
                     "HDMLP_SHARE has no effect on a loader of a %s: jobs share what the daemon "
