@@ -116,7 +116,9 @@ class Iterables:
     @property
     def seed(self) -> NoReturn:
         """Raises ConfigError: the dataset decides."""
-        raise ConfigError("seed: the order is that of torch's own loader, or of the dataset")
+        raise ConfigError(
+            "seed: the order is the iterable dataset's, or that of torch's own loader"
+        )
 
     @property
     def stats(self) -> Stats:
@@ -129,7 +131,9 @@ class Iterables:
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> NoReturn:
         """Raises ConfigError: only iterating the dataset reveals its order."""
-        raise ConfigError("explain: only iterating the loader reveals its order")
+        raise ConfigError(
+            "explain: only iterating the iterable dataset, or torch's own loader, reveals its order"
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the next epoch's number, and tells the dataset, if it has a ``set_epoch``."""
