@@ -165,6 +165,22 @@ func TestHubThroughTheLifeOfACluster(t *testing.T) {
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
 }
 
+// TestNewcomerThatHangsUpContestsNoMore: after it, the daemon that has the number keeps it although
+// it does not answer in time, and the next newcomer is not compared with one that is gone.
+func TestNewcomerThatHangsUpContestsNoMore(t *testing.T) {
+	for n, first := range []string{"0.x", "1.a"} {
+		d, _ := runningHarness(t, 2)
+		gone := d.participant(n, "gone", 2)
+		d.hub.attach(gone)
+		d.expect(t, "a newcomer", first+" <- Ping")
+		d.hub.detach(gone)
+		d.fireTimers()
+		d.expect(t, "it hangs up")
+		d.hub.attach(d.participant(n, "next", 2))
+		d.expect(t, "the next one", first+" <- Ping")
+	}
+}
+
 // TestNodeThatLeavesIsGoneAtOnce checks that the other nodes are notified when a node leaves, once
 // the cluster runs.
 func TestNodeThatLeavesIsGoneAtOnce(t *testing.T) {
