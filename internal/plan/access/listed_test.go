@@ -69,3 +69,23 @@ func TestOrders(t *testing.T) {
 		}
 	}
 }
+
+// TestOrdersOfAListAreNotDrawnInto: the memory of an epoch of given orders is theirs, and another
+// stream that is given the epoch draws elsewhere.
+func TestOrdersOfAListAreNotDrawnInto(t *testing.T) {
+	spec := Spec{Samples: 20, Seed: 3, WorldSize: 1, GlobalBatch: 5}
+	drawn := mustNew(t, spec)
+	orders := drawn.Orders(2)
+	want := slices.Clone(orders[0])
+	listed, err := NewListed(spec, orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := drawn.EpochInto(listed.Epoch(0), 1)
+	if got := other.Global(nil, 0); !slices.Equal(got, orders[1][:5]) {
+		t.Errorf("the other stream's first batch is %v, want %v", got, orders[1][:5])
+	}
+	if !slices.Equal(orders[0], want) {
+		t.Errorf("the given order is now %v, was %v", orders[0], want)
+	}
+}
