@@ -152,6 +152,17 @@ func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
 	tr.check("from then on", 1)
 }
 
+// TestFilesWrittenDuringTheScanAreNotTrusted: one that is written again in place changes neither
+// its directory nor, within a tick of the clock, its own time.
+func TestFilesWrittenDuringTheScanAreNotTrusted(t *testing.T) {
+	tr := newSettled(t, "a/1.jpg", "a/2.jpg", "b/1.jpg")
+	tr.do(os.Chtimes(tr.path("a/2.jpg"), tr.now, tr.now))
+	tr.open()
+	tr.now = tr.now.Add(time.Hour)
+	tr.check("the directory with the file is listed again", 1+1)
+	tr.check("and has settled", 1)
+}
+
 // TestRemovedTargetOfALinkIsNoticed: the directory with the link is unchanged, and the target was
 // settled or not.
 func TestRemovedTargetOfALinkIsNoticed(t *testing.T) {
