@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -97,4 +98,40 @@ func fetch(ctx context.Context, l *Link, id int32) (result chan error) {
 	}()
 	synctest.Wait()
 	return result
+}
+
+// TestTagTakenAgainIsNotCancelled: a call is cancelled, and answered before its CANCEL is sent. No
+// CANCEL names its tag then, which another call has, until that one is cancelled as well.
+func TestTagTakenAgainIsNotCancelled(t *testing.T) {
+	near, peer := net.Pipe()
+	defer peer.Close()
+	defer near.Close()
+	l := New(near, 1, Options{Timeout: time.Hour, KeepAlive: time.Hour, Counts: new(Counts)})
+	c := &l.calls[0]
+	ask := func() {
+		<-l.free
+		l.inFlight.Add(1)
+		l.send(c, 0, make([]byte, 1))
+	}
+	cancel := func() {
+		c.leave()
+		l.cancel(c)
+	}
+	sent := func() []byte {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.appendCancels(nil)
+	}
+	ask()
+	cancel()
+	l.answered(c, wire.Header{Kind: wire.KindFailure}, wire.ErrNotHeld)
+	ask()
+	if b := sent(); len(b) > 0 {
+		t.Errorf("the call that has the tag now is cancelled: %x", b)
+	}
+	cancel()
+	want := wire.AppendFrame(nil, wire.Header{Kind: wire.KindCancel}, []byte{0, 0, 0, 0})
+	if b := sent(); !bytes.Equal(b, want) {
+		t.Errorf("to cancel it, %x is sent, want %x", b, want)
+	}
 }
