@@ -42,11 +42,11 @@ type Forecast struct {
 // orders are random, so that a node finds in its own classes only the share of its reads that they
 // hold of the dataset; and what is staged at the start was read by the epoch before.
 //
-// Of the m MB that a node reads, own class j has L_j, the classes j of all nodes together have at
-// most A_j, and all classes of all nodes M. With the class's rate r_j, the network's b_c and the
-// source's s, an epoch of t seconds has time for
+// Of the m MB that a node reads, own class j has L_j, and the classes j of all nodes together have
+// at most A_j. With the class's rate r_j, the network's b_c and the source's s, an epoch of t
+// seconds has time for
 //
-//	s t + min(M, sum of min(A_j, r_j t))    by what classes give and the source gives, and
+//	s t + sum of min(A_j, r_j t)            by what classes give and the source gives, and
 //	(s + b_c) t + sum of min(L_j, r_j t)    by what own classes, the network and the source give,
 //
 // of which each must be at least m. Where there is more time than that takes, because something
@@ -79,7 +79,7 @@ func (e *Environment) Epoch(l *Later) Forecast {
 		reads := max(l.Node-h.cached, 0) / l.Sample
 		f.Preprocess.Seconds += reads * e.SourceWork / float64(transformers)
 	}
-	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.cached)/source,
+	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds,
 		parallel(l.Node, source, rates, h.all), parallel(l.Node, source+peers, rates, h.own))
 
 	left, others := l.Node, 0.0

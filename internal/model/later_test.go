@@ -88,3 +88,29 @@ func TestEpochOfSlowLink(t *testing.T) {
 		t.Errorf("with a latency: %+v", f)
 	}
 }
+
+// TestEpochReadsFromTheSourceWhatNoClassHolds is computed by hand: of 1,000 MB that a node reads,
+// its fast class holds 400, so that 600 MB come from the source, although the class could give all
+// of them in less time.
+func TestEpochReadsFromTheSourceWhatNoClassHolds(t *testing.T) {
+	e := Environment{
+		Compute: 1e6, Preprocess: 100, PeerBandwidth: 1e6, SourceBandwidth: 1e6,
+		SourceThroughput: Constant(20),
+		Classes: []Class{
+			{Threads: 1, Read: Constant(1e6), Write: Constant(1e6)},
+			{Threads: 1, Read: Constant(5000), Write: Constant(5000), Capacity: 400},
+		},
+	}
+	l := Later{Data: 1000, Node: 1000, Nodes: 1, Sample: 0.1}
+	f := e.Epoch(&l)
+	if !near(f.Seconds, 600.0/20, 1e-9) || !near(f.Source.MB, 600, 1e-9) ||
+		!near(f.Classes[0].MB, 400, 1e-9) || !near(f.Preprocess.Seconds, 10, 1e-9) {
+		t.Errorf("%+v", f)
+	}
+	// 6,000 reads of 0.1 MB take the processors that transform 0.01 s each
+	e.SourceWork = 0.01
+	f = e.Epoch(&l)
+	if !near(f.Preprocess.Seconds, 10+60, 1e-9) || !near(f.Seconds, 70, 1e-9) {
+		t.Errorf("with work: %+v", f)
+	}
+}
