@@ -14,6 +14,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/share"
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/staging"
 )
 
 const samples = 37 // of an epoch
@@ -58,6 +59,8 @@ type producer struct {
 	urged   bool
 	stuck   bool
 	beyond  int // batches for which there was no memory
+
+	apart *staging.Extra // memory beyond the window in which batch 1 lies; nil: none does
 }
 
 func newProducer(t *testing.T, batch, memory int) *producer {
@@ -103,6 +106,10 @@ func (p *producer) Run(ctx context.Context, epoch, step int, emit func(*stage.Ba
 		b := batchOf(p.shape, n)
 		p.last++
 		b.Slots = []uint32{p.last}
+		if p.apart != nil && n == 1 {
+			b.Extras = []staging.Extra{*p.apart}
+			b.Segments = slices.Repeat([]uint32{p.apart.Segment}, len(b.IDs))
+		}
 		p.used[p.last] = true
 		p.made += len(b.IDs)
 		p.emitted = n

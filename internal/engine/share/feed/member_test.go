@@ -11,6 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/share"
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/engine/staging"
 )
 
 // TestWhatAMemberKeepsStaysUntilTheGroupEnds: the daemon ends a connection, and the process has
@@ -226,5 +227,39 @@ func TestAMemberThatLeavesReleasesWhatItHolds(t *testing.T) {
 		killed.m.Close()
 		other.take(7, 100)
 		end(t, f, p, other)
+	})
+}
+
+// TestASegmentIsRetiredWithItsLastBatch: memory beyond the window is announced to a member's
+// process with the first of its batches that lie there, and retired with the last that the process
+// returns.
+func TestASegmentIsRetiredWithItsLastBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 8)
+		p.apart = &staging.Extra{Segment: 7, File: p.file, Size: 1 << 10}
+		f := newFeed(t, p, share.Options{Keep: 1})
+		m := join(t, f, shapeOf(4, false)) // two batches for each of the producer's
+		m.begin(0, 100)
+		m.take(0, 2)
+		first, second := <-m.ready, <-m.ready
+		if len(first.Extras) != 1 || first.Extras[0].Size != 1<<10 || len(second.Extras) != 0 {
+			t.Fatalf("announced with the batches: %+v, %+v", first.Extras, second.Extras)
+		}
+		number := first.Extras[0].Segment
+		for _, c := range []struct {
+			b    *stage.Batch
+			want uint32
+		}{{first, 0}, {second, number}} {
+			if c.b.Segments[0] != number {
+				t.Errorf("batch %d lies in segment %d, want %d", c.b.Step, c.b.Segments[0], number)
+			}
+			m.m.Yielded(c.b.Epoch, c.b.Step, stage.Stall{})
+			if retired, err := m.m.Return(c.b.Slots[0]); retired != c.want || err != nil {
+				t.Errorf("with batch %d, segment %d is retired, want %d; %v", c.b.Step, retired,
+					c.want, err)
+			}
+		}
+		m.take(4, 20)
+		end(t, f, p, m)
 	})
 }
