@@ -355,6 +355,18 @@ def test_slots_beyond_the_notes_are_acknowledged(start):
     assert noted == sorted(noted)
 
 
+def test_notes_are_numbered_modulo_2_to_32(start):
+    returning = Returning(start)
+    peer = returning.peer
+    noted = (1 << 32) - 3
+    peer.stream._staging.returns._noted = returning.words[0] = noted
+    for position in range(6):
+        yielded(peer, 1, [position], slot=position)
+    gc.collect()
+    words = [returning.words[1 + (noted + n) % ENTRIES] for n in range(1, 7)]
+    assert words == [((noted + n) % (1 << 32)) << 32 | n - 1 for n in range(1, 7)]
+
+
 def test_batches_after_another_ranks_stop_are_skipped(start):
     returning = Returning(start)
     peer = returning.peer
