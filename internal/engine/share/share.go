@@ -215,7 +215,7 @@ func (g *Group) Exit(id int) {
 
 // settle frees what the window need not keep, and stops the producer if no member is attached.
 func (g *Group) settle(keep int) {
-	if g.started && g.count(Attached) == 0 {
+	if g.count(Attached) == 0 {
 		if g.running {
 			g.turns++
 		}
@@ -226,9 +226,9 @@ func (g *Group) settle(keep int) {
 	g.check()
 }
 
-// move has the producer go on at a position.
+// move has the producer go on at a position. The window must be empty, as it is without attached
+// members.
 func (g *Group) move(at int64) {
-	g.drop(len(g.window))
 	g.head, g.running = at, true
 	g.turns++
 }
