@@ -58,7 +58,8 @@ type producer struct {
 	taken   int
 	urged   bool
 	stuck   bool
-	beyond  int // batches for which there was no memory
+	beyond  int  // batches for which there was no memory
+	running bool // Run has not returned
 
 	apart *staging.Extra // memory beyond the window in which batch 1 lies; nil: none does
 }
@@ -84,6 +85,8 @@ func (p *producer) Run(ctx context.Context, epoch, step int, emit func(*stage.Ba
 	})()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.running = true
+	defer func() { p.running = false }()
 	p.taken = epoch*p.shape.Steps + step - 1
 	p.emitted = p.taken
 	first := p.taken + 1

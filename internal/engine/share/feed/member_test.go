@@ -240,12 +240,21 @@ func TestASegmentIsRetiredWithItsLastBatch(t *testing.T) {
 		f := newFeed(t, p, share.Options{Keep: 1})
 		m := join(t, f, shapeOf(4, false)) // two batches for each of the producer's
 		m.begin(0, 100)
-		m.take(0, 2)
+		b := <-m.ready
+		m.m.Yielded(0, 0, stage.Stall{})
+		if _, err := m.m.Return(b.Slots[0]); err != nil {
+			t.Error(err)
+		}
+		window := b.Extras[0].Segment
+		m.take(1, 2)
 		first, second := <-m.ready, <-m.ready
 		if len(first.Extras) != 1 || first.Extras[0].Size != 1<<10 || len(second.Extras) != 0 {
 			t.Fatalf("announced with the batches: %+v, %+v", first.Extras, second.Extras)
 		}
 		number := first.Extras[0].Segment
+		if number == window {
+			t.Errorf("the segment and the window both have number %d", number)
+		}
 		for _, c := range []struct {
 			b    *stage.Batch
 			want uint32
@@ -260,6 +269,56 @@ func TestASegmentIsRetiredWithItsLastBatch(t *testing.T) {
 			}
 		}
 		m.take(4, 20)
+		end(t, f, p, m)
+	})
+}
+
+// TestWaitSaysWhetherTheGroupPreparesTheBatch: if it does not, the member's own stager must.
+func TestWaitSaysWhetherTheGroupPreparesTheBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 8)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		first, second := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		waits := func(m *process, state string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := m.m.Wait(); got != want || m.m.Report().State != state {
+				t.Errorf("a member that is %s waits for the group: %v, want %s, %v",
+					m.m.Report().State, got, state, want)
+			}
+		}
+		first.begin(0, 100)
+		waits(first, "gathering", true)
+		second.begin(0, 100)
+		waits(first, "attached", true)
+		first.take(0, 12)
+		second.take(0, 12)
+		late := join(t, f, shapeOf(8, false))
+		late.begin(0, 100)
+		waits(late, "private", false)
+		end(t, f, p, first, second, late)
+	})
+}
+
+// TestTheProducerStopsWithItsLastMember: once no member takes batches, none are prepared, although
+// the producer waits for memory that a process keeps.
+func TestTheProducerStopsWithItsLastMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 3)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		m := join(t, f, shapeOf(8, false))
+		m.keeps = 100
+		m.begin(0, 3)
+		m.take(0, 2)
+		if b := <-m.ready; b.Step != 2 {
+			t.Errorf("the last batch is %+v", b)
+		}
+		time.Sleep(time.Second) // its run has ended; it may begin another
+		p.mu.Lock()
+		if p.running {
+			t.Error("the producer goes on")
+		}
+		p.mu.Unlock()
 		end(t, f, p, m)
 	})
 }
