@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/lab/crashtest"
 	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -96,4 +98,38 @@ func among(index *source.Index, others []*source.Index) bool {
 		}
 	}
 	return false
+}
+
+// full is a disk on which no file can be written to.
+type full struct{ files.Disk }
+
+func (d full) Open(dir int, name, path string, flags int) (files.File, error) {
+	f, err := d.Disk.Open(dir, name, path, flags)
+	return fullFile{f}, err
+}
+
+type fullFile struct{ files.File }
+
+func (fullFile) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
+// TestAnIndexThatCannotBeWrittenLeavesTheOneBefore: the error is returned, and nothing of the new
+// index is left.
+func TestAnIndexThatCannotBeWrittenLeavesTheOneBefore(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "x")
+	before := open(t, root, folder.Options{}).Index()
+	write(t, filepath.Join(root, "a/2.jpg"), "x")
+	now := open(t, root, folder.Options{Rescan: true, IndexDir: t.TempDir()}).Index()
+	if err := withFiles(root, full{files.System{}}, writes(now)); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	do(t, withFiles(root, nil, func(f *index.Files) error {
+		if found, _ := f.Read(before.Extensions()); found == nil || !found.Equal(before) {
+			t.Errorf("the index is now %v", found)
+		}
+		return nil
+	}))
+	if all, err := os.ReadDir(root); err != nil || len(all) != 2 { // the class, and the index
+		t.Errorf("the folder has %v, %v", all, err)
+	}
 }
