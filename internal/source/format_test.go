@@ -189,6 +189,13 @@ func TestDecodeRefusesDamagedFiles(t *testing.T) {
 			t.Fatalf("cut off after %d bytes: %v", i, err)
 		}
 	}
+	for i := range indexMagic {
+		other := bytes.Clone(good)
+		other[i] ^= 1
+		if _, err := decode(sealed(other)); err == nil || !strings.Contains(err.Error(), "magic") {
+			t.Errorf("byte %d of the magic number differs: %v", i, err)
+		}
+	}
 	// A false length does not allocate memory.
 	for _, field := range []int{16, 24, 32, 40, 48, 56, 64, 72, 80} {
 		huge := bytes.Clone(good)
