@@ -29,7 +29,8 @@ func TestChanceOf(t *testing.T) {
 	}
 }
 
-// TestDigestCoversEachByteOfItsPieces changes the bytes of a file one at a time.
+// TestDigestCoversEachByteOfItsPieces changes the bytes of a file one at a time. Each read of it
+// may hang, and is monitored.
 func TestDigestCoversEachByteOfItsPieces(t *testing.T) {
 	dir := t.TempDir()
 	root, err := tree.Open(dir, nil)
@@ -41,7 +42,7 @@ func TestDigestCoversEachByteOfItsPieces(t *testing.T) {
 		{Offset: 0, Length: 3}, {Offset: 5, Length: 2}, {Offset: 8, Length: 1},
 	}
 	covered := []bool{true, true, true, false, false, true, true, false, true}
-	call := newCalls(dir, Options{}).caller()
+	call := new(recordedCalls)
 	of := func(content []byte) [16]byte {
 		write(t, filepath.Join(dir, "x"), string(content))
 		sum, _, why, err := digest(root, call, "x", pieces)
@@ -59,7 +60,24 @@ func TestDigestCoversEachByteOfItsPieces(t *testing.T) {
 		}
 		content[i] ^= 1
 	}
+	if want := 1 + len(content); len(call.begun) != want || call.begun[0] != "read x" || call.busy {
+		t.Errorf("of %d reads of x, these are monitored: %q, and have ended: %v", want, call.begun,
+			!call.busy)
+	}
 }
+
+// recordedCalls records what is monitored.
+type recordedCalls struct {
+	begun []string
+	busy  bool
+}
+
+func (c *recordedCalls) Begin(op, dir, name string) {
+	c.begun = append(c.begun, op+" "+filepath.Join(dir, name))
+	c.busy = true
+}
+
+func (c *recordedCalls) End() { c.busy = false }
 
 // TestVersionCoversTheEndsOfFiles: the first and the last byte of a file that is read as a whole,
 // and of one of which pieces are read, where names, sizes and times are the same.
