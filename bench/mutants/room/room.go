@@ -15,6 +15,7 @@ access: plan/access < engine/stage
 audit: plan/audit < node/job node
 plan: plan plan/builder plan/policies < node/planner study/simulate
 routing: model/routing < model/meter engine/cache peers/breaker study/replay
+model: model < model/remedy study/simulate study/replay node
 meter: model/meter < engine/cache peers/breaker
 source: source source/tree source/retry < source/folder engine/cache
 index: source/folder source/index < node/catalog
@@ -28,6 +29,7 @@ writeback: engine/cache/writeback < engine/cache
 pool: engine/cache/pool < engine/cache
 cache: engine/cache engine/cache/flights < engine/stage node
 stage: engine/stage < node
+share: engine/share engine/share/feed < node/groups node
 catalog: node/catalog < node
 planner: node/planner < node
 lockstep: node/lockstep < node/job node
