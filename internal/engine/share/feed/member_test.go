@@ -300,6 +300,27 @@ func TestWaitSaysWhetherTheGroupPreparesTheBatch(t *testing.T) {
 	})
 }
 
+// TestTakesCountAfterTheProducerWasMoved: it was moved back, to where batches had been taken
+// already.
+func TestTakesCountAfterTheProducerWasMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 8)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		later, earlier := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		later.begin(20, 24)
+		later.take(20, 24)
+		time.Sleep(time.Second) // its run has ended
+		earlier.begin(0, 100)
+		earlier.take(0, 3)
+		p.mu.Lock()
+		if p.taken != 2 {
+			t.Errorf("the producer was notified of batches up to %d, want 2", p.taken)
+		}
+		p.mu.Unlock()
+		end(t, f, p, later, earlier)
+	})
+}
+
 // TestTheProducerStopsWithItsLastMember: once no member takes batches, none are prepared, although
 // the producer waits for memory that a process keeps.
 func TestTheProducerStopsWithItsLastMember(t *testing.T) {
