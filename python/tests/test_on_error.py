@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,8 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
 from hdmlp import Job, errors
+from hdmlp._loading import bring
+from hdmlp._transforms.recipe import Undecodable
 from reference import decoded, jpegs, read
 
 V = torchvision.transforms
@@ -144,6 +147,18 @@ def test_each_policy_treats_bad_files_as_the_daemon_does(folder, workers, policy
         or "DecompressionBomb" in said[0]
         or "SyntaxError" in said[0]
     )
+
+
+def test_a_bad_sample_without_a_path_is_named_by_its_number(caplog):
+    stream = SimpleNamespace(call=lambda method, params: {"on_error": "skip"})
+    source = SimpleNamespace(restart=lambda: None)
+    bad = Undecodable("OSError: truncated")
+    bad.sample, bad.path = 3, None
+    bring._leave_out(SimpleNamespace(stream=stream, source=source), bad)
+    assert caplog.messages == [
+        "sample 3 (path unknown) cannot be decoded in Python, and is left out (on_error=skip): "
+        "OSError: truncated"
+    ]
 
 
 @WORKERS
