@@ -185,6 +185,7 @@ func (c Curve) with(p Point) Curve {
 		if q.Clients < p.Clients && q.MBps*(1-mostFall) <= least {
 			out = append(out, q)
 			least = min(least, q.MBps)
+			most = max(most, q.MBps)
 		}
 	}
 	slices.Reverse(out)

@@ -91,18 +91,21 @@ func TestEnvironmentOfNode(t *testing.T) {
 // curve that does not fall, so that it can be stored and read again.
 func TestNewerPointsOfTheSourceReplaceThoseThatContradictThem(t *testing.T) {
 	old := Curve{{1, 50}, {2, 100}, {4, 150}, {8, 150}}
+	flat := Curve{{1, 104}, {2, 110}, {3, 97}} // 97 is within 5 % of 100, and not of 104
 	for _, c := range []struct {
+		old  Curve
 		add  Point
 		want Curve
 	}{
-		{Point{3, 120}, Curve{{1, 50}, {2, 100}, {3, 120}, {4, 150}, {8, 150}}},
-		{Point{4, 160}, Curve{{1, 50}, {2, 100}, {4, 160}}},
-		{Point{4, 152}, Curve{{1, 50}, {2, 100}, {4, 152}, {8, 150}}},
-		{Point{4, 60}, Curve{{1, 50}, {4, 60}, {8, 150}}},
-		{Point{16, 10}, Curve{{16, 10}}},
-		{Point{1, 500}, Curve{{1, 500}}},
+		{old, Point{3, 120}, Curve{{1, 50}, {2, 100}, {3, 120}, {4, 150}, {8, 150}}},
+		{old, Point{4, 160}, Curve{{1, 50}, {2, 100}, {4, 160}}},
+		{old, Point{4, 152}, Curve{{1, 50}, {2, 100}, {4, 152}, {8, 150}}},
+		{old, Point{4, 60}, Curve{{1, 50}, {4, 60}, {8, 150}}},
+		{old, Point{16, 10}, Curve{{16, 10}}},
+		{old, Point{1, 500}, Curve{{1, 500}}},
+		{flat, Point{2, 100}, Curve{{1, 104}, {2, 100}}},
 	} {
-		if diff := cmp.Diff(c.want, old.with(c.add)); diff != "" {
+		if diff := cmp.Diff(c.want, c.old.with(c.add)); diff != "" {
 			t.Errorf("with %v: %s", c.add, diff)
 		}
 	}
@@ -145,6 +148,26 @@ func TestMergeIsAgreed(t *testing.T) {
 			t.Fatalf("no node reported the network %+v", merged.Network)
 		}
 	})
+}
+
+// TestMergeHasTheClassesOfAllNodes: of each class, what is known on the nodes that have it.
+func TestMergeHasTheClassesOfAllNodes(t *testing.T) {
+	class := func(path string, rate float64) NodeClass {
+		guess := (&NodeClass{Path: path}).Guess()
+		return NodeClass{Path: path, Read: GivenRate(rate, 0), Write: guess, Stores: 1 + len(path)}
+	}
+	one := Node{Classes: []NodeClass{class("", 100)}}
+	two := Node{Classes: []NodeClass{class("", 300), class("/ssd", 20)}}
+	for _, nodes := range [][]Node{{one, two}, {two, one}} {
+		merged := Merge(nodes, 1)
+		want := []NodeClass{
+			{Read: GivenRate(300, 0), Write: GuessedMemory, Stores: 1},
+			{Path: "/ssd", Read: GivenRate(20, 0), Write: GuessedClass, Stores: 5},
+		}
+		if diff := cmp.Diff(want, merged.Classes); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
 }
 
 func TestMergeTakesTheMostCertain(t *testing.T) {
