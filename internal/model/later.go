@@ -68,7 +68,7 @@ func (e *Environment) Epoch(l *Later) Forecast {
 	h := e.hits(l)
 	source := e.sourceOf(l)
 	peers := 0.0
-	if l.Nodes > 1 && h.cached > 0 {
+	if l.Nodes > 1 {
 		peers = e.PeerBandwidth
 	}
 	rates := make([]float64, len(h.own)) // of the classes, MB/s
