@@ -62,6 +62,7 @@ type producer struct {
 	running bool // Run has not returned
 
 	apart *staging.Extra // memory beyond the window in which batch 1 lies; nil: none does
+	fails error          // why batch 1 is not prepared, once; nil: it is
 }
 
 func newProducer(t *testing.T, batch, memory int) *producer {
@@ -104,6 +105,10 @@ func (p *producer) Run(ctx context.Context, epoch, step int, emit func(*stage.Ba
 		}
 		if len(p.used) >= p.memory {
 			p.beyond++
+		}
+		if err := p.fails; err != nil && n == 1 {
+			p.fails = nil
+			return err
 		}
 		p.stuck, p.urged = false, false
 		b := batchOf(p.shape, n)

@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -178,6 +180,9 @@ func TestHowFarAMemberIsBehind(t *testing.T) {
 		late.begin(0, 100)
 		late.take(0, 1)
 		wants(late, samples+8-20, "one prepares its own")
+		if r := f.Join("waits", first.shape, 0, 0).Report(); r.Behind != 0 {
+			t.Errorf("one that has not begun is %d samples behind", r.Behind)
+		}
 		end(t, f, p, first, second, late)
 	})
 }
@@ -329,12 +334,21 @@ func TestTheProducerStopsWithItsLastMember(t *testing.T) {
 		f := newFeed(t, p, share.Options{Keep: 1})
 		m := join(t, f, shapeOf(8, false))
 		m.keeps = 100
+		goOn := make(chan struct{})
+		m.refuses = func(b *stage.Batch) error {
+			if b.Step == 2 {
+				<-goOn
+			}
+			return nil
+		}
 		m.begin(0, 3)
 		m.take(0, 2)
+		time.Sleep(time.Second) // all wait, and nothing but the end of the run changes that
+		close(goOn)
 		if b := <-m.ready; b.Step != 2 {
 			t.Errorf("the last batch is %+v", b)
 		}
-		time.Sleep(time.Second) // its run has ended; it may begin another
+		time.Sleep(time.Second)
 		p.mu.Lock()
 		if p.running {
 			t.Error("the producer goes on")
@@ -342,4 +356,36 @@ func TestTheProducerStopsWithItsLastMember(t *testing.T) {
 		p.mu.Unlock()
 		end(t, f, p, m)
 	})
+}
+
+// TestMembersGetTheErrorOfTheProducer after the batches before it: of the producer itself, or of
+// memory beyond the window that cannot be passed on to processes.
+func TestMembersGetTheErrorOfTheProducer(t *testing.T) {
+	unreadable := errors.New("a sample cannot be read")
+	for _, want := range []error{unreadable, os.ErrNotExist} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 8)
+			if want == unreadable {
+				p.fails = unreadable
+			} else {
+				closed, err := os.Open(p.file.Name())
+				if err != nil {
+					t.Fatal(err)
+				}
+				closed.Close()
+				p.apart = &staging.Extra{Segment: 7, File: closed, Size: 1}
+			}
+			f := newFeed(t, p, share.Options{Keep: 1})
+			m := join(t, f, shapeOf(8, false))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			go func() { m.ended <- m.m.Run(ctx, 0, 10, m) }()
+			m.take(0, 1)
+			if err := <-m.ended; !errors.Is(err, want) || len(m.ready) > 0 {
+				t.Errorf("the run ended with %v and %d more batches, want %v", err, len(m.ready), want)
+			}
+			m.m.Close()
+			f.Close()
+		})
+	}
 }
