@@ -104,7 +104,12 @@ func TestNewerPointsOfTheSourceReplaceThoseThatContradictThem(t *testing.T) {
 		{old, Point{16, 10}, Curve{{16, 10}}},
 		{old, Point{1, 500}, Curve{{1, 500}}},
 		{flat, Point{2, 100}, Curve{{1, 104}, {2, 100}}},
+		{flat, Point{2, 98.8}, Curve{{1, 104}, {2, 98.8}}},
+		{Curve{{1, 100}}, Point{2, 95}, Curve{{1, 100}, {2, 95}}}, // by 5 %, which is no more
 	} {
+		if at, falls := c.want.Falls(); falls {
+			t.Errorf("%v falls at %v", c.want, at)
+		}
 		if diff := cmp.Diff(c.want, c.old.with(c.add)); diff != "" {
 			t.Errorf("with %v: %s", c.add, diff)
 		}
