@@ -60,11 +60,6 @@ func (f *Fit) Predict(size, ahead float64) float64 {
 	return max(f.x[0]+size*f.x[1]+ahead*f.x[2], least)
 }
 
-// Rate returns the throughput of p streams that read samples of size MB, in MB/s.
-func (f *Fit) Rate(p int, size float64) float64 {
-	return float64(p) * size / max(f.Predict(size, float64(p-1)*size), 1e-9)
-}
-
 // Observe takes account of a read of size MB that took this many seconds and ended at time now, in
 // seconds of a clock that never goes back; when it began, reads of ahead MB were in progress.
 func (f *Fit) Observe(now, size, ahead, took float64) {

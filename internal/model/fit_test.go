@@ -77,7 +77,7 @@ func TestFitSeparates(t *testing.T) {
 	for i := range 500 {
 		d.observe(&f, &now, 1, 1+i%16, size)
 	}
-	if rate := f.Rate(16, 1); math.Abs(rate/100-1) > 0.1 {
+	if rate := f.Coefficients().Rate(16, 1); math.Abs(rate/100-1) > 0.1 {
 		t.Errorf("16 streams: %v MB/s predicted, not 100: %v", rate, f.x)
 	}
 }
