@@ -326,6 +326,20 @@ func TestTakesCountAfterTheProducerWasMoved(t *testing.T) {
 	})
 }
 
+// TestABatchMayBeLargerThanTheWindow: the producer is notified that what is there was taken, although
+// the member has yet to be given it, and prepares the rest beyond the window.
+func TestABatchMayBeLargerThanTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 2)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		m := join(t, f, shapeOf(20, false))
+		m.begin(0, 100)
+		defer time.AfterFunc(time.Hour, m.cancel).Stop()
+		m.take(0, 10)
+		end(t, f, p, m)
+	})
+}
+
 // TestTheProducerStopsWithItsLastMember: once no member takes batches, none are prepared, although
 // the producer waits for memory that a process keeps.
 func TestTheProducerStopsWithItsLastMember(t *testing.T) {
