@@ -133,3 +133,22 @@ func TestTimeBoundIsMonotone(t *testing.T) {
 		}
 	}
 }
+
+// TestReadsBeforeASpanAreNoReadsFewer: what an epoch shares with the one before counts only in a
+// span of both. Epoch 0 takes 100 s to read 1,000 MB at 10 MB/s, and epoch 1, of as many from the
+// source and a class at 10 MB/s each, 50.
+func TestReadsBeforeASpanAreNoReadsFewer(t *testing.T) {
+	e := Environment{
+		Compute: 1e6, Preprocess: 1e6, PeerBandwidth: 1, SourceBandwidth: 1e6,
+		SourceThroughput: Constant(10),
+		Classes: []Class{
+			{Threads: 1, Read: Constant(1e6), Write: Constant(1e6)},
+			{Capacity: 1000, Threads: 1, Read: Constant(10), Write: Constant(1e6)},
+		},
+	}
+	all := []float64{1000}
+	w := Workload{Epochs: []Demand{{Nodes: all, New: 1000}, {Nodes: all, Shared: []float64{500}}}}
+	if got := e.TimeBound(&w); !near(got, 150, 1e-9) {
+		t.Errorf("the bound is %v s, want 150", got)
+	}
+}

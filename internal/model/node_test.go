@@ -105,7 +105,9 @@ func TestNewerPointsOfTheSourceReplaceThoseThatContradictThem(t *testing.T) {
 		{old, Point{1, 500}, Curve{{1, 500}}},
 		{flat, Point{2, 100}, Curve{{1, 104}, {2, 100}}},
 		{flat, Point{2, 98.8}, Curve{{1, 104}, {2, 98.8}}},
-		{Curve{{1, 100}}, Point{2, 95}, Curve{{1, 100}, {2, 95}}}, // by 5 %, which is no more
+		// by 5 %, which is no more
+		{Curve{{1, 100}}, Point{2, 95}, Curve{{1, 100}, {2, 95}}},
+		{Curve{{2, 95}}, Point{1, 100}, Curve{{1, 100}, {2, 95}}},
 	} {
 		if at, falls := c.want.Falls(); falls {
 			t.Errorf("%v falls at %v", c.want, at)
@@ -175,6 +177,23 @@ func TestMergeHasTheClassesOfAllNodes(t *testing.T) {
 	}
 }
 
+// TestMergeOfSources: for each number of nodes, the lower median of the most certain throughputs.
+func TestMergeOfSources(t *testing.T) {
+	node := func(o Origin, c Curve) Node { return Node{Sources: c, SourcesOrigin: o} }
+	merged := Merge([]Node{
+		node(Probed, Curve{{1, 90}, {2, 95}}), node(Measured, Curve{{2, 10}, {4, 40}}),
+		{},
+		node(Measured, Curve{{2, 30}}), node(Measured, Curve{{2, 20}, {4, 25}}),
+	}, 1)
+	if diff := cmp.Diff(Curve{{2, 20}, {4, 25}}, merged.Sources); diff != "" ||
+		merged.SourcesOrigin != Measured {
+		t.Errorf("%s, -want +got:\n%s", merged.SourcesOrigin, diff)
+	}
+	if merged := Merge([]Node{{}, {}}, 1); merged.Sources != nil || merged.SourcesOrigin != "" {
+		t.Errorf("of nothing: %v, %s", merged.Sources, merged.SourcesOrigin)
+	}
+}
+
 func TestMergeTakesTheMostCertain(t *testing.T) {
 	node := func(c float64, o Origin) Node { return Node{Compute: Value{c, o}} }
 	for _, p := range []struct {
@@ -204,12 +223,29 @@ func TestImpossibleNodesAreRefused(t *testing.T) {
 		{Sources: Curve{{1, 0}}},
 		{Sources: Curve{{2, 1}, {1, 1}}},
 		{Classes: make([]NodeClass, maxClasses+1)},
+		{Classes: []NodeClass{{Stores: -1}}},
+		{Classes: []NodeClass{{Stores: mostStreams + 1}}},
 		{Classes: []NodeClass{{Read: Known{Coefficients{Queued: 1e10}, Given}}}},
 		{Streams: -1},
+		{Streams: mostStreams + 1},
 	} {
 		if n.Validate() == nil {
 			t.Errorf("%+v was accepted", n)
 		}
+	}
+	most := Node{Streams: mostStreams, Classes: make([]NodeClass, maxClasses)}
+	most.Classes[0].Stores = mostStreams
+	if err := most.Validate(); err != nil {
+		t.Errorf("with as much as is allowed: %v", err)
+	}
+}
+
+// TestWhatIsNotKnownLimitsNothing: an environment has numbers above 0.
+func TestWhatIsNotKnownLimitsNothing(t *testing.T) {
+	n := Node{Network: GuessedPeer, Source: GuessedSource}
+	e := n.Environment(Size{Sample: 0.1, Nodes: 1, Staging: 1})
+	if e.Compute != unlimited || e.Preprocess != unlimited || e.Validate() != nil {
+		t.Errorf("c = %v and beta = %v, want %v; %v", e.Compute, e.Preprocess, unlimited, e.Validate())
 	}
 }
 

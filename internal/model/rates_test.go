@@ -128,3 +128,23 @@ func TestRisingCurveIsNearest(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsThatStillGrow is computed by hand: one read of 1 MB takes 20 ms, of which 10 are
+// latency, and each of 7 others delays it by 1 ms.
+func TestStreamsThatStillGrow(t *testing.T) {
+	rates := []Rate{{0.5, 1, 0.5 / 0.015}, {1, 1, 1 / 0.02}, {1, 8, 8 / 0.027}}
+	c := FromRates(rates, 1, true)
+	if !near(c.Latency, 0.01, 1e-6) || !near(c.PerMB, 0.01, 1e-6) || !near(c.Queued, 0.001, 1e-6) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSpeedSince: the counters of a report are those since another.
+func TestSpeedSince(t *testing.T) {
+	now := Speed{Samples: 10, Bytes: 1000, Seconds: 8, Busy: 4, Peak: 3}
+	before := Speed{Samples: 4, Bytes: 300, Seconds: 2, Busy: 1, Peak: 2}
+	want := Speed{Samples: 6, Bytes: 700, Seconds: 6, Busy: 3, Peak: 3}
+	if got := now.Since(&before); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
