@@ -210,6 +210,9 @@ func TestMergeTakesTheMostCertain(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", p.nodes, got, p.want)
 		}
 	}
+	if got := Merge([]Node{{}, {}, {Streams: 8}}, 1).Streams; got != 8 {
+		t.Errorf("%d streams, want those of the node on which they are known, 8", got)
+	}
 }
 
 func TestImpossibleNodesAreRefused(t *testing.T) {

@@ -326,8 +326,8 @@ func TestTakesCountAfterTheProducerWasMoved(t *testing.T) {
 	})
 }
 
-// TestABatchMayBeLargerThanTheWindow: the producer is notified that what is there was taken, although
-// the member has yet to be given it, and prepares the rest beyond the window.
+// TestABatchMayBeLargerThanTheWindow: the producer is notified that what is there was taken,
+// although the member has yet to be given it, and prepares the rest beyond the window.
 func TestABatchMayBeLargerThanTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProducer(t, 8, 2)
