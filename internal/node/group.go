@@ -143,10 +143,6 @@ func required(cfg *config.Config) bool { return cfg.Origins["share"].Source == "
 // unshareable returns why a job's batches cannot be those of a group; "": they can.
 func unshareable(o *opening) string {
 	m, cfg := &o.request, o.config
-	if program, err := request.Compile(m.Transforms); err == nil && program.Ragged() {
-		return "the transforms that the daemon applies give images of different sizes, which cannot " +
-			"be shared yet: add one that gives all the same size, such as RandomResizedCrop"
-	}
 	switch {
 	case m.Spans() && cfg.Port != 0:
 		return "port = " + strconv.Itoa(cfg.Port) + " sets the ports of this job, and the job that " +

@@ -22,9 +22,6 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 		"nothing to share":       func(o *opening) { o.request.Transforms = nil },
 		"on_error = skip":        func(o *opening) { o.config.OnError = "skip" },
 		"policy = naive":         func(o *opening) { o.config.Policy = "naive" },
-		"different sizes": func(o *opening) {
-			o.request.Transforms = json.RawMessage(`[{"name": "ImgDecode"}, {"name": "Ragged"}]`)
-		},
 	} {
 		o := opening{config: &config.Config{OnError: "raise", Policy: "cooperative"}}
 		o.request.WorldSize = 1

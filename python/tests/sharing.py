@@ -21,9 +21,17 @@ def noisy(image):
     return image.add_(torch.rand(1))
 
 
+def spotted(image):
+    """A transform of Python's, of images of any size."""
+    image.putpixel((0, 0), tuple(torch.randint(256, (3,)).tolist()))
+    return image
+
+
 def transforms(random, python=False):
     """Returns the transforms of all members."""
     crop = V.RandomResizedCrop(32) if random else V.CenterCrop(32)
+    if python == "images":
+        return V.Compose([V.Resize(40), spotted, crop, V.ToTensor()])
     return V.Compose([V.Resize(40), crop, V.ToTensor(), *([noisy] if python else [])])
 
 
@@ -51,7 +59,7 @@ def member(
         epochs: How many it takes.
         batch: Its batch size.
         random: Transforms are random.
-        python: The last one runs in Python.
+        python: The last one runs in Python, or, if "images", all but the first.
         write: It writes to each batch.
         keep: How many batches it keeps; it must find them unchanged at the end.
         seconds: For how long it works on a batch.

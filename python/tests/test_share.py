@@ -102,6 +102,22 @@ def test_workers_of_members_with_a_small_window(member):
         assert m.all() == want
 
 
+@pytest.mark.parametrize("staging_buffer", ["256KiB", "16MiB"])
+def test_images_of_different_sizes_are_shared(member, staging_buffer):
+    """In a window that holds some batches and in one that holds all, with and without workers."""
+    want = member(share=None, python="images", random=True, epochs=4).end()
+    options = {"share_members": 3, "staging_buffer": staging_buffer}
+    members = [
+        member(python="images", random=True, epochs=4, loader={**workers, **options})
+        for workers in (WORKERS, {"num_workers": 0}, {**WORKERS, "prefetch_factor": 6})
+    ]
+    for m in members:
+        assert m.all() == want
+    group, rest = transformed()
+    assert group <= 5 * sum(COUNTS.values())
+    assert rest == 0
+
+
 def test_a_member_whose_worker_is_killed_costs_others_nothing(member):
     """It is told, and ends."""
     want = member(share=None, python=True, random=True, epochs=9).end()

@@ -66,7 +66,6 @@ def test_other_transforms_are_refused(folder):
     "transforms, changes, says",
     [
         ([], {}, "nothing to share"),
-        ([V.ColorJitter(0.1), V.ToTensor()], {}, "images of different sizes"),
         (TRANSFORMS, {"on_error": "skip"}, "on_error"),
         (TRANSFORMS, {"policy": "naive"}, "naive"),
         (TRANSFORMS, {"share": "x" * 129}, "at most 128 bytes"),
@@ -78,7 +77,6 @@ def test_other_transforms_are_refused(folder):
     ],
     ids=[
         "raw",
-        "ragged",
         "on_error",
         "naive",
         "name",

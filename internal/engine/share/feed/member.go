@@ -43,9 +43,13 @@ type Member struct {
 	kept     bool   // what its process has stays as it is after Close
 }
 
-// taken is a piece that the process has, and the extra segment in which it lies, or 0.
+// hold is a piece that the process has, in as many slots as it has samples in segments.
+type hold struct{ piece, slots int }
+
+// taken is a slot: a piece that the process has, and the extra segment in which it, or a part of
+// it, lies, or 0.
 type taken struct {
-	piece int
+	of    *hold
 	extra uint32 // the producer's number
 }
 
@@ -253,28 +257,47 @@ func (m *Member) batch(n int, from, to int64, pieces []share.Piece) *stage.Batch
 	b := stage.Concat(epoch, step, parts)
 	b.Segments = b.Segments[:0]
 	for i, p := range parts {
-		memory := staging.Extra{File: m.feed.window, Size: m.feed.size}
-		for _, x := range p.Extras { // a piece is one tensor, and lies in one segment
-			if x.Segment == p.Segments[0] {
-				memory = x
-			}
-		}
-		at := m.segments[memory.Segment]
-		if at == nil {
-			at = &segment{number: m.newSegment()}
-			m.segments[memory.Segment] = at
-			b.Extras = append(b.Extras,
-				staging.Extra{Segment: at.number, File: memory.File, Size: memory.Size})
-		}
-		at.uses++
-		for range p.To - p.From {
-			b.Segments = append(b.Segments, at.number)
-		}
-		slot := m.newSlot()
-		m.slots[slot] = taken{pieces[i].ID, memory.Segment}
-		b.Slots = append(b.Slots, slot)
+		m.place(b, p, &hold{piece: pieces[i].ID})
 	}
 	return b
+}
+
+// place adds to a batch where the samples of one of its parts are, and a slot for each segment in
+// which some of them are: one, unless their sizes differ.
+func (m *Member) place(b *stage.Batch, p stage.Part, of *hold) {
+	numbers := make(map[uint32]uint32, 1) // the process's, by the producer's
+	for _, s := range p.Segments[p.From:p.To] {
+		number, known := numbers[s]
+		if !known {
+			memory := staging.Extra{File: m.feed.window, Size: m.feed.size}
+			for _, x := range p.Extras {
+				if x.Segment == s {
+					memory = x
+				}
+			}
+			number = m.use(b, memory)
+			numbers[s] = number
+			slot := m.newSlot()
+			of.slots++
+			m.slots[slot] = taken{of, memory.Segment}
+			b.Slots = append(b.Slots, slot)
+		}
+		b.Segments = append(b.Segments, number)
+	}
+}
+
+// use notes that a batch lies in a segment, which comes with it if the process does not know it,
+// and returns the process's number of it.
+func (m *Member) use(b *stage.Batch, memory staging.Extra) uint32 {
+	at := m.segments[memory.Segment]
+	if at == nil {
+		at = &segment{number: m.newSegment()}
+		m.segments[memory.Segment] = at
+		b.Extras = append(b.Extras,
+			staging.Extra{Segment: at.number, File: memory.File, Size: memory.Size})
+	}
+	at.uses++
+	return at.number
 }
 
 // newSegment returns a number for a segment of which the process does not know.
@@ -385,7 +408,10 @@ func (m *Member) release(slot uint32) (retired uint32, err error) {
 		delete(m.segments, has.extra)
 		retired = at.number
 	}
-	if err := m.feed.group.Release(m.id, has.piece); err != nil {
+	if has.of.slots--; has.of.slots > 0 {
+		return retired, nil
+	}
+	if err := m.feed.group.Release(m.id, has.of.piece); err != nil {
 		return 0, err
 	}
 	m.feed.sweep()

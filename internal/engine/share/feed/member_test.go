@@ -27,7 +27,7 @@ func TestWhatAMemberKeepsStaysUntilTheGroupEnds(t *testing.T) {
 		other.begin(0, 100)
 		synctest.Wait()
 		b := <-kept.ready
-		slot := f.pieces[kept.m.slots[b.Slots[0]].piece].Slots[0]
+		slot := f.pieces[kept.m.slots[b.Slots[0]].of.piece].Slots[0]
 		kept.cancel()
 		for range kept.ready {
 		}
