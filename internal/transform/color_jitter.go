@@ -57,6 +57,14 @@ func (a *arguments) span(name string, center, least, most float64) span {
 
 type jitter struct{ spans [4]span }
 
+// Indices of jitter's spans.
+const (
+	brightness = iota
+	contrast
+	saturation
+	hue
+)
+
 func (s jitter) follow(k *known) error { return k.image() }
 
 func (s jitter) apply(v *view, d *draws) error {
@@ -81,14 +89,18 @@ func (s jitter) apply(v *view, d *draws) error {
 			continue
 		}
 		v.note(Param{names[i], factors[i]})
+		if i == brightness || i == contrast || i == hue && img.Channels == 3 {
+			v.bare = true
+		}
 		switch factor := float32(factors[i]); i {
-		case 0:
+		case brightness:
 			blend(img, 0, factor)
-		case 1:
+		case contrast:
 			blend(img, mean(img), factor)
-		case 2:
+		case saturation:
+			v.grayed = true
 			saturate(img, factor)
-		case 3:
+		case hue:
 			// As numpy's uint8, a negative number wraps.
 			turn(img, byte(int(factors[i]*255)))
 		}

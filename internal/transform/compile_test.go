@@ -299,7 +299,7 @@ var faults = []struct {
 		`[{"name": "Ragged"}, {"name": "ToTensor"}]`,
 		[]string{"transforms[1] ToTensor", "must come last"},
 	},
-	{`[{"name": "Ragged", "largest": 0}]`, []string{"largest is 0"}},
+	{`[{"name": "Ragged", "largest": -1}]`, []string{"largest is -1"}},
 	{`[{"name": "ScaleShift16", "scale": 1, "shift": 1}]`, []string{"needs Reshape"}},
 	{
 		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2, "dtype": "int16"}]`,

@@ -31,6 +31,7 @@ func (s gray) apply(v *view, _ *draws) error {
 	if err != nil || src.Channels == 1 && s.channels == 1 {
 		return err
 	}
+	v.bare, v.grayed = v.bare || s.channels == 3, true
 	if err := v.w.spare(1-v.buffer, src.Width, src.Height, s.channels); err != nil {
 		return err
 	}

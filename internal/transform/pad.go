@@ -109,6 +109,7 @@ func (s padded) apply(v *view, _ *draws) error {
 	if err != nil {
 		return err
 	}
+	v.bare = true
 	return v.extend(whole, s.border)
 }
 

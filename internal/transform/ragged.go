@@ -7,33 +7,43 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
-// Ragged ends a list whose images keep their own sizes: each is delivered with its height and width
-// before its pixels, for further transforms outside the daemon.
+// Ragged ends a list whose images further transforms outside the daemon get: each is delivered with
+// its height and width before its pixels, and with what its file says beside them after these
+// (codec.AppendMetadata), if that is still true of the image.
 //
 //	largest  most bytes of a decoded image. A larger image is delivered encoded, as in its file, for
 //	         a decoder that handles one image at a time. So are images in a format that this
-//	         package does not decode, and images with an EXIF orientation, which may matter to the
-//	         receiver. Which samples are delivered encoded depends only on their contents.
+//	         package does not decode, and others that would not be described as PIL does. Which
+//	         samples are delivered encoded depends only on their contents. 0: no sample is
+//	         delivered encoded; those of other formats are errors.
 var ragged = kind{
 	name:   "Ragged",
-	help:   "pass images of any size on to transforms in Python; the package adds it itself",
+	help:   "pass images on to transforms in Python; the package adds it itself",
 	params: []param{{"largest", "8388608"}},
 	build: func(a *arguments) step {
-		return raggedEnd{a.whole("largest", 1, maxOutput-raggedHead)}
+		return raggedEnd{a.whole("largest", 0, maxRagged)}
 	},
 }
 
 type raggedEnd struct{ largest int }
 
+// maxRagged is the most bytes that may follow a ragged sample's header.
+const maxRagged = maxOutput - raggedHead
+
 // raggedHead is the size in bytes of the header of a ragged sample: height and width in pixels, u32
-// each, followed by height x width x channels levels. Both are 0 if the encoded image follows.
+// each, followed by height x width x channels levels, and by a file of one pixel with what the
+// image's own file says beside its pixels, or nothing. Both are 0 if the encoded image follows.
 const raggedHead = 8
 
 func (s raggedEnd) follow(k *known) error {
 	if err := k.image(); err != nil {
 		return err
 	}
-	k.stage, k.largest = sizes, s.largest
+	k.stage = sizes
+	k.largest, k.decodes = s.largest, s.largest == 0
+	if k.decodes {
+		k.largest = maxRagged
+	}
 	return nil
 }
 
@@ -66,9 +76,11 @@ func (p *Program) Expected(file float64) float64 {
 // pixels, if the transforms allow it.
 func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 	err := w.image(alloc, src, key)
+	if w.program.known.decodes {
+		return err
+	}
 	for _, others := range []error{
-		errLarge, errTurned, codec.ErrFormat, codec.ErrUnsupported,
-		codec.ErrAnimated,
+		errLarge, errOther, codec.ErrFormat, codec.ErrUnsupported, codec.ErrAnimated,
 	} {
 		if errors.Is(err, others) {
 			return raggedEncoded(alloc, src)
@@ -79,24 +91,42 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 
 // Reasons for delivering an image encoded.
 var (
-	errLarge  = errors.New("the image becomes larger than a ragged one may be")
-	errTurned = errors.New("the image has an EXIF orientation")
+	errLarge = errors.New("the image becomes larger than a ragged one may be")
+	errOther = errors.New("what its file says beside its pixels changes with them")
 )
 
-// raggedAlloc gets memory for an image from alloc, writes the header, and returns the memory for
-// the pixels.
-func (w *Worker) raggedAlloc(alloc Alloc, width, height int) ([]byte, error) {
-	size := int64(width) * int64(height) * int64(w.program.known.channels)
-	if size > int64(w.program.known.largest) {
+// describable returns errOther for an image which has to be described as PIL does, and would not be
+// by its file's metadata: one of several images, or one with a transparent colour, of which a new
+// image of PIL's may have another or the same.
+func (w *Worker) describable(h *codec.Header) error {
+	k, v := &w.program.known, &w.view
+	if k.stage == sizes && !k.decodes && (h.Animated || h.Transparent && (v.bare || v.grayed)) {
+		return errOther
+	}
+	return nil
+}
+
+// raggedAlloc gets memory for an image of the sample src from alloc, writes what is before and
+// after its pixels, and returns the memory for these.
+func (w *Worker) raggedAlloc(alloc Alloc, src []byte) ([]byte, error) {
+	k := &w.program.known
+	width, height := w.view.size()
+	size := int64(width) * int64(height) * int64(k.channels)
+	w.metadata = w.metadata[:0]
+	if !w.view.bare {
+		w.metadata = codec.AppendMetadata(w.metadata, src, w.view.format)
+	}
+	if size+int64(len(w.metadata)) > int64(k.largest) {
 		return nil, errLarge
 	}
-	dst, err := alloc(raggedHead + int(size))
+	dst, err := alloc(raggedHead + int(size) + len(w.metadata))
 	if err != nil {
 		return nil, err
 	}
 	binary.LittleEndian.PutUint32(dst, uint32(height))
 	binary.LittleEndian.PutUint32(dst[4:], uint32(width))
-	return dst[raggedHead:], nil
+	copy(dst[raggedHead+int(size):], w.metadata)
+	return dst[raggedHead:][:size], nil
 }
 
 // raggedEncoded delivers a sample in encoded form.

@@ -67,6 +67,9 @@ func (s randomCropped) apply(v *view, d *draws) error {
 	if err != nil {
 		return err
 	}
+	if s.padding != (margins{}) {
+		v.bare = true
+	}
 	if s.needed && (whole.Dx() < s.width || whole.Dy() < s.height) {
 		// Each of up to three borders mirrors the result of the one before.
 		if s.border.mirrors() {

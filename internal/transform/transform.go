@@ -83,6 +83,7 @@ type known struct {
 	target             pixels.Target // the tensor that images become
 	array              *array        // of samples that are arrays, else nil
 	largest            int           // most bytes of a ragged image
+	decodes            bool          // no ragged image is delivered encoded
 }
 
 // stage is the form of a sample at a position in the list.

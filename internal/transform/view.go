@@ -20,7 +20,7 @@ type view struct {
 	sample []byte // encoded; nil after it was decoded
 	width  int    // of the encoded image, oriented
 	height int
-	jpeg   bool
+	format codec.Format
 	source pixels.Image // after decoding
 	buffer int          // index of the worker's buffer that holds source
 	box    image.Rectangle
@@ -34,6 +34,9 @@ type view struct {
 	order   pixels.Order
 	resizer int // the step that resizing is charged to
 	mirror  pixels.Flip
+	// bare records that a step made a new image, which in PIL has nothing beside its pixels, and
+	// grayed that PIL converted it to gray, and with it a transparent colour.
+	bare, grayed bool
 }
 
 // size returns the image's width and height.
@@ -238,7 +241,7 @@ func (v *view) decode() (need image.Rectangle, err error) {
 // eighths returns the size, in eighths, at which the sample is decoded: the smallest that leaves
 // box sufficiently larger than its resized size.
 func (v *view) eighths() int {
-	if !v.w.program.known.fast || !v.jpeg || !v.scaled || v.filter == pixels.Nearest {
+	if !v.w.program.known.fast || v.format != codec.JPEG || !v.scaled || v.filter == pixels.Nearest {
 		return 8
 	}
 	for _, n := range []int{1, 2, 4} {
@@ -282,6 +285,7 @@ func (v *view) extend(r image.Rectangle, b border) error {
 		v.crop(r)
 		return nil
 	}
+	v.bare = true
 	if int64(r.Dx())*int64(r.Dy()) > codec.MaxPixels {
 		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(),
 			r.Dy(), codec.MaxPixels)

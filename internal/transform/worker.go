@@ -20,7 +20,9 @@ type Worker struct {
 	columns []int // of extend
 	rows    []int
 	view    view
-	draws   draws
+	// metadata is what the current sample says beside its pixels; of large ones nothing is kept.
+	metadata []byte
+	draws    draws
 
 	step  int // the current step
 	times []time.Duration
@@ -174,11 +176,17 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	return err
 }
 
+// mostMetadata is how many bytes of metadata are kept between samples.
+const mostMetadata = 1 << 20
+
 // trim frees the memory of a large image and returns it to the operating system: the garbage
 // collector would first let as much again be allocated, and would keep it for minutes. Trimming
 // takes milliseconds, an image of that size hundreds.
 func (w *Worker) trim() {
 	large := w.decoder.Trim()
+	if cap(w.metadata) > mostMetadata {
+		w.metadata = nil
+	}
 	for i := range w.buffers {
 		if cap(w.buffers[i].Pix) > codec.MostKept {
 			w.buffers[i], large = pixels.Image{}, true
@@ -199,9 +207,6 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err != nil {
 		return err
 	}
-	if w.program.Ragged() && header.Orientation > 1 && !w.program.known.orient {
-		return errTurned
-	}
 	v.begin(w, src, &header)
 	for i, s := range w.program.steps {
 		m, ok := s.(mover)
@@ -215,7 +220,10 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 			return err
 		}
 	}
-	dst, err := w.alloc(alloc)
+	if err := w.describable(&header); err != nil {
+		return err
+	}
+	dst, err := w.alloc(alloc, src)
 	if err != nil {
 		return err
 	}
@@ -229,18 +237,17 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	return nil
 }
 
-// alloc gets memory for the image in its current size.
-func (w *Worker) alloc(alloc Alloc) ([]byte, error) {
+// alloc gets memory for the image in its current size, of the sample src.
+func (w *Worker) alloc(alloc Alloc, src []byte) ([]byte, error) {
 	if w.program.Ragged() {
-		width, height := w.view.size()
-		return w.raggedAlloc(alloc, width, height)
+		return w.raggedAlloc(alloc, src)
 	}
 	return alloc(w.program.bytes)
 }
 
 // begin sets v to the view of a whole sample.
 func (v *view) begin(w *Worker, src []byte, h *codec.Header) {
-	*v = view{w: w, sample: src, width: h.Width, height: h.Height, jpeg: h.Format == codec.JPEG}
+	*v = view{w: w, sample: src, width: h.Width, height: h.Height, format: h.Format}
 	if w.program.known.orient {
 		v.width, v.height = h.Oriented()
 	}

@@ -95,6 +95,7 @@ def test_transforms_of_images_run_in_python(folder, workers, said):
             assert [t["name"] for t in loader._engine._session.transforms] == [
                 "CenterCrop",
                 "Grayscale",
+                "Ragged",
             ]
             assert same(loader, want)
         [message] = said()

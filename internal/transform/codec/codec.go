@@ -83,9 +83,11 @@ func (f Format) String() string {
 type Header struct {
 	Format        Format
 	Width, Height int // as stored: Orientation is not applied
-	Orientation   int // of EXIF, 1 to 8; 1 where there is none
+	Orientation   int // of EXIF or XMP, 1 to 8; 1 where there is none
 	Channels      int // as stored: 1 gray, 3 colour (alpha is not counted), 4 CMYK
 	Progressive   bool
+	Animated      bool // a PNG with several images
+	Transparent   bool // a PNG that names colours, or entries of its palette, which are transparent
 
 	frame int // offset of the content of a JPEG's frame header
 }
@@ -104,7 +106,7 @@ func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixe
 // Want describes what to decode of an image.
 type Want struct {
 	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
-	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
+	// Orient applies Header.Orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
 	// refer to the oriented image.
 	Orient bool
 	// Scale decodes a JPEG at Scale eighths of its size (8, 4, 2 or 1; 0 is 8), rounded up: a cheap

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"image"
 	"image/color"
+	"strings"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -34,6 +35,7 @@ func seeds(f *testing.F) {
 	for _, name := range []string{"lossy", "lossless", "alpha", "simple-filter"} {
 		f.Add(read(f, "testdata", name+".webp"))
 	}
+	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8X\xff\x00\x00\x00" + strings.Repeat("\x00", 16)))
 	f.Add([]byte("GIF89a"))
 }
 
@@ -55,6 +57,11 @@ func FuzzHeader(f *testing.F) {
 			(h.Width <= 0 || h.Height <= 0 || h.Orientation < 1 || h.Orientation > 8 ||
 				int64(h.Width)*int64(h.Height) > MaxPixels):
 			t.Fatalf("%+v", h)
+		case err == nil:
+			if made := AppendMetadata([]byte("x"), src, h.Format); len(made) < 1 || made[0] != 'x' ||
+				len(made) > len(src)+100 {
+				t.Fatalf("%d bytes of metadata, of %d", len(made), len(src))
+			}
 		}
 	})
 }

@@ -33,6 +33,12 @@ func TestShortFrameHeaders(t *testing.T) {
 	}
 }
 
+// orientationOf returns the orientation from EXIF data, 1 if they have none.
+func orientationOf(exif []byte) int {
+	orientation, _ := exifOrientation(exif)
+	return orientation
+}
+
 // TestInvalidEXIFHasNoOrientation: EXIF data whose directory lies beyond them, or is cut, have no
 // orientation.
 func TestInvalidEXIFHasNoOrientation(t *testing.T) {
@@ -48,12 +54,12 @@ func TestInvalidEXIFHasNoOrientation(t *testing.T) {
 			b = order.AppendUint32(b, 1)
 			return order.AppendUint32(b, map[bool]uint32{true: 6, false: 6 << 16}[mark[0] == 'I'])
 		}
-		if got := exifOrientation(exif(8, 1)); got != 6 {
+		if got := orientationOf(exif(8, 1)); got != 6 {
 			t.Errorf("%q: orientation %d, want 6", mark, got)
 		}
 		whole := exif(8, 60000)
 		for n := range whole {
-			if got := exifOrientation(whole[:n]); got != 1 {
+			if got := orientationOf(whole[:n]); got != 1 {
 				t.Errorf("%q: orientation %d of %d bytes", mark, got, n)
 			}
 		}
@@ -61,7 +67,7 @@ func TestInvalidEXIFHasNoOrientation(t *testing.T) {
 			9, 20, 21, 22, 23, 1 << 16, 1<<31 - 1, 1 << 31,
 			1<<32 - 1,
 		} {
-			if got := exifOrientation(exif(directory, 1)); got != 1 {
+			if got := orientationOf(exif(directory, 1)); got != 1 {
 				t.Errorf("%q: orientation %d of a directory at %d", mark, got, directory)
 			}
 		}

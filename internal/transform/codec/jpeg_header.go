@@ -1,6 +1,9 @@
 package codec
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Markers of JPEG (ITU-T T.81, table B.1).
 const (
@@ -13,73 +16,129 @@ const (
 	markerSOI   = 0xd8
 	markerEOI   = 0xd9
 	markerSOS   = 0xda
+	markerAPP0  = 0xe0
 	markerAPP1  = 0xe1
+	markerAPP2  = 0xe2
+	markerAPP15 = 0xef
+	markerCOM   = 0xfe
 	markerTEM   = 0x01
 )
 
-// jpegHeader reads the frame header, and the EXIF orientation before it.
-func jpegHeader(src []byte) (Header, error) {
-	h := Header{Format: JPEG, Orientation: 1}
-	for at := 2; ; {
+// isFrame reports whether a marker begins a frame header.
+func isFrame(marker byte) bool {
+	return marker >= markerSOF0 && marker <= markerSOF15 &&
+		marker != markerDHT && marker != markerJPG && marker != markerDAC
+}
+
+// isProgressive reports whether a frame header's marker is that of a progressive JPEG.
+func isProgressive(marker byte) bool { return marker&3 == 2 }
+
+// jpegSegments reads the marker segments of a JPEG one by one, from its second byte on.
+type jpegSegments struct {
+	src []byte
+	at  int // after the segment that was read last
+}
+
+// next returns the next marker segment, with its content. That of the end of the image is empty.
+func (s *jpegSegments) next() (marker byte, body []byte, err error) {
+	src := s.src
+	for {
 		// Any number of fill bytes may precede a marker, and libjpeg skips bytes that are not
 		// markers.
-		for at < len(src) && src[at] != 0xff {
-			at++
+		for s.at < len(src) && src[s.at] != 0xff {
+			s.at++
 		}
-		for at < len(src) && src[at] == 0xff {
-			at++
+		for s.at < len(src) && src[s.at] == 0xff {
+			s.at++
 		}
-		if at >= len(src) {
-			return h, fail(ErrTruncated, "JPEG ends before its frame header")
+		if s.at >= len(src) {
+			return 0, nil, errNoFrame
 		}
-		marker := src[at]
-		at++
+		marker = src[s.at]
+		s.at++
 		switch {
 		case marker == 0, marker == markerTEM, marker >= markerRST0 && marker <= markerSOI:
 			continue
-		case marker == markerEOI, marker == markerSOS:
-			return h, fail(ErrCorrupt, "JPEG without a frame header")
+		case marker == markerEOI:
+			return marker, nil, nil
 		}
-		if at+2 > len(src) {
-			return h, fail(ErrTruncated, "JPEG ends before its frame header")
-		}
-		size := int(binary.BigEndian.Uint16(src[at:]))
-		if size < 2 {
-			return h, fail(ErrCorrupt, "JPEG marker %#x of %d bytes", marker, size)
-		}
-		if at+size > len(src) {
-			return h, fail(ErrTruncated, "JPEG ends before its frame header")
-		}
-		body := src[at+2 : at+size]
-		at += size
+		break
+	}
+	if s.at+2 > len(src) {
+		return marker, nil, errNoFrame
+	}
+	size := int(binary.BigEndian.Uint16(src[s.at:]))
+	if size < 2 {
+		return marker, nil, fail(ErrCorrupt, "JPEG marker %#x of %d bytes", marker, size)
+	}
+	if s.at+size > len(src) {
+		return marker, nil, errNoFrame
+	}
+	body = src[s.at+2 : s.at+size]
+	s.at += size
+	return marker, body, nil
+}
+
+var errNoFrame = fail(ErrTruncated, "JPEG ends before its frame header")
+
+// jpegHeader reads the frame header, and the orientation, which may follow it up to the first scan.
+func jpegHeader(src []byte) (Header, error) {
+	h := Header{Format: JPEG}
+	var says carriers
+	for segments := (jpegSegments{src, 2}); ; {
+		marker, body, err := segments.next()
+		ends := err != nil || marker == markerEOI || marker == markerSOS
 		switch {
-		case marker == markerAPP1 && h.Orientation == 1 && hasPrefix(body, 0, "Exif\x00\x00"):
-			h.Orientation = exifOrientation(body[6:])
-		case marker >= markerSOF0 && marker <= markerSOF15 &&
-			marker != markerDHT && marker != markerJPG && marker != markerDAC:
-			h.frame = at - len(body)
-			return jpegFrame(h, marker, body)
+		case ends && h.frame > 0:
+			h.Orientation = says.orientation()
+			return h, nil
+		case err != nil:
+			return h, err
+		case ends:
+			return h, fail(ErrCorrupt, "JPEG without a frame header")
+		case marker == markerAPP1:
+			says.addJPEG(body)
+		case isFrame(marker) && h.frame == 0:
+			h.frame = segments.at - len(body)
+			if err := h.readFrame(marker, body); err != nil {
+				return h, err
+			}
 		}
 	}
 }
 
-// jpegFrame reads a frame header: precision, height, width, number of components.
-func jpegFrame(h Header, marker byte, body []byte) (Header, error) {
+// addJPEG adds the content of an APP1 segment. Several with EXIF are one after the other, and of
+// several with XMP the last one counts.
+func (c *carriers) addJPEG(body []byte) {
+	if exif, ok := bytes.CutPrefix(body, []byte("Exif\x00\x00")); ok {
+		if c.exif == nil {
+			c.exif = exif[:len(exif):len(exif)]
+		} else {
+			c.exif = append(c.exif, exif...)
+		}
+	}
+	if xmp, ok := bytes.CutPrefix(body, []byte("http://ns.adobe.com/xap/1.0/\x00")); ok {
+		c.xmp = xmp
+	}
+}
+
+// readFrame reads a frame header: precision, height, width, number of components.
+func (h *Header) readFrame(marker byte, body []byte) error {
 	if len(body) < 6 {
-		return h, fail(ErrCorrupt, "JPEG frame header of %d bytes", len(body))
+		return fail(ErrCorrupt, "JPEG frame header of %d bytes", len(body))
 	}
 	h.Height, h.Width = int(binary.BigEndian.Uint16(body[1:])),
 		int(binary.BigEndian.Uint16(body[3:]))
 	h.Channels = int(body[5])
-	h.Progressive = marker&3 == 2
+	h.Progressive = isProgressive(marker)
 	if body[0] != 8 {
-		return h, fail(ErrUnsupported, "JPEG of %d bits per sample", body[0])
+		return fail(ErrUnsupported, "JPEG of %d bits per sample", body[0])
 	}
 	if marker&3 == 3 || marker&7 > 4 && marker != 0xc9 && marker != 0xca {
-		return h, fail(ErrUnsupported, "lossless or hierarchical JPEG (marker %#x)", marker)
+		return fail(ErrUnsupported, "lossless or hierarchical JPEG (marker %#x)", marker)
 	}
 	if h.Channels != 1 && h.Channels != 3 && h.Channels != 4 {
-		return h, fail(ErrUnsupported, "JPEG of %d components", h.Channels)
+		return fail(ErrUnsupported, "JPEG of %d components", h.Channels)
 	}
-	return h, nil
+	return nil
 }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/binary"
 	"image"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -64,44 +63,4 @@ func orient(dst, src *pixels.Image, orientation int) {
 			to += step
 		}
 	}
-}
-
-// exifOrientation returns the orientation from EXIF data (TIFF, starting with the byte order mark):
-// tag 0x0112 of the first directory. It returns 1 if the tag is missing or invalid.
-func exifOrientation(tiff []byte) int {
-	var order binary.ByteOrder
-	switch {
-	case hasPrefix(tiff, 0, "II*\x00"):
-		order = binary.LittleEndian
-	case hasPrefix(tiff, 0, "MM\x00*"):
-		order = binary.BigEndian
-	default:
-		return 1
-	}
-	if len(tiff) < 8 {
-		return 1
-	}
-	at := int64(order.Uint32(tiff[4:]))
-	if at+2 > int64(len(tiff)) {
-		return 1
-	}
-	entries := int(order.Uint16(tiff[at:]))
-	for at += 2; entries > 0 && at+12 <= int64(len(tiff)); entries, at = entries-1, at+12 {
-		if order.Uint16(tiff[at:]) != 0x0112 {
-			continue
-		}
-		const short, long = 3, 4
-		value := 0
-		switch order.Uint16(tiff[at+2:]) {
-		case short:
-			value = int(order.Uint16(tiff[at+8:]))
-		case long:
-			value = int(order.Uint32(tiff[at+8:]))
-		}
-		if order.Uint32(tiff[at+4:]) == 1 && 1 <= value && value <= 8 {
-			return value
-		}
-		return 1
-	}
-	return 1
 }

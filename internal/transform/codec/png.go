@@ -16,9 +16,10 @@ const (
 	pngRGBA      = 6
 )
 
-// pngHeader reads IHDR, and eXIf if it precedes the pixels.
+// pngHeader reads IHDR, and what the other chunks say of how the image is shown, which may follow
+// the pixels.
 func pngHeader(src []byte) (Header, error) {
-	h := Header{Format: PNG, Orientation: 1, Channels: 3}
+	h := Header{Format: PNG, Channels: 3}
 	if len(src) < 33 {
 		return h, fail(ErrTruncated, "PNG of %d bytes", len(src))
 	}
@@ -33,26 +34,34 @@ func pngHeader(src []byte) (Header, error) {
 	if src[25] == pngGray || src[25] == pngGrayAlpha {
 		h.Channels = 1
 	}
-	for at := 33; at+8 <= len(src); {
-		size := int64(binary.BigEndian.Uint32(src[at:]))
-		end := int64(at) + 12 + size
-		switch string(src[at+4 : at+8]) {
-		case "eXIf":
-			if end <= int64(len(src)) {
-				h.Orientation = exifOrientation(src[at+8 : at+8+int(size)])
-			}
-		case "IHDR": // PIL uses the last one
-			return h, fail(ErrCorrupt, "PNG with a second header")
-		case "IDAT", "IEND":
+	var says pngCarriers
+	inPixels := false // some have come
+	for at := pngFirst; ; {
+		kind, body, next := pngChunk(src, at)
+		if !isChunkType(kind) || next > len(src) || string(kind) == "IEND" {
+			h.Orientation = says.orientation()
 			return h, nil
 		}
-		if end > int64(len(src)) {
-			break
+		switch string(kind) {
+		case "IHDR": // PIL uses the last one
+			if !inPixels {
+				return h, fail(ErrCorrupt, "PNG with a second header")
+			}
+		case "IDAT":
+			inPixels = true
+		case "acTL":
+			h.Animated = h.Animated || !inPixels
+		case "tRNS":
+			h.Transparent = true
+		default:
+			says.add(string(kind), body)
 		}
-		at = int(end)
+		at = next
 	}
-	return h, nil
 }
+
+// pngFirst is the offset of the first chunk after IHDR.
+const pngFirst = len(pngSignature) + 12 + 13
 
 // pngChunk returns the type and the contents, which may be truncated, of the PNG chunk at offset
 // at, and the offset of the next one. It returns nil at the end of the file.
@@ -62,6 +71,17 @@ func pngChunk(src []byte, at int) (kind, body []byte, next int) {
 	}
 	next = at + 12 + int(binary.BigEndian.Uint32(src[at:]))
 	return src[at+4 : at+8], src[at+8 : min(next-4, len(src))], next
+}
+
+// isChunkType reports whether PIL takes bytes, maybe nil, for a chunk's type. It stops reading at
+// others.
+func isChunkType(kind []byte) bool {
+	for _, c := range kind {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return kind != nil
 }
 
 // pngColours returns the number of colours in a PNG's palette.

@@ -12,14 +12,11 @@ func webpHeader(src []byte) (Header, error) {
 	body := src[20:]
 	switch string(src[12:16]) {
 	case "VP8X":
-		const animation, exif = 1 << 1, 1 << 3
-		if body[0]&animation != 0 {
+		if body[0]&webpAnimation != 0 {
 			return h, fail(ErrAnimated, "WebP")
 		}
 		h.Width, h.Height = 1+uint24(body[4:]), 1+uint24(body[7:])
-		if body[0]&exif != 0 {
-			h.Orientation = webpOrientation(src)
-		}
+		h.Orientation = webpOrientation(src, body[0])
 	case "VP8 ":
 		if body[0]&1 != 0 || !hasPrefix(body, 3, "\x9d\x01\x2a") {
 			return h, fail(ErrCorrupt, "WebP without a key frame")
@@ -40,22 +37,48 @@ func webpHeader(src []byte) (Header, error) {
 
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
 
-// webpOrientation returns the orientation from the EXIF chunk, which follows the pixels.
-func webpOrientation(src []byte) int {
-	for at := int64(12); at+8 <= int64(len(src)); {
-		size := int64(binary.LittleEndian.Uint32(src[at+4:]))
-		end := at + 8 + size
-		if end > int64(len(src)) {
-			break
-		}
-		if string(src[at:at+4]) == "EXIF" {
-			body := src[at+8 : end]
-			if hasPrefix(body, 0, "Exif\x00\x00") {
-				body = body[6:]
+// webpOrientation returns the orientation from the first EXIF and the first XMP chunk, as far as
+// flags announce them. They follow the pixels.
+func webpOrientation(src []byte, flags byte) int {
+	var says carriers
+	for at := webpFirst; ; {
+		kind, body, next := webpChunk(src, at)
+		switch string(kind) {
+		case "":
+			return says.orientation()
+		case "EXIF":
+			if flags&webpExif != 0 && says.exif == nil {
+				says.exif = body
 			}
-			return exifOrientation(body)
+		case "XMP ":
+			if flags&webpXMP != 0 && says.xmp == nil {
+				says.xmp = body
+			}
 		}
-		at = end + size&1
+		at = next
 	}
-	return 1
+}
+
+// webpFirst is the offset of the first chunk.
+const webpFirst = 12
+
+// Flags of VP8X.
+const (
+	webpAnimation = 1 << 1
+	webpXMP       = 1 << 2
+	webpExif      = 1 << 3
+)
+
+// webpChunk returns the type and the contents of the WebP chunk at offset at, and the offset of the
+// next one. It returns nil at the end of the file, by its length or by what RIFF says.
+func webpChunk(src []byte, at int) (kind, body []byte, next int) {
+	end := min(int64(len(src)), 8+int64(binary.LittleEndian.Uint32(src[4:])))
+	if int64(at)+8 > end {
+		return nil, nil, at
+	}
+	size := int64(binary.LittleEndian.Uint32(src[at+4:]))
+	if int64(at)+8+size > end {
+		return nil, nil, at
+	}
+	return src[at : at+4], src[at+8 : at+8+int(size)], at + 8 + int(size+size&1)
 }

@@ -13,9 +13,11 @@ from typing import Any
 
 from .._lib.typing import OutputAnswer
 from ..errors import ConfigError
+from .metadata import info_of
 from .segments import Block
 
-#: Before a ragged image's levels: its height and width, or 0 and 0 if it is still encoded.
+#: Before a ragged image's levels: its height and width, or 0 and 0 if it is still encoded. After
+#: them: what its file says beside its pixels, if anything.
 _SIZE = struct.Struct("<II")
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
@@ -141,8 +143,8 @@ class Handed:
     """Adapts the daemon's output to the input of the remaining transforms, in Python.
 
     Args:
-        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image; see
-            :class:`hdmlp.transforms.Split`.
+        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image, which has the ``info``
+            that Pillow leaves if the output is ragged; see :class:`hdmlp.transforms.Split`.
         instead: From a file's bytes to what a ragged image is, for those which the daemon leaves
             encoded.
 
@@ -163,12 +165,16 @@ class Handed:
         from PIL import Image
 
         height, width, channels = output.shape
-        if self.hands == "ragged":
+        if output.ragged:
             height, width = _SIZE.unpack_from(view)
             view = view[_SIZE.size :]
             if not height:
                 assert self.instead is not None
                 return self.instead(view)
+        mode, count = "L" if channels == 1 else "RGB", height * width * channels
         # bytes() copies: PIL stores three channels in a layout of its own, and an image which the
         # program keeps must not keep the whole batch.
-        return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(view))
+        image = Image.frombytes(mode, (width, height), bytes(view[:count]))
+        if len(view) > count:
+            image.info = info_of(bytes(view[count:]), mode)
+        return image

@@ -40,9 +40,9 @@ class Split:
             ``tv_tensors.Image`` that the others expect.
         hands: What the first of ``rest`` gets. ``"bytes"``: the sample's bytes, as nothing is
             described. ``"image"``: a PIL image (mode L with 1 channel, otherwise RGB) of the
-            daemon's uint8 array of shape (height, width, channels). ``"ragged"``: the same, but
-            each image has its own size. ``"tensor"``: the tensor as it is, or the array that
-            Reshape made.
+            daemon's uint8 array of shape (height, width, channels), or of what :meth:`for_images`
+            gives. ``"ragged"``: the same, but each image has its own size. ``"tensor"``: the
+            tensor as it is, or the array that Reshape made.
         why: Why there is a rest; empty if there is none.
         left: The transforms of the rest, the one which ``why`` is about first.
         done: The transforms that are described, as they were given.
@@ -67,6 +67,17 @@ class Split:
     def __iter__(self) -> Iterator[list[Any]]:
         """``described``, then ``rest``."""
         return iter((self.described, self.rest))
+
+    def for_images(self) -> list[ours.Transform]:
+        """Returns ``described`` for images that go on to Python, whatever follows there.
+
+        They come with what their files say beside the pixels. Files of which the daemon cannot make
+        the same image come as they are, for what was given to be done in Python, if that can.
+        """
+        if self.hands != "image":
+            return self.described
+        own = any(isinstance(t, ours.Transform) for t in self.done)
+        return [*self.described, ours.Ragged(0 if own else ours.Ragged.MOST)]
 
     def __repr__(self) -> str:
         return (

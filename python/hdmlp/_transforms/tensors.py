@@ -93,18 +93,20 @@ class Normalize(Transform):
 
 
 class Ragged(Transform):
-    """Ends a list whose images keep their own sizes, for transforms that run in Python afterwards.
+    """Ends a list whose images are for transforms that run in Python afterwards.
 
-    Each image comes with its height and width in front of its pixels. Not for users:
-    :func:`hdmlp.transforms.split` adds it.
+    Each image comes with its height and width before its pixels, and with what its file says beside
+    them. Not for users: :func:`hdmlp.transforms.split` and :class:`hdmlp.transforms.Split` add it.
 
     Args:
         largest: The most bytes that a decoded image may have. A larger one comes encoded, as it is
-            in its file; so does one whose format the daemon does not decode, or which has an EXIF
-            orientation. Default: 8 MiB.
+            in its file; so does one whose format the daemon does not decode. 0: none does, and one
+            of another format is an error. Default: 8 MiB.
     """
 
     _in_torchvision = False
+    #: The largest value of ``largest``.
+    MOST = (1 << 30) - 8
 
     def __init__(self, largest: int = 8 << 20):
         self.largest = largest

@@ -54,9 +54,10 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self._rest: Callable[[Any], Any] | None = None
         offloaded = offload(pil_loader, self.transform)
         if offloaded.described:
-            job._use_transforms(offloaded.described)
-            self._handed = Handed(offloaded.hands)
+            self._handed = Handed(offloaded.hands, Composed([pil_loader, *offloaded.done]))
             self._rest = Composed(offloaded.rest) if offloaded.rest else None
+            images = self._rest is not None
+            job._use_transforms(offloaded.for_images() if images else offloaded.described)
         elif job.get_transforms():
             self._handed, self._rest = Handed("tensor"), self.transform
         self._folder = Folder(data_dir)

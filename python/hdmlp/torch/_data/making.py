@@ -139,11 +139,13 @@ def making(
     decodes = load is pil_loader
     transform: Callable[..., object] | None = getattr(dataset, "transform", None)
     found = offload(load, transform, wanted, say, ragged=True)
+    transforms = found.described
     if found.described:
         if not found.rest and collate is None and found.hands != "ragged":
             return Making(found.described, None, None, target_transform, False)
         load = Handed(found.hands, Composed([pil_loader, *found.done]))
         transform = Composed(found.rest) if found.rest else None
+        transforms = found.for_images()
     recipe = Recipe(
         load,
         transform,
@@ -152,7 +154,7 @@ def making(
         stack_into if collate is None else None,
         decodes,
     )
-    return Making(found.described, recipe, collate, target_transform, False)
+    return Making(transforms, recipe, collate, target_transform, False)
 
 
 def _target_transform(dataset: Folder, labels: str) -> Callable[..., object] | None:
