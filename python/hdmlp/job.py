@@ -185,7 +185,7 @@ class Job:
             )
 
     def _epoch(self, make: Callable[[JobLoader, Taken], Any], works: bool = True) -> Iterator[Any]:
-        """Yields this rank's batches of the next epoch, except those without samples.
+        """Returns this rank's batches of the next epoch, except those without samples.
 
         Args:
             make: Makes what is yielded of the loader and a batch.
@@ -198,18 +198,7 @@ class Job:
             self._augmentation += time.perf_counter() - begin
             return [made]
 
-        loader = self._ready()
-        batches = iter(loader)
-        while True:
-            loader.make, loader._works = timed, works
-            try:
-                made = next(batches, None)
-            finally:
-                loader.make, loader._works = None, False
-            if made is None:
-                return
-            if type(made) is list:
-                yield made.pop()  # nothing here keeps the batch's memory
+        return _Epoch(self._ready(), timed, works)
 
     @property
     def steps(self) -> int:
@@ -268,3 +257,37 @@ class Job:
             "read_times": times,
             "read_locations": locations,
         }
+
+
+class _Epoch:
+    """The batches of a job's epoch. Not a generator, which an exception would end.
+
+    Args:
+        loader: The job's loader.
+        make: Makes a list with what is yielded of the loader and a batch.
+        works: ``make`` does more than handing over what the daemon made.
+    """
+
+    def __init__(
+        self, loader: JobLoader, make: Callable[[JobLoader, Taken], list[Any]], works: bool
+    ):
+        self._loader, self._make, self._works = loader, make, works
+        self._batches = iter(loader)
+        self._made: list[Any] = []
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._made:
+            loader = self._loader
+            loader.make, loader._works = self._make, self._works
+            try:
+                made = next(self._batches)
+            finally:
+                loader.make, loader._works = None, False
+            if type(made) is list:  # else it has no samples
+                self._made = made
+        [batch] = self._made
+        self._made = []  # nothing here keeps the batch's memory
+        return batch

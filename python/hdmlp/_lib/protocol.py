@@ -129,9 +129,12 @@ class Connection:
 
     def close(self) -> None:
         """Closes the socket and the descriptors that were not taken. Idempotent."""
-        sock, self._sock = self._sock, None
+        sock = self._sock
         if sock is not None:
-            sock.close()
+            # socket.close is Python's code: an exception of a signal's handler in it would leave
+            # the socket open for as long as something refers to it.
+            socket.SocketType.close(sock)
+            self._sock = None
         while self._fds:
             os.close(self._fds.popleft())
 

@@ -272,8 +272,7 @@ class Loader:
             if epoch == self.epochs:
                 feed.restart()  # the END after the last epoch may still be on its way
         end = (epoch + 1) * steps
-        number = self._cursor.begin(end)
-        iteration.begin(feed, number, start, end, whole=start % steps == 0)
+        iteration.begin(feed, end, whole=start % steps == 0)
         return feed
 
     def _say_unplanned(self, epoch: int) -> None:

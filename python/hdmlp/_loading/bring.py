@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .._batches.source import BatchSource, Taken
+from .._lib.interrupts import interrupts
 from .._transforms.recipe import Undecodable
 from ..errors import HDMLPError, SampleError
 from .feed import Feed
@@ -57,6 +58,7 @@ def bring(
 
     Raises:
         HDMLPError: The source raised it.
+        Exception: A signal handler raised it. The batch can be brought again.
     """
     stall = python = 0
     bad: Undecodable | None = None
@@ -77,6 +79,8 @@ def bring(
         except Undecodable as failed:
             bad = failed
         except Exception as failed:
+            if interrupts(failed):
+                raise
             error = failed
         spent = time.perf_counter_ns() - begin if timed else 0
         stall, python = stall + source.stall + spent, python + source.python + spent

@@ -130,14 +130,16 @@ class Feed:
 
     def close(self) -> None:
         """Closes the source and the stream. Idempotent."""
-        source, self._source = self._source, None
-        stream, self._stream = self._stream, None
+        # Forgotten once they are closed: an exception of a signal's handler may end this anywhere.
+        source, stream = self._source, self._stream
         try:
             if source is not None and source is not stream:
                 source.close()
         finally:  # Ctrl-C may end a wait for workers or a thread
             if stream is not None:
                 stream.close()
+            if self._stream is stream:
+                self._source = self._stream = None
 
 
 def _closed() -> ClosedError:

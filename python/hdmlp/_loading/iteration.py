@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .._batches.source import Taken
+from .._lib.interrupts import interrupts
+from ..errors import HDMLPError, StallTimeoutError
 from .audit import check_batch
 from .bring import bring
 from .feed import Feed
@@ -26,6 +28,8 @@ class Epochs(Protocol):
     _verify: bool
     _works: bool
 
+    @property
+    def world_size(self) -> int: ...
     @property
     def steps(self) -> int: ...
     def _take_epoch(self, iteration: Iteration) -> Feed: ...
@@ -47,6 +51,11 @@ class Iteration:
 
     Threads that share an iteration are given its batches in turn.
 
+    An exception may strike anywhere: Ctrl-C, or a signal handler's that the loop catches. No batch
+    is lost by it. A batch is kept, with what is true once it is counted, until ``next()`` returns.
+    One that was not kept is brought again; one that was is returned by the thread's following
+    ``next()``, and until then the loader's state does not count it.
+
     Attributes:
         position: The position of the next batch.
         end: The position after the epoch's last batch.
@@ -62,6 +71,8 @@ class Iteration:
         "__weakref__",
         "_ack",
         "_feed",
+        "_first",
+        "_kept",
         "_loader",
         "_number",
         "_take",
@@ -77,7 +88,7 @@ class Iteration:
 
     def __init__(self, loader: Epochs):
         self.before: Callable[[], None] | None = None
-        self.position = self.end = self.audit = 0
+        self.position = self.end = self.audit = self._first = 0
         self.over = self.failed = False
         self._loader = loader
         self._feed: Feed | None = None  # None before the first batch
@@ -87,46 +98,89 @@ class Iteration:
         self._take: Callable[[int], Taken | None] | None = None
         self._ack: Callable[[int, int, int, int, int], None] | None = None
         self._turn = threading.Lock()
+        # By thread: the position after a batch that was not returned, the audit, and the batch.
+        self._kept: dict[int, tuple[int, int, object]] = {}
 
     def __iter__(self) -> Iteration:
         return self
 
     def __next__(self) -> object:
-        with self._turn:
-            if self.over:
-                raise StopIteration
-            if self._take is not None and self.position != self.end and not self.failed:
-                taken = self._take(self.position)
-                if taken is not None:
-                    self._yielded(taken, 0, 0)
-                    return taken.content
-            return self._next()
+        thread = threading.get_ident()
+        try:
+            with self._turn:
+                if thread in self._kept:
+                    self._count(self._kept[thread])
+                else:
+                    self._advance(thread)
+            _, _, batch = self._kept[thread]
+            del self._kept[thread]  # after this nothing is called before the return
+            return batch
+        except BaseException as error:
+            if interrupts(error):
+                self.failed = True  # the feed may not work any more
+            if thread in self._kept:
+                self._count(self._kept[thread], 1)
+            elif self._feed is not None and self.position == self._first:
+                self._give_epoch_back(error)
+            raise
+
+    def _advance(self, thread: int) -> None:
+        """Keeps the next batch for the thread."""
+        if self.over:
+            raise StopIteration
+        if self._take is not None and self.position != self.end and not self.failed:
+            taken = self._take(self.position)
+            if taken is not None:
+                self._yielded(taken, 0, 0, thread, taken.content)
+                return
+        self._next(thread)
+
+    def _count(self, kept: tuple[int, int, object], missing: int = 0) -> None:
+        """Counts a batch that is kept. May be called again.
+
+        Args:
+            kept: The batch.
+            missing: 1 if it does not reach the loop now.
+        """
+        position, audit, _ = kept
+        if position > self.position:
+            self.position, self.audit = position, audit
+        cursor = self._loader._cursor
+        if cursor.iteration == self._number and position == self.position:
+            cursor.position = position - missing
+            if not cursor.jumped:
+                cursor.start = self.end
 
     def __len__(self) -> int:
         """Returns the number of batches that are left."""
         if self.over:
-            return 0
+            return len(self._kept)
         if self._feed is not None:
-            return self.end - self.position
+            return self.end - self.position + len(self._kept)
         steps = self._loader.steps
         return steps - self._loader._cursor.start % steps if steps else 0
 
-    def begin(self, feed: Feed, number: int, begin: int, end: int, whole: bool) -> None:
-        """Starts at a position.
+    def begin(self, feed: Feed, end: int, whole: bool) -> None:
+        """Starts where the loader's cursor is, and moves that.
 
         Args:
             feed: Where batches come from.
-            number: The iteration's number in the loader's cursor.
-            begin: The position of the first batch.
-            end: The position after the last one.
-            whole: ``begin`` is the epoch's first batch.
+            end: The position after the last batch.
+            whole: The first batch is the epoch's.
         """
-        self._feed, self._number, self._whole = feed, number, whole
-        self.position, self.end = begin, end
         feed.user = weakref.ref(self)
+        cursor = self._loader._cursor
+        # Nothing is called from here on, or a signal's handler might run in between.
+        cursor.iteration += 1
+        cursor.position = cursor.start
+        cursor.start = cursor.end = end
+        cursor.jumped = False
+        self._number, self._whole = cursor.iteration, whole
+        self.position = self._first = cursor.position
+        self.end, self._feed = end, feed
 
-    def _next(self) -> object:
-        """Returns the next batch, waiting for it.
+    def _next(self, thread: int) -> None:
+        """Brings the next batch, waiting for it.
 
         Takes an epoch first, if there is none; opens the feed if it does not work; brings the
         batch; counts it, even if the user's code failed for it, as it does not come again.
@@ -156,33 +210,44 @@ class Iteration:
         except BaseException:
             self.failed = True
             raise
-        self._yielded(brought.taken, brought.stall, brought.python)
+        self._yielded(brought.taken, brought.stall, brought.python, thread, brought.batch)
         if brought.error is not None:
             try:
                 raise brought.error
             finally:
                 # The error's traceback has this frame, which would keep the batch's memory.
+                self._kept.pop(thread, None)
                 del brought
-        return brought.batch
 
-    def _yielded(self, taken: Taken, stall: int, python: int) -> None:
-        """Counts a batch, and tells the daemon.
+    def _give_epoch_back(self, error: BaseException) -> None:
+        """Leaves the epoch to the next iteration, as this one has no batch of it.
+
+        Unless the daemon ended the streams of several ranks: then others may have a batch of it,
+        and all go on with the next epoch.
+        """
+        own = not isinstance(error, HDMLPError) or isinstance(error, StallTimeoutError)
+        if own or self._loader.world_size == 1:
+            self._loader._cursor.give_back(self._number)
+
+    def _yielded(self, taken: Taken, stall: int, python: int, thread: int, batch: object) -> None:
+        """Keeps what was made of a batch for the thread, counts it, and tells the daemon.
 
         Args:
             taken: The batch.
             stall: Nanoseconds that ``next()`` blocked for it.
             python: Nanoseconds, of ``stall``, for which Python code was making it.
+            thread: Which thread gets it.
+            batch: What it gets.
         """
         loader = self._loader
         if loader._verify:
             check_batch(taken)
-        self.audit = (self.audit + taken.audit) & _MASK
-        self.position += 1
-        cursor, counts = loader._cursor, loader._counts
-        if cursor.iteration == self._number:
-            cursor.position = self.position
-        counts.batches += 1
-        counts.samples += taken.n
+        counts = loader._counts
         if stall:
             counts.waited(stall, python)
+        kept = self.position + 1, (self.audit + taken.audit) & _MASK, batch
+        self._kept[thread] = kept
+        self._count(kept)
+        counts.batches += 1
+        counts.samples += taken.n
         self._ack(taken.epoch, taken.step, stall, python, self.audit)  # type: ignore[misc]

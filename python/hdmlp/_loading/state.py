@@ -39,12 +39,13 @@ class Cursor:
         """The position of the batch that the user gets next."""
         return self.start if self.position == self.end else self.position
 
-    def begin(self, end: int) -> int:
-        """Begins an iteration that ends before position ``end``; returns its number."""
-        self.position, self.start, self.jumped = self.start, end, False
-        self.end = end
-        self.iteration += 1
-        return self.iteration
+    def give_back(self, number: int) -> None:
+        """Has the next iteration begin where the last one did, of this number, which has no batch.
+
+        If that one goes on after all, it takes its epoch again with its next batch.
+        """
+        if self.iteration == number and not self.jumped:
+            self.start = self.position
 
     def settle(self, position: int) -> None:
         """Has the first iteration begin at ``position``, unless the user has said where."""

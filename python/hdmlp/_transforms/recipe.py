@@ -17,6 +17,7 @@ from typing import Callable
 
 from .._batches.segments import Lease, Segment
 from .._batches.source import column
+from .._lib.interrupts import interrupts
 from .._lib.protocol import BATCH_HEAD, mix64
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -194,6 +195,8 @@ class Recipe:
         except (MemoryError, ImportError):  # not due to the file
             raise
         except Exception as error:
+            if interrupts(error):
+                raise
             # PIL's messages contain the address of its file object.
             raise Undecodable(
                 f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}"

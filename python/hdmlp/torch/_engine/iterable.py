@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..._lib import originals
 from ..._lib.arguments import whole_number
+from ..._lib.interrupts import interrupts
 from ..._loading.reports import Report, Stats
 from ...errors import ConfigError
 from .content import users_collate
@@ -195,6 +196,7 @@ class _Epoch:
         self._number: object | None = None  # None before the first batch
         self._epoch = self._step = 0
         self._before = 0  # batches that are still to be discarded
+        self._made: list[object] | None = None  # a batch that was not returned yet
         self._since = 0
 
     def __iter__(self) -> _Epoch:
@@ -207,19 +209,28 @@ class _Epoch:
         while self._before:
             self._before -= 1
             next(self._batches, None)
+        if self._made is None:
+            self._advance()
+        batch, self._made = self._made, None
+        assert batch is not None
+        return batch[0]
+
+    def _advance(self) -> None:
+        """Takes the next batch of torch's loader, and keeps it until it is returned."""
         begin = time.perf_counter_ns()
         try:
             batch = next(self._batches)
         except StopIteration:
             self._owner.ended(self._number)
             raise
-        except Exception:
-            self._count_step()
+        except Exception as error:
+            if not interrupts(error):
+                self._count_step()
             raise
+        self._made = [batch]
         spent = time.perf_counter_ns() - begin
         self._since = self._owner.count(self._items(batch), spent, self._since)
         self._count_step()
-        return batch
 
     def _count_step(self) -> None:
         self._step += 1

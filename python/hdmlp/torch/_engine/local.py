@@ -18,7 +18,7 @@ from ..._loading.reports import Report, Stats
 from ..._loading.state import named
 from ..._transforms.recipe import generators_kept
 from ..._workers.results import Arena
-from ...errors import ClosedError, ConfigError
+from ...errors import ClosedError, ConfigError, HDMLPError, StallTimeoutError
 from .._data.interfaces import Indexed
 from .._data.items import Items, length_of
 from .._order.disjoint import Drawings
@@ -223,10 +223,30 @@ class Local:
             python: The part of them in which Python made the batch.
         """
         iteration.at = self._counted.add(samples, stall, python, iteration.at)
-        if self.position.is_last(iteration):
-            self.position.yielded(iteration)
-            if iteration.complete:  # Lightning asks for no further batch
-                self.ended(iteration)
+        self.place(iteration)  # Lightning asks for no further batch
+
+    def place(self, iteration: Batches, missing: int = 0) -> None:
+        """Notes where an epoch is.
+
+        Args:
+            iteration: The epoch.
+            missing: So many of the batches that were counted have not reached the loop.
+        """
+        if not self.position.is_last(iteration):
+            return
+        self.position.yielded(iteration, missing)
+        if not missing and iteration.complete:
+            self.ended(iteration)
+
+    def begun_in_vain(self, iteration: Batches, error: BaseException) -> None:
+        """Has the next iteration begin the epoch of one that has no batch because of an error.
+
+        Unless it is an error of all ranks, of which others may have a batch: all go on with the
+        next epoch then.
+        """
+        own = not isinstance(error, HDMLPError) or isinstance(error, StallTimeoutError)
+        if self.position.is_last(iteration) and (own or self.position.world_size == 1):
+            self.position.untake(iteration)
 
     def ended(self, iteration: Batches) -> None:
         """Notes that an epoch is over: from now on, the state is the next epoch's beginning."""

@@ -98,6 +98,9 @@ class Pools:
                 return workers
             # As in torch, a new epoch's workers see the dataset as it is now.
             self._end(workers)
+        return self._opened(user)
+
+    def _opened(self, user: User) -> Workers:
         draws = Draws()
         init = WorkerInit(self._init, self._items.dataset, self._count)
         context = self._context or multiprocessing.get_context()
@@ -107,6 +110,13 @@ class Pools:
         workers = Workers(batches, draws, weakref.ref(user))
         self._open.append(workers)
         return workers
+
+    def renewed(self, user: User) -> Workers:
+        """Returns new workers for an epoch whose own are of no more use."""
+        for workers in [workers for workers in self._open if workers.user() is user]:
+            workers.close()
+            self._open.remove(workers)
+        return self._opened(user)
 
     def ended(self, user: User) -> None:
         """Ends the workers of an epoch that is over, unless they are to stay."""

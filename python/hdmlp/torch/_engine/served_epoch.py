@@ -74,28 +74,27 @@ class ServedEpoch(Batches):
         if foreseen.batches is not None and not self._unforeseen:
             self._batches = foreseen.batches
             self._empty = sum(map(_is_empty, self._batches[: self._first]))
-        self._pull(local.workers * local.prefetch)
+        self._ahead = local.workers * local.prefetch
+        self._pull(self._step + self._ahead)
 
     # Drawing.
 
-    def _pull(self, count: int) -> None:
-        """Draws so many more batches, as torch's loader does at this point."""
-        for _ in range(count):
-            if self._drawn_all:
-                return
+    def _pull(self, step: int) -> None:
+        """Draws the batches before a step, as torch's loader does at this point."""
+        while self._pulled < step and not self._drawn_all:
             generators = before = None
             if self._pulled == 0 and not self._unforeseen:
                 generators = Generators(self._local.sampler, self._local.generator)
                 before = generators.state()
             try:
-                indices = next(self._drawn)
+                indices = self._drawn.batch(self._pulled)
             except StopIteration:
                 self._drawn_all = True
                 if self._pulled < len(self._batches):
                     self._part_from(self._pulled)
                 return
             if self._unforeseen:
-                self._batches.append(indices)
+                self._batches += [indices]
             elif self._pulled == len(self._batches) or not same(
                 indices, self._batches[self._pulled]
             ):
@@ -108,8 +107,9 @@ class ServedEpoch(Batches):
                     self._order = self._jobs.order(anew, self.epoch)
                 else:
                     self._part_from(self._pulled)
-                    self._batches.append(indices)
-            self._pulled += 1
+                    self._batches += [indices]
+            self._pulled += 1  # nothing is called since the batch was noted
+            self._drawn.drop(self._pulled)
 
     def _foresee_again(
         self, generators: Generators, before: GeneratorStates
@@ -137,8 +137,8 @@ class ServedEpoch(Batches):
 
     # Iteration.
 
-    def state(self) -> State:
-        """Returns the state from which the epoch can be resumed."""
+    def state(self, missing: int = 0) -> State:
+        """Returns the state from which the epoch can be resumed; see :meth:`Batches.state`."""
         head = self._local.head(self.epoch)
         if "number" in head and self._feed is not None:
             head["number"] = self._number
@@ -146,7 +146,7 @@ class ServedEpoch(Batches):
             **head,
             "fingerprint": self._jobs.given.fingerprint,
             "job_seed": self._jobs.given.seed_of_job,
-            **self._drawn.state(self._step),
+            **self._drawn.state(self._step - missing),
         }
 
     @property
@@ -154,9 +154,8 @@ class ServedEpoch(Batches):
         """Reports whether that was the last batch, as far as it is known."""
         return self._step == len(self._batches) and (self._drawn_all or not self._unforeseen)
 
-    def _next(self) -> object:
-        if not self.failed:
-            self._pull(1)
+    def _next(self, thread: int) -> None:
+        self._pull(self._step + 1 + self._ahead)
         if self._step == len(self._batches):
             self.over = True
             if self._feed is not None and self._given is not None and self._feed.used_by(self):
@@ -166,9 +165,12 @@ class ServedEpoch(Batches):
             elif self._feed is not None and self._given is not None and not self._first:
                 self._given.finish_epoch(self._feed, self._number)
             raise StopIteration
-        return self._empty_batch() if _is_empty(self._batches[self._step]) else self._batch()
+        if _is_empty(self._batches[self._step]):
+            self._empty_batch(thread)
+        else:
+            self._batch(thread)
 
-    def _empty_batch(self) -> object:
+    def _empty_batch(self, thread: int) -> None:
         """Makes a batch without samples, of which the daemon knows nothing."""
         begin = time.perf_counter_ns()
         indices = self._batches[self._step]
@@ -176,7 +178,7 @@ class ServedEpoch(Batches):
         self._empty += 1
         try:
             made = self._local.make_here(self._drawn.base_seed, self.epoch, self._step - 1, indices)
-            return self._local.pinned(made)
+            self._kept[thread] = self._step, self._local.pinned(made)
         finally:
             spent = time.perf_counter_ns() - begin
             self._local.counted(self, 0, spent, spent)
@@ -213,7 +215,7 @@ class ServedEpoch(Batches):
             self.failed = True
             raise
 
-    def _batch(self) -> object:
+    def _batch(self, thread: int) -> None:
         try:
             feed, brought = self._brought()
         except ConfigError as error:
@@ -224,8 +226,9 @@ class ServedEpoch(Batches):
             self._first, self._audit = self._step, 0
             feed, brought = self._brought()
         taken = brought.taken
-        self._step += 1
-        self._audit = (self._audit + taken.audit) & _MASK
+        audit = (self._audit + taken.audit) & _MASK
+        self._kept[thread] = self._step + 1, brought.batch
+        self._step, self._audit = self._step + 1, audit
         feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
         self._local.counted(self, taken.n, brought.stall, brought.python)
         if brought.error is not None:
@@ -233,8 +236,8 @@ class ServedEpoch(Batches):
                 raise brought.error
             finally:
                 # The error's traceback refers to this frame, which would keep the batch's slots.
+                self._kept.pop(thread, None)
                 del brought, taken
-        return brought.batch
 
 
 def _is_empty(batch: Any) -> bool:

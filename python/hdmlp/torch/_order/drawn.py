@@ -16,6 +16,7 @@ from typing import Any, Callable
 
 import torch
 
+from ..._lib.interrupts import interrupts
 from ...errors import ConfigError, MismatchError
 from .samplers import GeneratorStates, Sampler, SamplerState, SamplerStates, Start, Starts, State
 
@@ -147,6 +148,10 @@ class Drawn:
         self.skipped: list[object] = []
         self.on_end: Callable[[bytes], None] | None = None
         self._indices = bytearray()
+        self._generator = generator
+        self._recent: dict[int, object] = {}  # batches that were drawn and not dropped, by step
+        self._yielded: list[Any] | None = None  # what the sampler yielded and was not counted
+        self._stopped = False  # a signal's handler raised in the sampler
         self.ended = self.follows = False
         if state is not None:
             generators.set(self._before)
@@ -164,31 +169,81 @@ class Drawn:
             begun = generators.state()
             self._skip(state, generators, over)
             self.follows = generators.state() != begun
+            self.drop(self.step)
             generators.set(now, own=False)  # the global ones are the program's
 
     def __iter__(self) -> Drawn:
         return self
 
     def __next__(self) -> object:
-        try:
-            indices = next(self._batches)
-        except StopIteration:
-            self.ended = True
-            done, self.on_end = self.on_end, None
-            if done is not None:
-                done(bytes(self._indices))
-            raise
+        return self.batch(self.step)
+
+    def batch(self, step: int) -> object:
+        """Returns a batch, which is the next one or was drawn before and not dropped.
+
+        Raises:
+            StopIteration: The sampler has no further one.
+        """
+        self._draw_until(step)
+        return self._recent[step]
+
+    def drop(self, step: int) -> None:
+        """Forgets the batches before a step, which are not asked for again."""
+        for before in [known for known in self._recent if known < step]:
+            del self._recent[before]
+
+    def _draw_until(self, step: int) -> None:
+        """Draws the batch of a step, unless it was drawn before.
+
+        No batch is lost if a signal's handler raises on the way: one that the sampler has yielded
+        is kept at once, and counted by stores between which nothing is called.
+        """
+        if step < self.step:
+            return
+        if self._stopped:
+            self._draw_again()
+        if self._yielded is None:
+            self._yielded = self._from_sampler()
+        indices = self._yielded[0]
         if hasattr(indices, "__next__"):  # an iterator, which can be read once
-            indices = list(indices)
+            self._yielded[0] = indices = list(indices)
         content = numbers(indices)
-        self._hash.update(repr(indices).encode() if content is None else content)
+        sums = self._hash.copy()
+        sums.update(repr(indices).encode() if content is None else content)
+        digest = sums.digest()
         if content is None:
             self.on_end = None
         elif self.on_end is not None:
             self._indices += content
-        self._sums.append(self._hash.digest())
+        self._hash = sums
+        self._sums += [digest]
+        self._recent[self.step] = indices
+        self._yielded = None
         self.step += 1
-        return indices
+
+    def _from_sampler(self) -> list[Any]:
+        """Returns what the sampler yields next, in a list.
+
+        Raises:
+            StopIteration: It yields nothing more.
+        """
+        try:
+            for indices in self._batches:  # next() would lose what it is about to return
+                return [indices]
+        except BaseException as error:
+            self._stopped = interrupts(error)  # a generator yields nothing after an exception
+            raise
+        self.ended = True
+        done, self.on_end = self.on_end, None
+        if done is not None:
+            done(bytes(self._indices))
+        raise StopIteration
+
+    def _draw_again(self) -> None:
+        """Iterates the sampler anew up to where an exception ended it, from the same generators."""
+        state = {**self.state(self.step), "epoch": None}
+        again = Drawn(self._sampler, self._generator, state, self.base_seed)
+        self._batches, self._stopped = again._batches, False
 
     def _skip(self, state: State, generators: Generators, over: bool) -> None:
         first: GeneratorStates | None = None  # the generators after the first batch

@@ -32,8 +32,8 @@ class Iteration(Protocol):
     def ended(self) -> bool:
         """Reports whether the sampler was asked for one batch more than it has."""
 
-    def state(self) -> State:
-        """Returns the state from which the epoch can be resumed."""
+    def state(self, missing: int = 0) -> State:
+        """Returns the state from which the epoch can be resumed; see ``Batches.state``."""
 
 
 class Position:
@@ -92,6 +92,11 @@ class Position:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}
 
+    @property
+    def world_size(self) -> int:
+        """The number of ranks that share what the sampler draws."""
+        return self._part[1]
+
     # Iteration.
 
     def take(self) -> tuple[State | None, State | None]:
@@ -120,9 +125,23 @@ class Position:
         """Reports whether an iteration is the last one that began."""
         return self._last is not None and self._last() is iteration
 
-    def yielded(self, iteration: Iteration) -> None:
-        """Notes a batch of the last iteration."""
-        self._at, self._untaken, self._jumped = iteration.state(), None, False
+    def yielded(self, iteration: Iteration, missing: int = 0) -> None:
+        """Notes a batch of the last iteration.
+
+        Args:
+            iteration: The iteration.
+            missing: So many of the batches that were counted have not reached the loop.
+        """
+        self._at, self._untaken = iteration.state(missing), None
+        self._after, self._jumped = None, False
+
+    def untake(self, iteration: Iteration) -> None:
+        """Has the next iteration resume where the last one is, which has no batch.
+
+        Unless another epoch was set since.
+        """
+        if not self._jumped and self._untaken is None:
+            self._untaken = iteration.state(), None
 
     def ended(self, iteration: Iteration, next_head: State) -> None:
         """Notes that the last iteration's epoch is over.

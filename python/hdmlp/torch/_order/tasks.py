@@ -7,6 +7,7 @@ import pickle
 from typing import ClassVar
 
 from ..._batches.source import Taken
+from ..._lib.interrupts import interrupts
 from ..._lib.typing import Opened
 from ...errors import HDMLPError
 from .drawn import Drawn
@@ -69,7 +70,7 @@ class Draws:
         self.position = None
 
     def seek(self, position: int) -> None:
-        """Begins at a position, which is where the sampler is."""
+        """Begins at a position: where the sampler is, or one that was drawn before."""
         self.position = position
 
     def poll(self) -> Taken | None:
@@ -83,11 +84,13 @@ class Draws:
             return None
         epoch, step = divmod(self.position, STEPS)
         try:
-            indices = next(self._drawn)
+            indices = self._drawn.batch(step)
         except StopIteration:
             self.position = None
             raise EpochOverError("") from None
         except Exception as error:
+            if interrupts(error):
+                raise
             self.position = None
             raise SamplerFailedError(str(error)) from error
         self.position += 1

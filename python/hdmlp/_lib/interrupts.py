@@ -1,0 +1,33 @@
+"""Exceptions that signal handlers raise, wherever the program is."""
+
+from __future__ import annotations
+
+import inspect
+from types import FrameType
+
+
+def interrupts(error: BaseException) -> bool:
+    """Reports whether an exception says nothing of the code in which it was raised.
+
+    So do those that end programs, as KeyboardInterrupt, and those of signal handlers: Python calls
+    them between any two instructions, with the signal's number and the frame that they interrupt.
+    """
+    if not isinstance(error, Exception):
+        return True
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        if _handles(at.tb_next.tb_frame, at.tb_frame):
+            return True
+        at = at.tb_next
+    return False
+
+
+def _handles(frame: FrameType, interrupted: FrameType) -> bool:
+    """Reports whether a frame is that of a function called with a number and another frame."""
+    names, more, _, values = inspect.getargvalues(frame)
+    given = [values.get(name) for name in names]
+    if more is not None:
+        given += values.get(more) or ()
+    return any(
+        isinstance(number, int) and value is interrupted for number, value in zip(given, given[1:])
+    )

@@ -1,0 +1,187 @@
+"""Exceptions of signal handlers in next(), where the loop goes on: no batch is lost or repeated."""
+
+import linecache
+import signal
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht
+from hdmlp._lib.interrupts import interrupts
+from reference import jpegs
+
+V = torchvision.transforms
+pytestmark = pytest.mark.usefixtures("real")
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return jpegs(tmp_path_factory.mktemp("interrupted") / "data", {"ant": 30, "bee": 30})
+
+
+class Late(Exception):
+    """What the handler raises."""
+
+
+def handler(number, frame):
+    raise Late
+
+
+class Alarm:
+    """Has a signal's handler raise in one of our frames: at the nth event that a trace reports.
+
+    The signal is raised from a trace function, so the handler runs at that point of our code and
+    nowhere else, and no time is involved.
+    """
+
+    def __init__(self, nth):
+        self.left = nth
+        self.struck = False
+
+    def __enter__(self):
+        self.before = signal.signal(signal.SIGUSR1, handler)
+        sys.settrace(self.trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+        signal.signal(signal.SIGUSR1, self.before)
+
+    def trace(self, frame, event, argument):
+        if frame.f_globals.get("__name__", "").startswith("hdmlp."):
+            return self.strike
+        return None
+
+    def strike(self, frame, event, argument):
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        # Python runs no handler between the last call in next() and its return.
+        if event == "line" and not self.struck and line.strip() != "return batch":
+            self.left -= 1
+            if self.left == 0:
+                self.struck = True
+                signal.raise_signal(signal.SIGUSR1)
+        return self.strike
+
+
+def plain(image):
+    """A transform that HDMLP does not know."""
+    return image
+
+
+class Items(torch.utils.data.Dataset):
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return torch.full((3,), index), index
+
+
+KINDS = {
+    "the daemon": ("daemon", {"shuffle": True, "seed": 1}),
+    "the daemon, and Python here": ("python", {"shuffle": True, "seed": 1, "num_workers": 0}),
+    "the daemon, and workers": ("python", {"shuffle": True, "seed": 1, "num_workers": 1}),
+    "a drawn order": ("daemon", {"shuffle": True, "generator": 5}),
+    "a drawn order, and workers": (
+        "python",
+        {"shuffle": True, "generator": 5, "num_workers": 1},
+    ),
+    "items here": ("items", {"shuffle": True, "generator": 5, "num_workers": 0}),
+    "items of workers": ("items", {"shuffle": True, "generator": 5, "num_workers": 1}),
+}
+
+
+def made(folder, kind):
+    what, options = KINDS[kind]
+    if "generator" in options:
+        options = {**options, "generator": torch.Generator().manual_seed(options["generator"])}
+    if what == "items":
+        return ht.DataLoader(Items(), 4, **options)
+    steps = [V.CenterCrop(16), *([plain] if what == "python" else []), V.ToTensor()]
+    return ht.DataLoader(ht.ImageFolder(folder, V.Compose(steps)), 4, **options)
+
+
+def taken(iterator, nth=0):
+    """The next batch; the handler raises at the nth line before, if there are as many."""
+    if nth:
+        try:
+            with Alarm(nth):
+                batch = next(iterator)
+        except Late:
+            return None
+        return batch
+    return next(iterator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_batch_is_lost_or_repeated(folder, kind):
+    """Whichever line of ours the handler strikes: one further on with each batch."""
+    with made(folder, kind) as loader:
+        want = [images.clone() for images, _ in loader]
+    with made(folder, kind) as loader:
+        nth, raised = 1, 0
+        while nth < 400:
+            if loader.generator is not None:
+                loader.generator.manual_seed(5)
+            loader.set_epoch(0)
+            iterator = iter(loader)
+            got = [next(iterator)[0].clone()]
+            for _ in range(len(want) - 1):
+                batch = taken(iterator, nth)
+                if batch is None:
+                    raised += 1
+                    state = loader.state_dict()
+                    assert state["step"] == len(got), nth
+                    batch = taken(iterator)
+                got.append(batch[0].clone())
+                nth += 3
+            assert next(iterator, None) is None
+            assert len(got) == len(want)
+            assert all(torch.equal(a, b) for a, b in zip(got, want)), nth
+    assert raised > 10
+
+
+def test_an_epoch_without_a_batch_is_not_begun(folder):
+    """An error at the first batch leaves the epoch to the next iteration."""
+    for kind in KINDS:
+        with made(folder, kind) as loader:
+            iterator = iter(loader)
+            assert taken(iterator, 3) is None
+            state = loader.state_dict()
+            assert (state["epoch"], state["step"], loader.epoch) == (0, 0, 0), kind
+            del iterator
+            batches = [images.clone() for images, _ in loader]
+            assert len(batches) == COUNT // 4
+            assert loader.epoch == 1, kind
+        with made(folder, kind) as again:
+            again.load_state_dict(state)
+            assert all(torch.equal(a, b) for a, (b, _) in zip(batches, again)), kind
+
+
+def test_exceptions_of_handlers_are_told_from_others():
+    def fails():
+        raise Late
+
+    def called(number, frame):
+        raise Late
+
+    caught = []
+    for function in (fails, lambda: called(3, None)):
+        try:
+            function()
+        except Late as error:
+            caught.append(interrupts(error))
+    before = signal.signal(signal.SIGUSR1, lambda *given: fails())
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except Late as error:
+        caught.append(interrupts(error))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught == [False, False, True]
+    assert interrupts(KeyboardInterrupt())
