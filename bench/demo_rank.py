@@ -262,8 +262,9 @@ def main(spec: dict[str, Any], exchange: Any, say: Any, done: Any) -> None:
     for epoch in range(spec["epochs"]):
         begin = time.monotonic() if epoch else began  # the first epoch includes the start
         busy = stall = 0.0
-        asked = begin
-        for images, labels in batches(epoch):
+        iterator = iter(batches(epoch))
+        asked = time.monotonic()  # stall is what next() blocks, as in HDMLP's report
+        for images, labels in iterator:
             step = time.monotonic()
             stall += step - asked
             trainer.step(images, labels)

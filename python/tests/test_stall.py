@@ -5,6 +5,8 @@ No clock runs in here: the ones of the package are replaced by one that transfor
 that moves on whenever it is looked at.
 """
 
+import multiprocessing
+import multiprocessing.context
 import os
 import types
 
@@ -228,6 +230,53 @@ def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
         assert causes["python"] == 12
         assert causes["source"] > 0
         assert abs(sum(causes.values()) - loader.stats.stall) < 1e-3
+
+
+def test_what_comes_before_a_batch_counts(real, folder, monkeypatch):
+    """Workers that start with an epoch's first batch, and a sampler that takes long."""
+    clock = Clock(monkeypatch, bring)
+
+    class Starts(multiprocessing.context.ForkContext):
+        """Each process takes a second to start."""
+
+        def Process(self, *given, **named):
+            clock.now += SECOND
+            return multiprocessing.context.ForkProcess(*given, **named)
+
+    class Slowly(torch.utils.data.Sampler):
+        """Each index takes a second."""
+
+        def __init__(self):
+            pass
+
+        def __len__(self):
+            return 12
+
+        def __iter__(self):
+            for index in range(12):
+                clock.now += SECOND
+                yield index
+
+        def __deepcopy__(self, memo):
+            raise TypeError("its order is not foreseen")
+
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [len_of]),
+        4,
+        num_workers=2,
+        multiprocessing_context=Starts(),
+        seed=1,
+        shuffle=True,
+    ) as loader:
+        for _ in range(2):
+            assert len(list(loader)) == 3
+        assert stalls(loader.report())["python"] >= 4
+        assert loader.stats.stall >= 4
+    native = [T.Resize((8, 8)), T.ToTensor()]
+    with ht.DataLoader(ht.ImageFolder(folder, native), 4, sampler=Slowly()) as loader:
+        assert len(list(loader)) == 3
+        assert loader.report()["stall_seconds"] > 11.9
+        assert loader.stats.stall > 11.9
 
 
 class Gated:

@@ -299,6 +299,11 @@ class Loader:
                 feed.user = weakref.ref(iteration)
             return feed
 
+    @property
+    def works(self) -> bool:
+        """Whether Python does more for a batch than handing over what the daemon made."""
+        return self._works
+
     def _bring(self, feed: Feed, position: int) -> Brought:
         """Takes the batch at a position from the feed, and makes what the user gets of it."""
         return bring(feed, feed.source, position, self._make, self.timeout, self._works)

@@ -90,6 +90,32 @@ def bring(
         _leave_out(feed, bad)
 
 
+#: Nanoseconds that handing over a batch that is ready may take without being counted as a stall.
+_HANDOVER = 1_000_000
+
+
+def now() -> int:
+    """Returns the time at which a ``next()`` begins, for :func:`blocked`."""
+    return time.perf_counter_ns()
+
+
+def blocked(begin: int, brought: Brought, works: bool) -> tuple[int, int]:
+    """Returns for how long ``next()`` was blocked by a batch, and Python's part, in nanoseconds.
+
+    That is all of the time since it was called: workers may have started, a job been opened, or a
+    sampler been asked. The least time that handing over a batch takes is not counted.
+
+    Args:
+        begin: What :func:`now` returned when it was called.
+        brought: The batch.
+        works: Python does more than handing over what the daemon made.
+    """
+    besides = max(now() - begin - brought.stall, 0)
+    if not brought.stall and besides < _HANDOVER:
+        return 0, 0
+    return brought.stall + besides, brought.python + (besides if works else 0)
+
+
 def _leave_out(feed: Feed, bad: Undecodable) -> None:
     """Has the daemon decide about a sample that Python cannot decode, by the job's ``on_error``.
 

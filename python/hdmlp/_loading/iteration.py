@@ -11,7 +11,7 @@ from .._batches.source import Taken
 from .._lib.interrupts import interrupts
 from ..errors import HDMLPError, StallTimeoutError
 from .audit import check_batch
-from .bring import bring
+from .bring import blocked, bring, now
 from .feed import Feed
 from .reports import Counts
 from .state import Cursor
@@ -185,6 +185,7 @@ class Iteration:
         Takes an epoch first, if there is none; opens the feed if it does not work; brings the
         batch; counts it, even if the user's code failed for it, as it does not come again.
         """
+        begin = now()
         loader, feed = self._loader, self._feed
         if feed is None:
             if not loader.steps:
@@ -210,7 +211,8 @@ class Iteration:
         except BaseException:
             self.failed = True
             raise
-        self._yielded(brought.taken, brought.stall, brought.python, thread, brought.batch)
+        stall, python = blocked(begin, brought, loader._works)
+        self._yielded(brought.taken, stall, python, thread, brought.batch)
         if brought.error is not None:
             try:
                 raise brought.error

@@ -6,7 +6,7 @@ import functools
 import time
 from typing import Any
 
-from ..._loading.bring import Brought
+from ..._loading.bring import Brought, blocked, now
 from ..._loading.feed import Feed
 from ...errors import ConfigError
 from .._order.drawn import Drawn, Generators, same
@@ -155,6 +155,7 @@ class ServedEpoch(Batches):
         return self._step == len(self._batches) and (self._drawn_all or not self._unforeseen)
 
     def _next(self, thread: int) -> None:
+        begin = now()
         self._pull(self._step + 1 + self._ahead)
         if self._step == len(self._batches):
             self.over = True
@@ -168,7 +169,7 @@ class ServedEpoch(Batches):
         if _is_empty(self._batches[self._step]):
             self._empty_batch(thread)
         else:
-            self._batch(thread)
+            self._batch(thread, begin)
 
     def _empty_batch(self, thread: int) -> None:
         """Makes a batch without samples, of which the daemon knows nothing."""
@@ -188,8 +189,8 @@ class ServedEpoch(Batches):
         """The number of the next batch in the order."""
         return self._step - self._begin - self._empty
 
-    def _brought(self) -> tuple[Feed, Brought]:
-        """Has the daemon bring the next batch; returns it, and its feed."""
+    def _brought(self) -> tuple[Given, Feed, Brought]:
+        """Has the daemon bring the next batch; returns its job, its feed, and the batch."""
         if self.failed and self._feed is not None and not self._feed.used_by(self):
             self._feed = None
         self.failed = False
@@ -210,27 +211,28 @@ class ServedEpoch(Batches):
             position = self._number * feed.stream.steps + self._place
             if feed.seek(position):
                 self._audit = 0  # the daemon audits from here
-            return feed, self._given.bring(feed, position)
+            return self._given, feed, self._given.bring(feed, position)
         except BaseException:
             self.failed = True
             raise
 
-    def _batch(self, thread: int) -> None:
+    def _batch(self, thread: int, begin: int) -> None:
         try:
-            feed, brought = self._brought()
+            given, feed, brought = self._brought()
         except ConfigError as error:
             if not self._jobs.goes_apart(error):
                 raise
             # The job that follows knows nothing of what was served before.
             self._feed, self.failed = None, False
             self._first, self._audit = self._step, 0
-            feed, brought = self._brought()
+            given, feed, brought = self._brought()
         taken = brought.taken
+        stall, python = blocked(begin, brought, given.works)
         audit = (self._audit + taken.audit) & _MASK
         self._kept[thread] = self._step + 1, brought.batch
         self._step, self._audit = self._step + 1, audit
-        feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
-        self._local.counted(self, taken.n, brought.stall, brought.python)
+        feed.stream.ack(taken.epoch, taken.step, stall, python, self._audit)
+        self._local.counted(self, taken.n, stall, python)
         if brought.error is not None:
             try:
                 raise brought.error
