@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Callable, Protocol
 
+from .._lib.mapping import mapped
 from .._lib.pages import Pages
 from .._lib.protocol import U32
 from ..errors import LimitError, ProtocolError
@@ -116,7 +117,7 @@ class Segment:
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
             shared = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-            self.map = mmap.mmap(fd, size, shared, protection)
+            self.map = mapped(fd, size, shared, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
         if private:

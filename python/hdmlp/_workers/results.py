@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from .._batches.segments import Lease, Segment
 from .._lib import memory as _memory
+from .._lib.mapping import mapped
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +89,7 @@ class _Slot:
     def __init__(self, number: int, size: int, fd: int):
         self.number = number
         self.size = size
-        self.map = mmap.mmap(fd, size)
+        self.map = mapped(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._owner = ctypes.c_char.from_buffer(self.map)
         self.address = ctypes.addressof(self._owner)
         self.used = 0
