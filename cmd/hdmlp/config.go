@@ -126,7 +126,15 @@ func configInForce() (*config.Config, error) {
 	if err != nil {
 		return nil, inputError{err}
 	}
+	warnOfConfig(cfg)
 	return cfg, nil
+}
+
+// warnOfConfig prints what has no effect in a configuration.
+func warnOfConfig(c *config.Config) {
+	for _, text := range c.Warnings {
+		fmt.Fprintf(os.Stderr, "hdmlp: warning: %s\n", human.Text(text))
+	}
 }
 
 // jobConfig returns the configuration in force for a job on this machine that is given these keys,
@@ -156,6 +164,7 @@ func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) 
 	if err != nil {
 		return nil, inputError{err}
 	}
+	warnOfConfig(c)
 	return c, nil
 }
 
@@ -167,6 +176,7 @@ func runConfig(ctx context.Context, input config.Input, dir string, extensions [
 	if err != nil {
 		return inputError{err}
 	}
+	warnOfConfig(c)
 	var stored *storedModel
 	if dir != "" {
 		stored, err = readStored(ctx, dir, source.OpenOptions{

@@ -111,6 +111,9 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 	}
 	defer listener.Close() // Run closes it as well
 	log := newLogger(cfg.LogLevel)
+	if !fromProcess { // which warns of its own
+		warnOfConfig(cfg)
+	}
 	if err := scheduleAsBatch(); err != nil {
 		log.Debug("cannot schedule the daemon as batch work", "error", err)
 	}

@@ -115,6 +115,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		Seed:    a.agreed.Seed,
 		Version: a.agreed.Version,
 		Ranks:   a.ranks(),
+		// of the rank that makes the job
+		Warnings: slices.Clone(a.Config.Warnings),
 	}
 	transform, err := a.compile(&c)
 	if err != nil {

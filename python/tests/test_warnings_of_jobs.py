@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from hdmlp import data, errors
+from hdmlp._daemon.binary import find_binary
 from throttled import Throttled, Unavailable
 from waiting import until
 
@@ -154,3 +155,18 @@ def test_a_disk_whose_writes_hang_is_warned_of(tmp_path, caplog):
             pytest.skip(str(error))
         finally:
             subprocess.run(["fsfreeze", "-u", disk], capture_output=True)
+
+
+def test_an_unknown_variable_is_warned_of(tmp_path, caplog, monkeypatch):
+    """It stops neither a job nor a command; its value, which may be a secret, is not logged."""
+    folder = files(tmp_path, 4)
+    monkeypatch.setenv("HDMLP_MEMROY", "s3cret")
+    with data.DataLoader(folder.parent, 4, seed=1, epochs=1) as loader:
+        assert len(got(loader)) == 4
+    says = 'HDMLP_MEMROY (environment) has no effect: unknown variable; did you mean "HDMLP_MEMORY"'
+    assert says in caplog.text
+    run = subprocess.run(
+        [find_binary(), "config"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert says in run.stderr
+    assert "s3cret" not in caplog.text + run.stderr + run.stdout

@@ -72,6 +72,8 @@ type Config struct {
 	// Origins has the value and its origin for every key of the table, and for every other key
 	// given in the file.
 	Origins map[string]Origin
+	// Warnings are about what has no effect: variables that are none.
+	Warnings []string
 }
 
 // Prefetches reports whether batches are prepared before they are asked for.
@@ -285,20 +287,22 @@ func (r *resolver) readEnvironment() {
 			for _, p := range parameters {
 				names = append(names, p.Variable())
 			}
-			problem := Problem{
-				Key: name, Value: value, Source: "environment",
-				Wrong: "unknown variable" + nearestVariable(name, slices.Concat(names,
-					otherVariables[:])),
-			}
-			if problem.Wrong == "unknown variable" {
-				problem.Allowed = "HDMLP_ followed by a key that `hdmlp config` lists, in capital " +
-					"letters, or " + human.List(otherVariables[:])
-			}
-			r.problem(problem)
+			r.config.Warnings = append(r.config.Warnings, unknownVariable(name, names))
 			continue
 		}
 		r.given[p.Key] = given{value, name}
 	}
+}
+
+// unknownVariable returns the warning of a variable that is none of these, the keys' variables. It
+// is no error: it may be another program's, or another release's. The value may be a secret.
+func unknownVariable(name string, keys []string) string {
+	near := nearestVariable(name, slices.Concat(keys, otherVariables[:]))
+	if near == "" {
+		near = "; allowed: HDMLP_ followed by a key that `hdmlp config` lists, in capital letters, " +
+			"or " + human.List(otherVariables[:])
+	}
+	return name + " (environment) has no effect: unknown variable" + near
 }
 
 // nearestVariable is human.Nearest for variables, whose common prefix does not count.

@@ -147,16 +147,6 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			file: "[[environment.storage_class]]\nname = 'ssd'\n",
 			want: []string{`environment.storage_class = "a list of 1" (`, `unknown key; allowed: `},
 		},
-		"variable": {
-			variables: map[string]string{"HDMLP_MEMROY": "1"},
-			want: []string{
-				`HDMLP_MEMROY = "1" (environment): unknown variable; did you mean "HDMLP_MEMORY"?`,
-			},
-		},
-		"lower case": {
-			variables: map[string]string{"HDMLP_memory": "1"},
-			want:      []string{`did you mean "HDMLP_MEMORY"?`},
-		},
 		"file key": {
 			file: "polcy = 'naive'",
 			want: []string{`did you mean "policy"?`, "config.toml"},
@@ -392,5 +382,34 @@ func TestArgumentsOfTheOtherScopeAreRefused(t *testing.T) {
 		}); err != nil {
 			t.Errorf("variables of a %s: %v", scope, err)
 		}
+	}
+}
+
+// TestUnknownVariablesAreWarnedOf: with the nearest key, and without their values, which may be
+// secrets.
+func TestUnknownVariablesAreWarnedOf(t *testing.T) {
+	c, err := config.Resolve(config.Input{Environment: map[string]string{
+		"HDMLP_MEMROY": "1GiB", "HDMLP_memory": "1", "HDMLP_SECERT": "s3cret", "HDMLP_ZZZZZZZZ": "1",
+		"HDMLP_POLICY": "naive", "HDMLP_DAEMON_X": "1", "OTHER": "1",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`HDMLP_MEMROY (environment) has no effect: unknown variable; did you mean "HDMLP_MEMORY"?`,
+		`HDMLP_SECERT (environment) has no effect: unknown variable; did you mean "HDMLP_SECRET"?`,
+		"HDMLP_ZZZZZZZZ (environment) has no effect: unknown variable; allowed: HDMLP_ followed by",
+		`HDMLP_memory (environment) has no effect: unknown variable; did you mean "HDMLP_MEMORY"?`,
+	}
+	if len(c.Warnings) != len(want) {
+		t.Fatalf("%q", c.Warnings)
+	}
+	for i, text := range c.Warnings {
+		if !strings.HasPrefix(text, want[i]) {
+			t.Errorf("%q, want %q", text, want[i])
+		}
+	}
+	if c.Policy != "naive" {
+		t.Errorf("policy = %q", c.Policy)
 	}
 }
