@@ -133,6 +133,11 @@ class Stream:
         """Whether the stream can no longer be used."""
         return self._link.busy or self._connection.unusable
 
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is closed, as in children that are forked."""
+        return self._connection.closed
+
     def fileno(self) -> int:
         """Returns the connection's descriptor."""
         return self._connection.fileno()

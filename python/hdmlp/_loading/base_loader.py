@@ -31,7 +31,7 @@ from .._lib.arguments import whole_number
 from .._lib.progress import Progress
 from .._lib.protocol import LAST_EPOCH
 from .._lib.typing import Opened
-from ..errors import ClosedError, DaemonDiedError, EndError
+from ..errors import BusyError, ClosedError, DaemonDiedError, EndError
 from . import state as _state
 from .audit import check_epoch
 from .bring import Brought, bring
@@ -94,11 +94,45 @@ class Loader:
         if self._closed:
             raise ClosedError("the loader is closed")
         first = self._session.opened is None
-        stream, source = self._session.connect(number, self._open_stream)
+        stream, source = self._session.connect(number, self._open_stream, self._replace_earlier)
         if first:
             opened = stream.opened
             self._cursor.settle(int(opened.get("epoch", 0)) * int(opened["steps"]))
         return stream, source
+
+    def _replace_earlier(self) -> bool:
+        """Closes an earlier loader of this process that has the name of this one's job.
+
+        A notebook's cell that makes a loader makes it again while the variable still has the first.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            BusyError: There is, and an iteration over it, or another rank, may go on.
+        """
+        for other in list(_loaders):
+            if other is self or not other._feeds.open:
+                continue
+            if not other._session.is_named_as(self._session):
+                continue
+            name = self._session.name
+            if other._feeds.used or self.world_size > 1:
+                why = "an iteration over it is not over"
+                if self.world_size > 1:
+                    why = f"is rank {self.rank} of {self.world_size} as well"
+                raise BusyError(
+                    f"name={name!r}: an earlier loader of this process has this name, and {why}: "
+                    "close() that loader first, or give this one another name"
+                )
+            log.warning(
+                "name=%r: an earlier loader of this process has this name; it is closed, and this "
+                "one takes its place",
+                name,
+            )
+            other.close()
+            return True
+        return False
 
     def _open_stream(
         self, client: connecting.Client, request: dict[str, Any], fds: Sequence[int] = ()

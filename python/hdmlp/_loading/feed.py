@@ -194,6 +194,16 @@ class Feeds:
         """Returns the feed's number."""
         return self._feeds.index(feed)
 
+    @property
+    def open(self) -> bool:
+        """Reports whether this process has a connection of a job, whether it works or not."""
+        return any(feed.is_open and not feed.stream.closed for feed in self._feeds)
+
+    @property
+    def used(self) -> bool:
+        """Reports whether an iteration may go on to take batches."""
+        return any(feed.is_open and not feed.free for feed in self._feeds)
+
     def _add(self) -> Feed:
         number, reference = len(self._feeds), self._owner
 

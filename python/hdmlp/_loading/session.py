@@ -93,25 +93,33 @@ class Session:
         _sessions.add(made)
         return made
 
+    def is_named_as(self, other: Session) -> bool:
+        """Reports whether both open a job of the same name, as the same rank."""
+        return (self.name, self.place) == (other.name, other.place)
+
     def adopt(self, seed: int) -> None:
         """Changes the seed, and with it the job: other ranks may still be in the one before."""
         self.spec = {**self.spec, "seed": seed}
         self.name = f"{self._given_name}@{seed:x}"
         self.opened = None
 
-    def connect(self, number: int, opener: Opener) -> tuple[Stream, BatchSource]:
+    def connect(
+        self, number: int, opener: Opener, leave: Callable[[], bool]
+    ) -> tuple[Stream, BatchSource]:
         """Opens the job.
 
         Args:
             number: 0, or which of the loader's further iterations it is for that live at the same
                 time: each has a job of its own.
             opener: Opens the stream on a connection.
+            leave: Called if the rank is in use. Has an earlier loader of this process leave it, if
+                that is where it is, and reports whether it was.
 
         Raises:
             MismatchError: The dataset changed while the loader was open.
             HDMLPError: The daemon refuses the job, or there is no daemon.
         """
-        stream, source = self._persist(number, opener)
+        stream, source = self._persist(number, opener, leave)
         try:
             self._compare(stream.opened)
         except MismatchError:
@@ -125,13 +133,17 @@ class Session:
         self.spec["seed"] = int(stream.opened["seed"])
         return stream, source
 
-    def _persist(self, number: int, opener: Opener) -> tuple[Stream, BatchSource]:
+    def _persist(
+        self, number: int, opener: Opener, leave: Callable[[], bool]
+    ) -> tuple[Stream, BatchSource]:
         """Opens the job; retries while earlier loaders of this process hold what it needs."""
         deadline, collected = time.monotonic() + _RETRY, False
         while True:
             try:
                 return self._open(number, opener)
             except (BusyError, LimitError) as error:
+                if isinstance(error, BusyError) and leave():
+                    continue
                 # Loaders in reference cycles hold memory until they are collected.
                 if isinstance(error, LimitError) and not collected:
                     alive, collected = len(_sessions), True
