@@ -140,19 +140,29 @@ func (b *Builder) Build() (*Index, error) {
 	if len(b.records) == 0 {
 		return nil, errors.New("build dataset index: no directory was added, not even the root")
 	}
+	return b.assemble(nil)
+}
+
+// assemble returns the index of the directories and, if there are records, of these.
+func (b *Builder) assemble(records *recordSections) (*Index, error) {
 	classEnds, classText := table(b.classes)
 	extensionEnds, extensionText := table(b.extensions)
 	if len(classText) > math.MaxUint32 || len(extensionText) > math.MaxUint32 {
 		return nil, errors.New("build dataset index: the names of the classes take more than 4 GiB")
 	}
 	h := header{
-		samples: uint64(b.samples), directories: uint64(len(b.records) / recordSize),
+		version: indexVersion,
+		objects: uint64(b.samples), directories: uint64(len(b.records) / recordSize),
 		classes: uint64(len(b.classes)), extensions: uint64(len(b.extensions)),
 		classText: uint64(len(classText)), extensionText: uint64(len(extensionText)),
 		pathText: uint64(len(b.paths)), nameText: uint64(len(b.names)),
 	}
 	if b.largest > math.MaxUint32 {
 		h.flags |= sizes64
+	}
+	if records != nil {
+		h.version, h.records = recordsVersion, &records.header
+		h.flags |= records.flags
 	}
 	l := h.layout()
 	h.total = uint64(l.total)
@@ -173,6 +183,11 @@ func (b *Builder) Build() (*Index, error) {
 		}
 	}
 	image = append(image, b.stamps...)
+	if records != nil {
+		for _, section := range records.sections {
+			image = append(image, section...)
+		}
+	}
 	image = append(image, make([]byte, l.contents.end-l.contents.first)...)
 	image = binary.LittleEndian.AppendUint64(image, xxh3.Hash(image))
 	x := &Index{image: image, layout: l}

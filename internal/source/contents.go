@@ -43,6 +43,10 @@ func (x *Index) Excerpts() []Excerpt {
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		return z ^ z>>31
 	}
+	count := x.layout.excerpts()
+	if count == 0 {
+		return nil
+	}
 	var ids []int
 	if x.Len() <= excerptFiles {
 		for id := range x.Len() {
@@ -50,7 +54,7 @@ func (x *Index) Excerpts() []Excerpt {
 		}
 	}
 	chosen := make(map[int]bool, excerptFiles)
-	for len(ids) < min(excerptFiles, x.Len()) {
+	for len(ids) < count {
 		if id := int(draw() % uint64(x.Len())); !chosen[id] {
 			chosen[id] = true
 			ids = append(ids, id)
@@ -114,9 +118,8 @@ func ContentDigest(pieces ...[]byte) [16]byte {
 
 // WithContents returns the index with the digests of its excerpts, in the order of Excerpts.
 func (x *Index) WithContents(digests [][16]byte) (*Index, error) {
-	if len(digests) != min(excerptFiles, x.Len()) {
-		return nil, fmt.Errorf("%d digests for the %d files of the excerpts", len(digests),
-			min(excerptFiles, x.Len()))
+	if n := x.layout.excerpts(); len(digests) != n {
+		return nil, fmt.Errorf("%d digests for the %d files of the excerpts", len(digests), n)
 	}
 	image := slices.Clone(x.image)
 	section := x.layout.contents.of(image)

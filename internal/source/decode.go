@@ -41,6 +41,12 @@ func DecodeWithin(r io.Reader, size, limit int64) (*Index, error) {
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, readError(err)
 	}
+	if more := headerLength(head) - len(head); more > 0 {
+		head = append(head, make([]byte, more)...)
+		if _, err := io.ReadFull(r, head[headerSize:]); err != nil {
+			return nil, readError(err)
+		}
+	}
 	l, err := parseHeader(head, size)
 	if err != nil {
 		return nil, err
@@ -94,7 +100,7 @@ type stage struct {
 // stages returns the parts in the order of the image.
 func (x *Index) stages() []stage {
 	l := &x.layout
-	return []stage{
+	stages := []stage{
 		{l.classText.end, func() (err error) {
 			if x.classes, err = texts(l.classEnds.of(x.image),
 				l.classText.of(x.image)); err != nil {
@@ -113,6 +119,7 @@ func (x *Index) stages() []stage {
 		{l.names.end, x.verifyNames},
 		{l.sizes.end, x.sumSizes},
 	}
+	return append(stages, x.recordStages()...)
 }
 
 // Approximate memory that an index takes in addition to its image, in bytes.
@@ -126,6 +133,11 @@ const (
 // the image, a second copy of part of it while it grows, and the tables.
 func (l *layout) memory() int64 {
 	text := (l.classText.end - l.classText.first) + (l.extensionText.end - l.extensionText.first)
+	texts := l.classes + l.extensions
+	if r := l.records; r != nil {
+		text += (r.fieldText.end - r.fieldText.first) + (r.columnText.end - r.columnText.first)
+		texts += r.fields + r.columns
+	}
 	return int64(l.total) + int64(l.total)/growth + int64(text) +
-		perText*int64(l.classes+l.extensions) + perDirectory*int64(l.directories)
+		perText*int64(texts) + perDirectory*int64(l.directories)
 }

@@ -21,7 +21,8 @@ func (zeros) Read(b []byte) (int, error) {
 // bytes that it can have, and the file size that it claims.
 func claim(samples, directories, classes uint64) ([]byte, int64) {
 	h := header{
-		samples: samples, directories: directories, classes: classes,
+		version: indexVersion,
+		objects: samples, directories: directories, classes: classes,
 		classText: classes, pathText: directories - 1, nameText: samples,
 	}
 	h.total = uint64(h.layout().total)
@@ -100,6 +101,7 @@ func TestDecodeWithinRefusesIndexesAboveItsLimit(t *testing.T) {
 func FuzzDecodeHeader(f *testing.F) {
 	good := encode(f, small(f))
 	f.Add(good)
+	f.Add(encode(f, smallRecords(f)))
 	for _, field := range []int{16, 24, 32, 40, 48, 56, 64, 72, 80} {
 		for _, value := range []uint64{
 			0, 1 << 20, 1 << 31, 1 << 32, 1<<32 - 2, 1 << 40, 1 << 62,
@@ -125,8 +127,9 @@ func FuzzDecodeHeader(f *testing.F) {
 			return
 		}
 		h := header{
+			version:       binary.LittleEndian.Uint32(b[8:]),
 			flags:         binary.LittleEndian.Uint32(b[12:]),
-			samples:       binary.LittleEndian.Uint64(b[24:]),
+			objects:       binary.LittleEndian.Uint64(b[24:]),
 			directories:   binary.LittleEndian.Uint64(b[32:]),
 			classes:       binary.LittleEndian.Uint64(b[40:]),
 			extensions:    binary.LittleEndian.Uint64(b[48:]),
@@ -136,8 +139,12 @@ func FuzzDecodeHeader(f *testing.F) {
 			nameText:      binary.LittleEndian.Uint64(b[80:]),
 		}
 		b = bytes.Clone(b)
+		if h.version == recordsVersion {
+			b = append(b, make([]byte, max(0, headerSize+recordHeaderSize-len(b)))...)
+			h.records, _ = parseRecordHeader(b[headerSize:])
+		}
 		size := int64(binary.LittleEndian.Uint64(b[16:]))
-		if max(h.samples, h.directories, h.classes, h.extensions, h.classText, h.extensionText,
+		if max(h.objects, h.directories, h.classes, h.extensions, h.classText, h.extensionText,
 			h.pathText, h.nameText) <= maxText {
 			size = int64(h.layout().total) // the length that matches the header
 			binary.LittleEndian.PutUint64(b[16:], uint64(size))

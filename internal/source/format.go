@@ -15,8 +15,10 @@ import (
 // The index file. docs/FORMATS.md, "The dataset index", describes it byte by byte.
 const (
 	indexMagic = "HDMLPIDX"
-	// Versions: 1, the first; 2, with stamps and contents.
-	indexVersion = 2
+	// Versions: 1, the first; 2, with stamps and contents, whose samples are its objects; 3, with
+	// records, whose samples are ranges of its objects.
+	indexVersion   = 2
+	recordsVersion = 3
 
 	headerSize   = 96
 	recordSize   = 64
@@ -46,39 +48,61 @@ func (s span) of(image []byte) []byte { return image[s.first:s.end:s.end] }
 
 // layout holds the positions of an image's sections.
 type layout struct {
-	samples, directories, classes, extensions int
+	objects, directories, classes, extensions int
 	wide                                      bool // sizes take 8 bytes
 
 	classEnds, classText         span
 	extensionEnds, extensionText span
-	records, paths               span
+	directoryTable, paths        span
 	nameEnds, names              span
-	sizes, stamps, contents      span
+	sizes, stamps                span
+	records                      *recordLayout // nil: each object is a sample
+	contents                     span
 	total                        int // including the checksum
+}
+
+// samples returns the number of samples.
+func (l *layout) samples() int {
+	if l.records != nil {
+		return l.records.samples
+	}
+	return l.objects
 }
 
 // header is the decoded beginning of the file.
 type header struct {
-	flags                                        uint32
+	version, flags                               uint32
 	total                                        uint64
-	samples, directories, classes, extensions    uint64
+	objects, directories, classes, extensions    uint64
 	classText, extensionText, pathText, nameText uint64
+	records                                      *recordHeader // of version 3
 }
 
 func (h *header) encode() []byte {
-	b := make([]byte, 0, headerSize)
+	b := make([]byte, 0, headerSize+recordHeaderSize)
 	b = append(b, indexMagic...)
-	b = binary.LittleEndian.AppendUint32(b, indexVersion)
+	b = binary.LittleEndian.AppendUint32(b, h.version)
 	b = binary.LittleEndian.AppendUint32(b, h.flags)
 	for _, v := range []uint64{
 		h.total,
-		h.samples, h.directories, h.classes, h.extensions,
+		h.objects, h.directories, h.classes, h.extensions,
 		h.classText, h.extensionText, h.pathText, h.nameText,
 		0,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
+	if h.records != nil {
+		b = h.records.encode(b)
+	}
 	return b
+}
+
+// headerLength returns the length of the header that begins with b, of at least 16 bytes.
+func headerLength(b []byte) int {
+	if binary.LittleEndian.Uint32(b[8:]) == recordsVersion {
+		return headerSize + recordHeaderSize
+	}
+	return headerSize
 }
 
 // parseHeader reads and checks the header of a file of size bytes and returns its layout. It
@@ -90,25 +114,37 @@ func parseHeader(b []byte, size int64) (layout, error) {
 	if len(b) < headerSize || string(b[:8]) != indexMagic {
 		return bad("it does not begin with the magic number")
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v != indexVersion {
-		return bad("it has version %d, and this program reads version %d", v, indexVersion)
+	h := header{version: binary.LittleEndian.Uint32(b[8:])}
+	if h.version != indexVersion && h.version != recordsVersion {
+		return bad("it has version %d, and this program reads versions %d and %d", h.version,
+			indexVersion, recordsVersion)
 	}
-	var h header
 	h.flags = binary.LittleEndian.Uint32(b[12:])
 	var reserved uint64
 	for i, p := range []*uint64{
 		&h.total,
-		&h.samples, &h.directories, &h.classes, &h.extensions,
+		&h.objects, &h.directories, &h.classes, &h.extensions,
 		&h.classText, &h.extensionText, &h.pathText, &h.nameText,
 		&reserved,
 	} {
 		*p = binary.LittleEndian.Uint64(b[16+8*i:])
 	}
+	known := uint32(sizes64)
+	if h.version == recordsVersion {
+		known |= recordFlags
+		if len(b) < headerSize+recordHeaderSize {
+			return bad("its header is cut off")
+		}
+		var err error
+		if h.records, err = parseRecordHeader(b[headerSize:]); err != nil {
+			return bad("%v", err)
+		}
+	}
 	switch {
-	case h.flags&^sizes64 != 0 || reserved != 0:
+	case h.flags&^known != 0 || reserved != 0:
 		return bad("unknown flags")
-	case h.samples > MaxSamples:
-		return bad("%d samples", h.samples)
+	case h.objects > MaxSamples:
+		return bad("%d samples", h.objects)
 	case h.directories < 1 || h.directories > maxTable || h.classes > maxTable ||
 		h.extensions > maxTable:
 		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes,
@@ -116,7 +152,7 @@ func parseHeader(b []byte, size int64) (layout, error) {
 	case max(h.classText, h.extensionText, h.pathText, h.nameText) > maxText:
 		return bad("too much text")
 	case h.classText < h.classes || h.extensionText < h.extensions ||
-		h.pathText < h.directories-1 || h.nameText < h.samples:
+		h.pathText < h.directories-1 || h.nameText < h.objects:
 		// so that a header cannot claim entries that take almost no bytes
 		return bad("it has more names than bytes of text")
 	case size < 0 || h.total != uint64(size):
@@ -132,11 +168,14 @@ func parseHeader(b []byte, size int64) (layout, error) {
 // layout computes the positions of the sections. It cannot overflow: the header is within limits.
 func (h *header) layout() layout {
 	l := layout{
-		samples: int(h.samples), directories: int(h.directories),
+		objects: int(h.objects), directories: int(h.directories),
 		classes: int(h.classes), extensions: int(h.extensions),
 		wide: h.flags&sizes64 != 0,
 	}
 	at := headerSize
+	if h.records != nil {
+		at += recordHeaderSize
+	}
 	next := func(n int) span {
 		s := span{at, at + n}
 		at += n
@@ -144,18 +183,34 @@ func (h *header) layout() layout {
 	}
 	l.classEnds, l.classText = next(4*l.classes), next(int(h.classText))
 	l.extensionEnds, l.extensionText = next(4*l.extensions), next(int(h.extensionText))
-	l.records, l.paths = next(recordSize*l.directories), next(int(h.pathText))
-	l.nameEnds, l.names = next(4*l.samples), next(int(h.nameText))
-	if l.wide {
-		l.sizes = next(8 * l.samples)
-	} else {
-		l.sizes = next(4 * l.samples)
+	l.directoryTable, l.paths = next(recordSize*l.directories), next(int(h.pathText))
+	l.nameEnds, l.names = next(4*l.objects), next(int(h.nameText))
+	l.sizes = next(width(l.wide) * l.objects)
+	l.stamps = next(8 * l.objects)
+	if h.records != nil {
+		l.records = h.records.layout(h.flags, l.objects, next)
 	}
-	l.stamps = next(8 * l.samples)
-	l.contents = next(16 * min(l.samples, excerptFiles))
+	l.contents = next(16 * l.excerpts())
 	next(checksumSize)
 	l.total = at
 	return l
+}
+
+// width returns the number of bytes of a size.
+func width(wide bool) int {
+	if wide {
+		return 8
+	}
+	return 4
+}
+
+// excerpts returns the number of samples whose contents the version covers: none where the objects'
+// tags do.
+func (l *layout) excerpts() int {
+	if l.records != nil && l.records.tagged {
+		return 0
+	}
+	return min(l.samples(), excerptFiles)
 }
 
 // record is the entry of one directory.
@@ -249,12 +304,14 @@ func (x *Index) verifyDirectories() error {
 		switch {
 		case r.pathEnd() < pathEnd || r.pathEnd() > paths,
 			r.namesEnd() < namesEnd || r.namesEnd() > names,
-			r.samplesEnd() < samplesEnd || uint64(r.samplesEnd()) > uint64(x.layout.samples):
+			r.samplesEnd() < samplesEnd || uint64(r.samplesEnd()) > uint64(x.layout.objects):
 			return fmt.Errorf("directory %d has an invalid offset", i)
-		case i == 0 &&
-			(r.class() != -1 || r.pathEnd() != 0 || r.samplesEnd() != 0 || r.namesEnd() != 0):
+		case i == 0 && (r.class() != -1 || r.pathEnd() != 0),
+			i == 0 && x.layout.records == nil && (r.samplesEnd() != 0 || r.namesEnd() != 0):
 			return errors.New("the first directory is not the root")
-		case i > 0 && (uint64(r.rawClass()) >= uint64(x.layout.classes) || r.class() < class):
+		case i > 0 && x.layout.records == nil &&
+			(uint64(r.rawClass()) >= uint64(x.layout.classes) || r.class() < class),
+			x.layout.records != nil && r.class() != -1:
 			return fmt.Errorf("directory %d has the invalid class %d", i, r.class())
 		case r.flags()&^settledFlag != 0 || binary.LittleEndian.Uint32(r[28:]) != 0:
 			return fmt.Errorf("directory %d has unknown flags", i)
@@ -277,7 +334,7 @@ func (x *Index) verifyDirectories() error {
 	for c := class + 1; c < len(x.classEnds); c++ {
 		x.classEnds[c] = samplesEnd
 	}
-	if pathEnd != paths || namesEnd != names || uint64(samplesEnd) != uint64(x.layout.samples) {
+	if pathEnd != paths || namesEnd != names || uint64(samplesEnd) != uint64(x.layout.objects) {
 		return errors.New("there is data after the last directory")
 	}
 	return nil
@@ -323,6 +380,7 @@ func (x *Index) verifyNames() error {
 	return nil
 }
 
+// sumSizes adds up the sizes of the objects.
 func (x *Index) sumSizes() error {
 	var sum, largest uint64
 	sizes := x.layout.sizes.of(x.image)
@@ -376,7 +434,11 @@ func (x *Index) hash() [16]byte {
 		}
 	}
 	_, _ = h.Write(b)
-	return h.Sum128().Bytes()
+	sum := h.Sum128().Bytes()
+	if x.layout.records != nil {
+		return x.hashRecords(sum)
+	}
+	return sum
 }
 
 func appendText[T string | []byte](b []byte, s T) []byte {

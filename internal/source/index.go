@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"slices"
 	"sort"
 	"time"
 )
@@ -30,6 +31,8 @@ type Index struct {
 	extensions []string
 	dirSamples []uint32 // per directory: the first sample after it
 	classEnds  []uint32 // per class: the first sample after it
+	fieldNames []string
+	tables     *recordTables // nil: each object is a sample
 
 	bytes       int64
 	largest     int64
@@ -51,7 +54,7 @@ type Directory struct {
 }
 
 // Len returns the number of samples (F in the papers).
-func (x *Index) Len() int { return x.layout.samples }
+func (x *Index) Len() int { return x.layout.samples() }
 
 // Bytes returns the size of all samples together, in bytes (S in the papers).
 func (x *Index) Bytes() int64 { return x.bytes }
@@ -81,23 +84,63 @@ func (x *Index) Listing() [16]byte { return x.listing }
 // indexing a slice does.
 func (x *Index) Label(id int) int {
 	x.check(id)
+	if r := x.layout.records; r != nil {
+		if !r.labelled {
+			return 0
+		}
+		return int(binary.LittleEndian.Uint32(r.labels.of(x.image)[4*id:]))
+	}
 	return sort.Search(len(x.classEnds), func(i int) bool { return x.classEnds[i] > uint32(id) })
 }
 
 // Size returns the size of sample id in bytes. It panics if there is no such sample.
 func (x *Index) Size(id int) int64 {
 	x.check(id)
-	if x.layout.wide {
-		return int64(binary.LittleEndian.Uint64(x.layout.sizes.of(x.image)[8*id:]))
+	if x.tables != nil {
+		return x.packed(id)
 	}
-	return int64(binary.LittleEndian.Uint32(x.layout.sizes.of(x.image)[4*id:]))
+	return x.objectSize(id)
 }
 
-// Stamp returns the stamp that sample id's file had when it was listed. It panics if there is no
-// such sample.
+func (x *Index) objectSize(o int) int64 {
+	if x.layout.wide {
+		return int64(binary.LittleEndian.Uint64(x.layout.sizes.of(x.image)[8*o:]))
+	}
+	return int64(binary.LittleEndian.Uint32(x.layout.sizes.of(x.image)[4*o:]))
+}
+
+// Stamp returns the stamp that sample id's file had when it was listed, or a hash of the stamps of
+// the objects of its fields if these are several. It panics if there is no such sample.
 func (x *Index) Stamp(id int) Stamp {
 	x.check(id)
-	return Stamp(binary.LittleEndian.Uint64(x.layout.stamps.of(x.image)[8*id:]))
+	if x.tables == nil {
+		return x.ObjectStamp(id)
+	}
+	return x.StampOf(id, x.ObjectStamp)
+}
+
+// ObjectStamp returns the stamp that an object had when it was listed. It panics if there is no
+// such object.
+func (x *Index) ObjectStamp(o int) Stamp {
+	return Stamp(binary.LittleEndian.Uint64(x.layout.stamps.of(x.image)[8*o:]))
+}
+
+// StampOf returns the stamp of sample id, given those of its objects.
+func (x *Index) StampOf(id int, of func(object int) Stamp) Stamp {
+	mixed, last := Stamp(0), -1
+	for f := range x.tables.fields {
+		r := x.rangeOf(f, id)
+		if r.Length == Missing || r.Object == last {
+			continue
+		}
+		if last < 0 {
+			mixed = of(r.Object)
+		} else {
+			mixed = mixed.with(of(r.Object))
+		}
+		last = r.Object
+	}
+	return mixed
 }
 
 // Name returns the path of sample id relative to the root, with slashes. It may hold any bytes but
@@ -110,15 +153,34 @@ func (x *Index) Name(id int) string {
 // AppendName appends Name(id) to dst. It does not allocate if dst has the capacity.
 func (x *Index) AppendName(dst []byte, id int) []byte {
 	x.check(id)
-	dir := sort.Search(len(x.dirSamples), func(i int) bool { return x.dirSamples[i] > uint32(id) })
+	switch r := x.layout.records; {
+	case r == nil:
+		return x.appendObject(dst, id)
+	case r.keyed:
+		return append(dst, x.key(id)...)
+	}
+	for f := range x.tables.fields {
+		if r := x.rangeOf(f, id); r.Length != Missing {
+			return x.appendObject(dst, r.Object)
+		}
+	}
+	return dst
+}
+
+// appendObject appends the name of object o to dst.
+func (x *Index) appendObject(dst []byte, o int) []byte {
+	dir := sort.Search(len(x.dirSamples), func(i int) bool { return x.dirSamples[i] > uint32(o) })
 	if path := x.path(dir); len(path) > 0 {
 		dst = append(append(dst, path...), '/')
 	}
-	return append(dst, x.base(dir, id)...)
+	return append(dst, x.base(dir, o)...)
 }
 
 // ClassSizes returns the number of samples per class.
 func (x *Index) ClassSizes() []int {
+	if x.tables != nil {
+		return slices.Clone(x.tables.ofClass)
+	}
 	sizes := make([]int, len(x.classEnds))
 	first := uint32(0)
 	for i, end := range x.classEnds {
@@ -150,8 +212,8 @@ func (x *Index) String() string {
 }
 
 func (x *Index) check(id int) {
-	if uint(id) >= uint(x.layout.samples) {
-		panic(fmt.Sprintf("dataset: sample %d of %d", id, x.layout.samples))
+	if uint(id) >= uint(x.Len()) {
+		panic(fmt.Sprintf("dataset: sample %d of %d", id, x.Len()))
 	}
 }
 
@@ -182,7 +244,7 @@ func (x *Index) base(dir, id int) []byte {
 }
 
 func (x *Index) record(dir int) record {
-	return record(x.layout.records.of(x.image)[dir*recordSize : (dir+1)*recordSize])
+	return record(x.layout.directoryTable.of(x.image)[dir*recordSize : (dir+1)*recordSize])
 }
 
 // Directory returns the directory with this number, in the order of Directories.

@@ -26,6 +26,21 @@ func NewStamp(size, modified, changed int64, inode uint64) Stamp {
 	return half(uint64(size), uint64(modified))<<32 | half(inode, uint64(changed))
 }
 
+// with returns the stamp of a sample that also has bytes from a file of another stamp: each half
+// changes if that of one of the files does.
+func (s Stamp) with(other Stamp) Stamp {
+	if s == 0 || other == 0 {
+		return max(s, other)
+	}
+	half := func(a, b uint32) Stamp {
+		var pair [8]byte
+		binary.LittleEndian.PutUint32(pair[:], a)
+		binary.LittleEndian.PutUint32(pair[4:], b)
+		return Stamp(max(uint32(xxh3.Hash(pair[:])), 1))
+	}
+	return half(uint32(s>>32), uint32(other>>32))<<32 | half(uint32(s), uint32(other))
+}
+
 // Written reports whether the file was written to between the two stamps.
 func (s Stamp) Written(since Stamp) bool {
 	return s != 0 && since != 0 && s>>32 != since>>32
