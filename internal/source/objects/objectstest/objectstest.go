@@ -221,7 +221,11 @@ func testMissing(t *testing.T, p Place) {
 
 // testParallel reads more objects at once than stay open.
 func testParallel(t *testing.T, p Place) {
-	const count, readers, rounds = 40, 8, 60
+	const (
+		count   = 40
+		readers = 8
+		rounds  = 60
+	)
 	var all [count]source.Object
 	for i := range count {
 		name := fmt.Sprintf("%02d", i)

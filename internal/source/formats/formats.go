@@ -1,0 +1,31 @@
+// Package formats defines how the samples of a dataset are found in the objects that it is stored
+// in. Each format is a sub-package; any works on any place of objects.
+package formats
+
+import (
+	"context"
+
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/objects"
+)
+
+// Format describes a format.
+type Format struct {
+	Name string // as in requests and commands
+	Help string // what the objects are, without a full stop
+	// Options are what a dataset of this format is described by, besides its objects.
+	Options []option.Option
+	// Index finds the samples in the objects of these names, in this order. An error names the
+	// object, where in it, and what to do.
+	Index func(ctx context.Context, o objects.Objects, names []string, opts Options,
+	) (*source.Index, error)
+}
+
+// Options are the options of Format.Index.
+type Options struct {
+	Values option.Values // of the format's options
+	// Progress, if not nil, is called with the number of samples found so far, now and then, from
+	// any goroutine.
+	Progress func(samples int64)
+}
