@@ -312,7 +312,9 @@ func TestMembersAreThoseOfArchiveTar(t *testing.T) {
 				Size: int64(rapid.SampledFrom([]int{0, 1, 511, 512, 513, 5000}).Draw(t, "size")),
 			}
 			if rapid.IntRange(0, 5).Draw(t, "directory") == 0 {
-				h.Typeflag, h.Size, h.Name = tar.TypeDir, 0, h.Name+"/"
+				h.Typeflag = tar.TypeDir
+				h.Size = 0
+				h.Name += "/"
 			}
 			if err := w.WriteHeader(h); err != nil {
 				t.Fatal(err)
