@@ -114,7 +114,6 @@ class Drawn:
     Attributes:
         base_seed: What torch's loader draws at the start of each epoch for its workers' random
             numbers.
-        step: Number of batches drawn.
         skipped: Those of them that lie before the state.
         on_end: Called once with all indices, 64 bits each, when the sampler has ended; None:
             nothing is.
@@ -143,14 +142,15 @@ class Drawn:
             _state_of(sampler) if state is None else state["sampler"]
         )
         self._sums: list[bytes] = []  # digests of the first batches: of 1, of 2 and so on
-        self._hash = hashlib.blake2b(digest_size=8)
-        self.step = 0
+        # How many batches were drawn, and the hash of them.
+        self._counted = 0, hashlib.blake2b(digest_size=8)
         self.skipped: list[object] = []
         self.on_end: Callable[[bytes], None] | None = None
-        self._indices = bytearray()
+        self._contents: list[bytes] = []  # of the batches that were drawn, for on_end
         self._generator = generator
         self._recent: dict[int, object] = {}  # batches that were drawn and not dropped, by step
-        self._yielded: list[Any] | None = None  # what the sampler yielded and was not counted
+        # What the sampler yielded last, in a list, and the step of it.
+        self._yielded: tuple[int, list[Any]] = -1, []
         self._stopped = False  # a signal's handler raised in the sampler
         self.ended = self.follows = False
         if state is not None:
@@ -171,6 +171,11 @@ class Drawn:
             self.follows = generators.state() != begun
             self.drop(self.step)
             generators.set(now, own=False)  # the global ones are the program's
+
+    @property
+    def step(self) -> int:
+        """Number of batches drawn."""
+        return self._counted[0]
 
     def __iter__(self) -> Drawn:
         return self
@@ -196,30 +201,28 @@ class Drawn:
         """Draws the batch of a step, unless it was drawn before.
 
         No batch is lost if a signal's handler raises on the way: one that the sampler has yielded
-        is kept at once, and counted by stores between which nothing is called.
+        is kept at once, and one store counts it.
         """
         if step < self.step:
             return
         if self._stopped:
             self._draw_again()
-        if self._yielded is None:
-            self._yielded = self._from_sampler()
-        indices = self._yielded[0]
-        if hasattr(indices, "__next__"):  # an iterator, which can be read once
-            self._yielded[0] = indices = list(indices)
+        if self._yielded[0] != step:
+            self._yielded = step, self._from_sampler()
+        yielded = self._yielded[1]
+        if hasattr(yielded[0], "__next__"):  # an iterator, which can be read once
+            yielded[0] = list(yielded[0])
+        indices = yielded[0]
         content = numbers(indices)
-        sums = self._hash.copy()
+        sums = self._counted[1].copy()
         sums.update(repr(indices).encode() if content is None else content)
-        digest = sums.digest()
         if content is None:
             self.on_end = None
         elif self.on_end is not None:
-            self._indices += content
-        self._hash = sums
-        self._sums += [digest]
-        self._recent[self.step] = indices
-        self._yielded = None
-        self.step += 1
+            self._contents[step:] = [content]
+        self._sums[step:] = [sums.digest()]
+        self._recent[step] = indices
+        self._counted = step + 1, sums
 
     def _from_sampler(self) -> list[Any]:
         """Returns what the sampler yields next, in a list.
@@ -236,7 +239,7 @@ class Drawn:
         self.ended = True
         done, self.on_end = self.on_end, None
         if done is not None:
-            done(bytes(self._indices))
+            done(b"".join(self._contents))
         raise StopIteration
 
     def _draw_again(self) -> None:
