@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type memory struct {
 	objects.Objects // its other methods are not called
 	files           map[string][]byte
-	bytes           int64 // that were read
+	bytes           atomic.Int64 // that were read
 }
 
 func (o *memory) Path(name string) string { return "/data/" + name }
@@ -50,7 +51,7 @@ func (o *memory) Read(ctx context.Context, object *source.Object, offset int64, 
 			return 0, &objects.Error{Path: o.Path(object.Name), Kind: source.ErrShort}
 		}
 		data = data[len(p):]
-		o.bytes += int64(len(p))
+		o.bytes.Add(int64(len(p)))
 	}
 	return 7, nil
 }
@@ -448,7 +449,7 @@ func TestOfEachMemberAPageIsReadAtMost(t *testing.T) {
 		if _, err := Index(t.Context(), o, []string{"0"}, values()); err != nil {
 			t.Fatal(err)
 		}
-		if each := o.bytes / int64(len(c.entries)); each > c.most+c.most/20 {
+		if each := o.bytes.Load() / int64(len(c.entries)); each > c.most+c.most/20 {
 			t.Errorf("%s: %d bytes per member", name, each)
 		}
 	}
