@@ -73,7 +73,7 @@ func xmpOrientation(xmp []byte) int {
 // tagOrientation is the number of EXIF's tag.
 const tagOrientation = 0x0112
 
-// tiffSizes are the sizes in bytes of the types of values; 0: Pillow knows no such type.
+// tiffSizes are the sizes in bytes of the types of values; 0: Pillow has no such type.
 var tiffSizes = [...]int64{0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8}
 
 // exifOrientation returns the orientation from EXIF data: that of the first directory. ok is false
