@@ -124,4 +124,8 @@ def test_a_binary_of_another_version_is_named(real, folder, monkeypatch, tmp_pat
         data.DataLoader(folder)
     assert f"{other} (HDMLP_BINARY), is hdmlp 9{now[1:].decode()};" in str(caught.value)
     assert "hdmlp stop" not in str(caught.value)
+    monkeypatch.setenv("HDMLP_BINARY", str(tmp_path / "none"))  # the other one's daemon runs
+    with pytest.raises(errors.VersionError, match="hdmlp stop"):
+        data.DataLoader(folder)
+    monkeypatch.setenv("HDMLP_BINARY", str(other))
     assert os.environ["HDMLP_BINARY"] == str(other)

@@ -16,6 +16,7 @@ from ..errors import (
     AccessDeniedError,
     ConfigError,
     DaemonDiedError,
+    DaemonNotFoundError,
     ProtocolError,
     VersionError,
     from_answer,
@@ -261,8 +262,11 @@ def _greet(connection: protocol.Connection, deadline: float) -> protocol.Frame |
 
 
 def _other_version(client: Client) -> VersionError:
-    binary = find_binary()
-    starts = version_of(binary)
+    try:
+        binary = find_binary()
+        starts = version_of(binary)
+    except DaemonNotFoundError:  # another process has started the daemon
+        binary = starts = ""
     if starts in (__version__, ""):
         advice = (
             "stop the daemon with `hdmlp stop`, and the next process starts one of its own "
