@@ -96,19 +96,14 @@ func scanned(src []byte) int {
 // goPNG returns how many bytes image/png uses: an image, another one if the PNG is interlaced, and
 // a copy of the file, for mended.
 func goPNG(src []byte, h *Header) int64 {
-	const (
-		depth     = 24
-		colour    = 25
-		interlace = 28
-	)
 	pixel := int64(4)
 	switch {
-	case src[depth] == 16:
+	case src[pngDepthAt] == 16:
 		pixel = 8
-	case src[colour] == pngPalette:
+	case src[pngColourAt] == pngPalette:
 		pixel = 1
 	}
-	if src[interlace] != 0 {
+	if src[pngInterlaceAt] != 0 {
 		pixel *= 2
 	}
 	return int64(h.Width)*int64(h.Height)*pixel + 2*int64(len(src)) + decoded(whole(h), 3, h)

@@ -7,6 +7,13 @@ import (
 
 const pngSignature = "\x89PNG\r\n\x1a\n"
 
+// Where IHDR has the bit depth, the colour type and whether the image is interlaced.
+const (
+	pngDepthAt     = 24
+	pngColourAt    = 25
+	pngInterlaceAt = 28
+)
+
 // PNG's colour types (W3C PNG, 11.2.1).
 const (
 	pngGray      = 0
@@ -31,7 +38,7 @@ func pngHeader(src []byte) (Header, error) {
 		return h, fail(ErrCorrupt, "PNG of %d x %d pixels", w, ht)
 	}
 	h.Width, h.Height = int(w), int(ht)
-	if src[25] == pngGray || src[25] == pngGrayAlpha {
+	if src[pngColourAt] == pngGray || src[pngColourAt] == pngGrayAlpha {
 		h.Channels = 1
 	}
 	var says pngCarriers
@@ -163,7 +170,7 @@ const deflateRatio = 1032
 
 // pngBytes returns a lower bound of the pixels' size in bytes before compression.
 func pngBytes(src []byte, h *Header) int64 {
-	if depth, kind := int64(src[24]), int(src[25]); kind < len(pngSamples) {
+	if depth, kind := int64(src[pngDepthAt]), int(src[pngColourAt]); kind < len(pngSamples) {
 		return int64(h.Height) * (int64(h.Width) * int64(pngSamples[kind]) * depth / 8)
 	}
 	return 0

@@ -48,7 +48,24 @@ func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 					"show differently; decode it in Python (offload=False)", colours)
 		}
 	}
+	if deep, ok := m.(*image.NRGBA64); ok && src[pngColourAt] == pngGray {
+		m = withoutAlpha(deep)
+	}
 	return fromImage(dst, m, gray)
+}
+
+// withoutAlpha returns the gray image that image/png gave an alpha channel because of a tRNS chunk,
+// in the same memory. PIL opens it in mode I, as without the chunk.
+func withoutAlpha(m *image.NRGBA64) *image.Gray16 {
+	w, h := m.Rect.Dx(), m.Rect.Dy()
+	pix := m.Pix[:0]
+	for y := range h {
+		row := m.Pix[y*m.Stride:][:8*w]
+		for x := 0; x < len(row); x += 8 {
+			pix = append(pix, row[x], row[x+1])
+		}
+	}
+	return &image.Gray16{Pix: pix, Stride: 2 * w, Rect: image.Rect(0, 0, w, h)}
 }
 
 // mended reports whether a PNG is truncated, and completes one that is truncated within or after

@@ -187,6 +187,32 @@ def pngs(cases, rng, choose):
                     f"png {sizes}, {bits}-bit, {beyond}{kept} colours",
                     raw_png(rng, *sizes, 3, 1, bits, palette=palette[: 3 * kept]),
                 )
+    for size in ((1, 1), (7, 5), (33, 17)):
+        for colour, channels, depths in (
+            (0, 1, (1, 2, 4, 8, 16)),
+            (2, 3, (8, 16)),
+            (3, 1, (1, 2, 4, 8)),
+            (4, 2, (8, 16)),
+            (6, 4, (8, 16)),
+        ):
+            for bits in depths:
+                palette = rng.bytes(3 * 2**bits) if colour == 3 else b""
+                for interlaced in (False, True):
+                    for clear in (b"", transparent(rng, colour, bits))[: 1 + (colour < 4)]:
+                        cases.add(
+                            f"png {size}, type {colour}, {bits}-bit, interlaced {interlaced}, "
+                            f"transparent {bool(clear)}",
+                            raw_png(
+                                rng,
+                                *size,
+                                colour,
+                                channels,
+                                bits,
+                                palette=palette,
+                                clear=clear,
+                                interlaced=interlaced,
+                            ),
+                        )
     cases.add("png in chunks of 100", raw_png(rng, width, height, 2, 3, chunk=100))
     cases.add("png in chunks of 1", raw_png(rng, 5, 4, 2, 3, chunk=1))
     cases.add("png that goes on behind its pixels", raw_png(rng, width, height, 2, 3, more=b"more"))
@@ -220,6 +246,26 @@ def pngs(cases, rng, choose):
             cases.add(f"png: {name} with byte {at} changed", hurt)
 
 
+# Where the passes of an interlaced PNG begin, and their steps: columns, rows.
+ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
+
+
+def transparent(rng, colour, bits):
+    """A tRNS chunk: a gray level or a colour, or the alpha of a palette."""
+    if colour == 3:
+        return rng.bytes(2**bits)
+    levels = rng.integers(0, 2**bits, 1 if colour == 0 else 3)
+    return struct.pack(f">{len(levels)}H", *levels)
+
+
 def raw_png(
     rng,
     width,
@@ -232,16 +278,33 @@ def raw_png(
     chunk=1 << 30,
     more=b"",
     checksum=None,
+    clear=b"",
+    interlaced=False,
 ):
-    """A PNG of a kind that PIL does not write: noise, and filters at random."""
-    row = (width * channels * bits + 7) // 8
-    rows = rng.integers(0, 256, (height, 1 + row), dtype=np.uint8)
-    rows[:, 0] %= filters
-    packed = zlib.compress(rows.tobytes())
+    """A PNG of a kind that PIL does not write: noise, many of whose samples are below 256, and
+    filters at random."""
+    sizes = [(width, height)]
+    if interlaced:
+        sizes = [
+            ((width - x + dx - 1) // dx, (height - y + dy - 1) // dy) for x, y, dx, dy in ADAM7
+        ]
+    rows = b""
+    for across, down in sizes:
+        if across > 0 and down > 0:
+            row = (across * channels * bits + 7) // 8
+            part = rng.integers(0, 256, (down, 1 + row), dtype=np.uint8)
+            if bits == 16:
+                part[rng.random(part.shape) < 0.5] = 0
+            part[:, 0] %= filters
+            rows += part.tobytes()
+    packed = zlib.compress(rows)
     packed = packed[:-4] + (packed[-4:] if checksum is None else checksum) + more
-    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))]
+    head = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced)
+    parts = [(b"IHDR", head)]
     if palette:
         parts.append((b"PLTE", palette))
+    if clear:
+        parts.append((b"tRNS", clear))
     parts += [(b"IDAT", packed[at : at + chunk]) for at in range(0, len(packed), chunk)] + [
         (b"IEND", b"")
     ]
