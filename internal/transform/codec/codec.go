@@ -88,6 +88,10 @@ type Header struct {
 	Progressive   bool
 	Animated      bool // a PNG with several images
 	Transparent   bool // a PNG that names colours, or entries of its palette, which are transparent
+	// Incomplete is set for a progressive JPEG whose scans leave some of the first coefficients
+	// incomplete. They are estimated, and releases of libjpeg-turbo differ in how: this package's
+	// result may differ from that of an installed Pillow by several grey levels.
+	Incomplete bool
 
 	frame int // offset of the content of a JPEG's frame header
 }
@@ -115,6 +119,12 @@ type Want struct {
 	Scale int
 	// Region is the part to decode, in the scaled and oriented image. Empty means all of it.
 	Region image.Rectangle
+	// Whole makes damage anywhere in the file an error, also where Region does not need it: the
+	// file is decoded to its end, as far as its structure does not show that it is sound. Whether
+	// there is an error is then a function of src alone. Without it, what Region does not need of a
+	// JPEG or a WebP is not looked at. A WebP that fits MostMemory only in part is decoded as
+	// without Whole.
+	Whole bool
 }
 
 // ScaledSize returns the size of a width x height image of that format at scale eighths.

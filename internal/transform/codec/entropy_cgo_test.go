@@ -193,14 +193,14 @@ func TestRegionsBeyondTheImage(t *testing.T) {
 	} {
 		var m pixels.Image
 		m.Reset(region.Dx(), region.Dy(), 3)
-		if err := d.jpeg.decode(&m, src, 8, region); !errors.Is(err, ErrCorrupt) ||
+		if err := d.jpeg.decode(&m, src, 8, region, false); !errors.Is(err, ErrCorrupt) ||
 			!strings.Contains(err.Error(), "the header changed") {
 			t.Errorf("%v of 64 x 48 pixels: %v", region, err)
 		}
 	}
 	var m pixels.Image
 	m.Reset(64, 48, 3)
-	if err := d.jpeg.decode(&m, src, 8, image.Rect(0, 0, 64, 48)); err != nil {
+	if err := d.jpeg.decode(&m, src, 8, image.Rect(0, 0, 64, 48), false); err != nil {
 		t.Error(err)
 	}
 }

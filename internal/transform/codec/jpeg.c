@@ -199,11 +199,11 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 		if (d->row == NULL)
 			longjmp(d->out, gave_up);
 	}
-	r->fast = fast && entropy_start(cinfo, &d->entropy, bail);
-	int whole = r->fast || cinfo->inputctl->has_multiple_scans || ends(&d->source);
+	r->fast = fast && !r->to_end && entropy_start(cinfo, &d->entropy, bail);
+	int stop = r->fast || cinfo->inputctl->has_multiple_scans || (!r->to_end && ends(&d->source));
 	read_rows(d, dst, stride, left);
 	// A file without an end of image is truncated if its last row is missing, requested or not.
-	while (!whole && cinfo->output_scanline < cinfo->output_height) {
+	while (!stop && cinfo->output_scanline < cinfo->output_height) {
 		JSAMPROW row = d->row;
 		jpeg_read_scanlines(cinfo, &row, 1);
 	}

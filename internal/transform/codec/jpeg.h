@@ -22,6 +22,8 @@ typedef struct {
 	int scale, x, y, width, height;
 	// In: how many channels dst has per pixel: 1 or 3; 4 is CMYK as stored.
 	int channels;
+	// In: decode to the file's end, so that damage after the region is an error.
+	int to_end;
 	// In, for tests: never use entropy.c.
 	int plain;
 	// Out: whether entropy.c decoded it, the number of libjpeg's warnings, and its last message.

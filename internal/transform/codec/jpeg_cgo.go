@@ -61,7 +61,8 @@ func (d *Decoder) decodeJPEG(
 	default:
 		dst.Reset(region.Dx(), region.Dy(), 3)
 	}
-	if err := d.jpeg.decode(into, src, want.Scale, region); err != nil {
+	toEnd := want.Whole && suspicious(src, h)
+	if err := d.jpeg.decode(into, src, want.Scale, region, toEnd); err != nil {
 		return image.Point{}, err
 	}
 	if into != dst {
@@ -74,7 +75,7 @@ func (d *Decoder) decodeJPEG(
 }
 
 func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
-	region image.Rectangle,
+	region image.Rectangle, toEnd bool,
 ) error {
 	if j.c == nil {
 		j.c = C.codec_jpeg_new()
@@ -87,10 +88,7 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 	r.scale, r.channels = C.int(scale), C.int(dst.Channels)
 	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
 	r.width, r.height = C.int(region.Dx()), C.int(region.Dy())
-	r.plain = 0
-	if j.plain {
-		r.plain = 1
-	}
+	r.plain, r.to_end = flag(j.plain), flag(toEnd)
 	switch C.codec_jpeg_decode(
 		j.c, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)),
 		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
@@ -103,4 +101,11 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 		return fail(ErrTooLarge, "out of memory")
 	}
 	return fail(ErrCorrupt, "%s", C.GoString(&r.message[0]))
+}
+
+func flag(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -91,6 +91,7 @@ func jpegHeader(src []byte) (Header, error) {
 		switch {
 		case ends && h.frame > 0:
 			h.Orientation = says.orientation()
+			h.Incomplete = err == nil && h.Progressive && incomplete(src, &h)
 			return h, nil
 		case err != nil:
 			return h, err

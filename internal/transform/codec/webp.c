@@ -3,6 +3,7 @@
 #include "webp.h"
 
 #include <malloc.h>
+#include <webp/demux.h>
 
 // libwebp allocates memory with these functions, which the linker replaces by ours (--wrap). It
 // decodes on the calling thread.
@@ -45,7 +46,7 @@ void __wrap_WebPSafeFree(void *p) {
 }
 
 static VP8StatusCode decode(const uint8_t *src, size_t size, int width, int height,
-	int x, int y, int columns, int rows, uint8_t *dst, size_t stride) {
+	int x, int y, int columns, int rows, int channels, uint8_t *dst, size_t stride) {
 	WebPDecoderConfig config;
 	if (!WebPInitDecoderConfig(&config))
 		return VP8_STATUS_INVALID_PARAM;
@@ -61,7 +62,7 @@ static VP8StatusCode decode(const uint8_t *src, size_t size, int width, int heig
 		config.options.crop_width = columns;
 		config.options.crop_height = rows;
 	}
-	config.output.colorspace = MODE_RGB;
+	config.output.colorspace = channels == 4 ? MODE_RGBA : MODE_RGB;
 	config.output.is_external_memory = 1;
 	config.output.u.RGBA.rgba = dst;
 	config.output.u.RGBA.stride = (int)stride;
@@ -69,11 +70,31 @@ static VP8StatusCode decode(const uint8_t *src, size_t size, int width, int heig
 	return WebPDecode(src, size, &config);
 }
 
+// decode_whole is decode for the whole image, of a file whose container must be valid: its chunks,
+// their order and sizes. As in Pillow, the pixels must not continue in what follows their chunk.
+static VP8StatusCode decode_whole(const uint8_t *src, size_t size, int width, int height,
+	int channels, uint8_t *dst, size_t stride) {
+	WebPData data = {src, size};
+	WebPDemuxer *container = WebPDemux(&data);
+	WebPIterator frame;
+	VP8StatusCode status = VP8_STATUS_BITSTREAM_ERROR;
+	if (container != NULL && WebPDemuxGetFrame(container, 1, &frame)) {
+		status = decode(frame.fragment.bytes, frame.fragment.size, width, height, 0, 0, width, height,
+			channels, dst, stride);
+		WebPDemuxReleaseIterator(&frame);
+	}
+	WebPDemuxDelete(container);
+	return status;
+}
+
 VP8StatusCode codec_webp_decode(const uint8_t *src, size_t size, int width, int height,
-	int x, int y, int columns, int rows, uint8_t *dst, size_t stride, size_t most, size_t *need) {
+	int x, int y, int columns, int rows, int channels, int whole, uint8_t *dst, size_t stride,
+	size_t most, size_t *need) {
 	held = peak = 0;
 	limit = most;
-	VP8StatusCode status = decode(src, size, width, height, x, y, columns, rows, dst, stride);
+	VP8StatusCode status = whole
+		? decode_whole(src, size, width, height, channels, dst, stride)
+		: decode(src, size, width, height, x, y, columns, rows, channels, dst, stride);
 	*need = peak;
 	return status;
 }

@@ -6,7 +6,7 @@ package codec
 
 /*
 #cgo CFLAGS: -O3 -Wall
-#cgo LDFLAGS: -l:libwebp.a -lm -lpthread
+#cgo LDFLAGS: -l:libwebpdemux.a -l:libwebp.a -lm -lpthread
 #cgo LDFLAGS: -Wl,--wrap=WebPSafeMalloc -Wl,--wrap=WebPSafeCalloc -Wl,--wrap=WebPSafeFree
 #cgo noescape codec_webp_decode
 #cgo nocallback codec_webp_decode
@@ -35,11 +35,25 @@ func (d *Decoder) decodeWebP(
 	}
 	src = src[:size]
 	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
-	out := decoded(region, 3, h)
+	channels := 3
+	out := decoded(region, channels, h)
+	all := decoded(whole(h), 3+4, h)
+	toEnd := want.Whole && (d.MostMemory == 0 || all+webpBuffers(src, h) <= d.MostMemory)
+	if toEnd {
+		region, out = whole(h), decoded(whole(h), channels, h)
+		if hasPrefix(src, 12, "VP8X") { // it may have alpha, which may be damaged
+			channels, out = 4, all
+		}
+	}
 	if err := d.take(out + webpBuffers(src, h)); err != nil {
 		return image.Point{}, err
 	}
 	dst.Reset(region.Dx(), region.Dy(), 3)
+	into := dst
+	if channels == 4 {
+		into = &d.cmyk
+		into.Reset(region.Dx(), region.Dy(), channels)
+	}
 	var most C.size_t // what libwebp may allocate; 0: no limit
 	if d.Memory > 0 {
 		most = C.size_t(d.Memory - out)
@@ -48,7 +62,8 @@ func (d *Decoder) decodeWebP(
 	status := C.codec_webp_decode(
 		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(h.Width), C.int(h.Height),
 		C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy()),
-		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride), most, &need,
+		C.int(channels), flag(toEnd),
+		(*C.uint8_t)(unsafe.SliceData(into.Pix)), C.size_t(into.Stride), most, &need,
 	)
 	// Only the pixels of a lossless image say how many tables it has, which may take up to 1.3 GB.
 	if most > 0 && need > most {
@@ -71,6 +86,9 @@ func (d *Decoder) decodeWebP(
 	default:
 		return image.Point{},
 			fail(ErrCorrupt, "WebP with invalid pixel data (libwebp status %d)", status)
+	}
+	if into != dst {
+		dropAlpha(dst.Pix, into.Pix, channels, 1)
 	}
 	if want.Gray {
 		toGray(dst)

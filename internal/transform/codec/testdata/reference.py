@@ -119,6 +119,20 @@ def jpegs(cases, rng, choose):
         cases.add(f"jpeg orientation {orientation}", save(image, "JPEG", exif=exif))
         cases.add(f"png orientation {orientation}", save(image, "PNG", exif=exif))
         cases.add(f"webp orientation {orientation}", save(image, "WEBP", lossless=True, exif=exif))
+    for mode, sampling in (("RGB", "4:2:0"), ("RGB", "4:4:4"), ("L", "4:4:4"), ("CMYK", "4:4:4")):
+        for width, height in ((61, 47), (9, 7)):
+            pixels = picture(rng, width, height, {"RGB": 3, "L": 1, "CMYK": 4}[mode])
+            data = save(
+                Image.fromarray(pixels, mode),
+                "JPEG",
+                progressive=True,
+                subsampling=SAMPLINGS[sampling],
+            )
+            ends = scan_ends(data)
+            for n, end in enumerate(ends, 1):
+                state = "complete" if n == len(ends) else "incomplete"
+                name = f"jpeg {width}x{height}, {n} of {len(ends)} scans of {mode} {sampling}"
+                cases.add(f"{name}, {state}", data[:end] + b"\xff\xd9")
     whole = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85)
     progressive = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85, progressive=True)
     for name, data in (("jpeg", whole), ("progressive", progressive)):
@@ -140,6 +154,19 @@ def jpegs(cases, rng, choose):
             at = choose.randrange(2, len(data))
             hurt = data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :]
             cases.add(f"{name} with byte {at} changed", hurt)
+
+
+def scan_ends(data):
+    """Where the scans of a progressive JPEG end."""
+    ends, at = [], 2
+    while data[at : at + 2] != b"\xff\xd9":
+        scan = data[at + 1] == 0xDA
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        while scan and (data[at] != 0xFF or data[at + 1] == 0):
+            at += 1
+        if scan:
+            ends.append(at)
+    return ends
 
 
 def pngs(cases, rng, choose):
@@ -314,7 +341,7 @@ def raw_png(
     )
 
 
-def webps(cases, rng):
+def webps(cases, rng, choose):
     for width, height in ((1, 1), (2, 3), (17, 16), (53, 37), (128, 100)):
         rgb, rgba = (Image.fromarray(picture(rng, width, height, c)) for c in (3, 4))
         cases.add(f"webp {width}x{height} lossless", save(rgb, "WEBP", lossless=True))
@@ -324,8 +351,22 @@ def webps(cases, rng):
         for quality in (20, 80, 100):
             cases.add(f"webp {width}x{height} q{quality}", save(rgb, "WEBP", quality=quality))
         cases.add(f"webp {width}x{height} alpha", save(rgba, "WEBP", quality=90))
-    whole = save(rgb, "WEBP", quality=80)
-    cases.add("webp cut", whole[: len(whole) // 2])
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for name, image, options in (
+        ("lossy", rgb, {"quality": 80}),
+        ("lossless", rgb, {"lossless": True}),
+        ("alpha", rgba, {"quality": 80}),
+        ("more", rgb, {"quality": 80, "exif": exif, "icc_profile": bytes(300)}),
+    ):
+        whole = save(image, "WEBP", **options)
+        cases.add(f"webp {name} cut", whole[: len(whole) // 2])
+        for _ in range(16):
+            at = choose.randrange(12, len(whole) - 40)
+            noise = bytes(choose.randrange(256) for _ in range(choose.choice([1, 40])))
+            cases.add(
+                f"webp {name} with noise at {at}", whole[:at] + noise + whole[at + len(noise) :]
+            )
 
 
 def kept(cases, choose):
@@ -349,7 +390,7 @@ def main():
     kept(cases, choose)
     pngs(cases, rng, choose)
     if features.check("webp"):
-        webps(cases, rng)
+        webps(cases, rng, choose)
     (out / "cases.json").write_text(
         json.dumps(dict(Turbo=bool(features.check("libjpeg_turbo")), Cases=cases.cases))
     )
