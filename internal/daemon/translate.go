@@ -113,8 +113,15 @@ func batchMessage(generation uint64, b *stage.Batch) protocol.BatchMessage {
 	return protocol.BatchMessage{
 		Generation: generation, Epoch: uint32(b.Epoch), Step: uint32(b.Step), Audit: b.Audit,
 		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments,
-		Slots: b.Slots,
+		Slots: b.Slots, Left: leftMessages(b.Left),
 	}
+}
+
+func leftMessages(left []stage.Left) (messages []protocol.LeftSample) {
+	for _, l := range left {
+		messages = append(messages, protocol.LeftSample(l))
+	}
+	return messages
 }
 
 func stall(m *protocol.AckMessage) stage.Stall {

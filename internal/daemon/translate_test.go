@@ -136,8 +136,10 @@ func TestNothingIsLostInTranslation(t *testing.T) {
 	b := &stage.Batch{
 		Epoch: 1, Step: 2, Audit: 3, Labels: []int64{4}, Offsets: []uint64{5}, Lengths: []uint64{6},
 		IDs: []uint32{7}, Segments: []uint32{8}, Slots: []uint32{9},
+		Left: []stage.Left{{Position: 11, Segment: 12, Offset: 13, Length: 14}},
 	}
-	if got := fmt.Sprint(batchMessage(10, b)); got != "{10 1 2 3 [4] [5] [6] [7] [8] [9]}" {
+	want := "{10 1 2 3 [4] [5] [6] [7] [8] [9] [{11 12 13 14}]}"
+	if got := fmt.Sprint(batchMessage(10, b)); got != want {
 		t.Errorf("a batch becomes %s", got)
 	}
 	if got := stall(&protocol.AckMessage{StallNanos: 2, PythonNanos: 1}); got != (stage.Stall{

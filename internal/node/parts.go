@@ -38,6 +38,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 				Threads: threads,
 				Most:    most,
 				Memory:  a.Config.DecodeMemory,
+				// What is left cannot be in a group's window.
+				Refuse: a.spec.Produces || a.Config.Share != "",
 			})
 		a.parts.Preprocessor = a.preprocessor
 	}, nil

@@ -13,6 +13,8 @@ import (
 //	            more than twice as large as its resized size; results differ from PIL's
 //	orient      apply the EXIF orientation, as PIL's ImageOps.exif_transpose
 //	max_pixels  refuse images with more pixels; the default is PIL's limit
+//	leave       leave images that this package does not decode, or not as every Pillow does, to the
+//	            receiver (LeftError); the package sets it itself
 var imgDecode = kind{
 	name: "ImgDecode",
 	help: "decode a JPEG, PNG or WebP; implied before the first transform of images",
@@ -21,19 +23,20 @@ var imgDecode = kind{
 		{"fast", "false"},
 		{"orient", "false"},
 		{"max_pixels", "178956970"},
+		{"leave", "false"},
 	},
 	build: func(a *arguments) step {
 		return decode{
 			gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"),
-			orient: a.flag("orient"),
-			most:   int64(a.whole("max_pixels", 1, 1<<31-1)),
+			orient: a.flag("orient"), leave: a.flag("leave"),
+			most: int64(a.whole("max_pixels", 1, 1<<31-1)),
 		}
 	},
 }
 
 type decode struct {
-	gray, fast, orient bool
-	most               int64 // pixels
+	gray, fast, orient, leave bool
+	most                      int64 // pixels
 }
 
 func defaultDecode() step { return decode{most: codec.MaxPixels} }
@@ -46,6 +49,7 @@ func (s decode) follow(k *known) error {
 	k.gray = s.gray
 	k.fast = s.fast
 	k.orient = s.orient
+	k.leave = s.leave
 	k.most = s.most
 	k.channels = 3
 	if s.gray {

@@ -79,12 +79,8 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 	if w.program.known.decodes {
 		return err
 	}
-	for _, others := range []error{
-		errLarge, errOther, codec.ErrFormat, codec.ErrUnsupported, codec.ErrAnimated,
-	} {
-		if errors.Is(err, others) {
-			return raggedEncoded(alloc, src)
-		}
+	if errors.Is(err, errLarge) || errors.Is(err, errOther) || foreign(err) {
+		return raggedEncoded(alloc, src)
 	}
 	return err
 }
@@ -93,7 +89,25 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 var (
 	errLarge = errors.New("the image becomes larger than a ragged one may be")
 	errOther = errors.New("what its file says beside its pixels changes with them")
+	// errIncomplete is a reason also where all images get one size.
+	errIncomplete = errors.New("a progressive JPEG whose scans are not complete, which releases of " +
+		"libjpeg-turbo decode differently")
 )
+
+// foreign reports whether an error means that another decoder, such as the receiver's PIL, may
+// decode the image, or decodes it differently.
+func foreign(err error) bool {
+	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
+		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete)
+}
+
+// LeftError reports that an image is left to the receiver, which is to decode and transform it
+// itself (ImgDecode's leave).
+type LeftError struct{ Why error }
+
+func (e *LeftError) Error() string { return e.Why.Error() }
+
+func (e *LeftError) Unwrap() error { return e.Why }
 
 // describable returns errOther for an image which has to be described as PIL does, and would not be
 // by its file's metadata: one of several images, or one with a transparent colour, of which a new

@@ -79,6 +79,7 @@ type known struct {
 	channels      int
 
 	fast, gray, orient bool          // how images are decoded
+	leave              bool          // those that only others decode are left to the receiver
 	most               int64         // the most pixels that they may have
 	target             pixels.Target // the tensor that images become
 	array              *array        // of samples that are arrays, else nil
@@ -150,7 +151,8 @@ type Program struct {
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
-// begins with neither ImgDecode nor Reshape, ImgDecode() is added at its beginning.
+// begins with neither ImgDecode nor Reshape, ImgDecode is added at its beginning, with the
+// arguments that the first entry has as "decode".
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
@@ -163,11 +165,15 @@ func Compile(description []byte) (*Program, error) {
 	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}}}
 	var faults []error
 	for i, entry := range list {
+		if i == 0 {
+			s, errs := impliedDecode(entry)
+			faults = append(faults, errs...)
+			if s != nil {
+				p.add(imgDecode.name, s)
+			}
+		}
 		s, name, errs := build(i, entry)
 		faults = append(faults, errs...)
-		if i == 0 && name != imgDecode.name && name != reshape.name {
-			p.add(imgDecode.name, defaultDecode())
-		}
 		if s != nil {
 			p.add(name, s)
 		}
@@ -182,6 +188,29 @@ func Compile(description []byte) (*Program, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// impliedDecode returns the ImgDecode that precedes the first entry of a description, and its
+// faults; nil: there is none. It deletes its arguments from the entry.
+func impliedDecode(first map[string]json.RawMessage) (step, []error) {
+	var name string
+	_ = json.Unmarshal(first["name"], &name) // build reports the error
+	if name == imgDecode.name || name == reshape.name {
+		return nil, nil
+	}
+	given := first["decode"]
+	delete(first, "decode")
+	if given == nil {
+		return defaultDecode(), nil
+	}
+	entry := make(map[string]json.RawMessage)
+	if err := json.Unmarshal(given, &entry); err != nil {
+		return nil, []error{fmt.Errorf(`transforms[0]: "decode" must be an object: %w`, err)}
+	}
+	a := &arguments{place: "transforms[0] decode", params: imgDecode.params, given: entry}
+	a.unknown()
+	s := imgDecode.build(a)
+	return s, a.faults
 }
 
 func (p *Program) add(name string, s step) {

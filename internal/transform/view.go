@@ -147,11 +147,14 @@ func (v *view) become() {
 	v.box, v.scaled = v.source.Bounds(), false
 }
 
+// most returns how many pixels an image may have after any transform.
+func (v *view) most() int64 { return max(v.w.program.known.most, codec.MaxPixels) }
+
 // compute computes the pixels that box and window describe.
 func (v *view) compute() error {
-	if w, h := v.size(); int64(w)*int64(h) > codec.MaxPixels {
+	if w, h := v.size(); int64(w)*int64(h) > v.most() {
 		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", w, h,
-			codec.MaxPixels)
+			v.most())
 	}
 	v.part = pixels.Part{Width: float64(v.box.Dx()), Height: float64(v.box.Dy())}
 	need := v.need()
@@ -207,7 +210,7 @@ func (v *view) need() image.Rectangle {
 func (v *view) decode() (need image.Rectangle, err error) {
 	v.w.lap(v.w.step)
 	k := &v.w.program.known
-	want := codec.Want{Gray: k.gray, Orient: k.orient, Scale: v.eighths()}
+	want := codec.Want{Gray: k.gray, Orient: k.orient, Scale: v.eighths(), Whole: v.w.whole}
 	if want.Scale < 8 {
 		v.reduce(want.Scale)
 	}
@@ -286,9 +289,9 @@ func (v *view) extend(r image.Rectangle, b border) error {
 		return nil
 	}
 	v.bare = true
-	if int64(r.Dx())*int64(r.Dy()) > codec.MaxPixels {
+	if int64(r.Dx())*int64(r.Dy()) > v.most() {
 		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(),
-			r.Dy(), codec.MaxPixels)
+			r.Dy(), v.most())
 	}
 	r = v.unflipped(r)
 	if !b.mirrors() { // only the visible part, and at least the pixels next to it

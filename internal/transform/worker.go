@@ -28,6 +28,7 @@ type Worker struct {
 	times []time.Duration
 	last  time.Time // until when times have been charged
 
+	whole   bool  // damage anywhere in a sample is an error
 	memory  int64 // most bytes that a sample may use at a time; 0: no limit
 	taken   int64 // bytes that the current sample uses, without the following
 	resized int64 // by resizing
@@ -67,6 +68,10 @@ func (w *Worker) Limit(memory, most, kept int64) {
 	w.memory, w.kept = memory, kept
 	w.decoder.MostMemory = most
 }
+
+// Whole sets whether damage anywhere in a sample is an error, also where the result does not depend
+// on it (codec.Want).
+func (w *Worker) Whole(on bool) { w.whole = on }
 
 // Drop frees all memory that the worker keeps between samples and returns it to the operating
 // system.
@@ -169,6 +174,9 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 			w.step = 0
 		}
 		err = fmt.Errorf("%s: %w", p.names[w.step], err)
+		if p.known.leave && foreign(err) {
+			err = &LeftError{err}
+		}
 	}
 	w.view = view{} // do not keep src
 	w.trim()
@@ -206,6 +214,9 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	header, err := w.decoder.Header(src)
 	if err != nil {
 		return err
+	}
+	if k := &w.program.known; header.Incomplete && (k.stage == sizes && !k.decodes || k.leave) {
+		return errIncomplete
 	}
 	v.begin(w, src, &header)
 	for i, s := range w.program.steps {

@@ -38,6 +38,7 @@ from ._loading.base_loader import Loader
 from ._loading.directory import located, path_of, suffixes
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
+from ._transforms.decode import within_pil_limit
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
@@ -276,7 +277,7 @@ def described(transforms: object) -> list[dict[str, Any]] | None:
     if not transforms:
         return None
     try:
-        return describe(transforms)
+        return within_pil_limit(describe(transforms))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"transforms: {error}") from None
 

@@ -64,11 +64,11 @@ BAD = {  # name: file, reason
     "truncated": (JPEG[: len(JPEG) // 2], "truncated image"),
     "header only": (JPEG[:200], "truncated image"),
     "empty": (b"", "empty"),
-    "text": (b"this is no image\n", "not a JPEG, PNG or WebP image"),
+    "text": (b"this is no image\n", "cannot identify image file"),
     "bomb": (png(60000, 60000), "too many pixels.*60000 x 60000"),
     "zero-sized": (png(0, 10), "0 x 10|corrupt image"),
-    "GIF": (saved("GIF", 3), "a GIF"),
-    "WebP": (saved("WEBP", 3), "animated image"),
+    "GIF": (saved("GIF", 3)[:30], "cannot be decoded in Python"),
+    "WebP": (saved("WEBP", 3)[:60], "cannot be decoded in Python"),
     "PNG": (saved("PNG")[:-60], "truncated image|corrupt image"),
 }
 

@@ -48,6 +48,14 @@ def said(caplog):
 # A list of which the daemon does the beginning.
 
 
+def carried_out(loader):
+    """The transforms that the daemon was given, without how it decodes."""
+    return [
+        {key: value for key, value in t.items() if key != "decode"}
+        for t in loader._engine._session.transforms
+    ]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
     erasing = V.RandomErasing(p=1, value=9.0)
@@ -60,7 +68,7 @@ def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
             num_workers=workers,
             shuffle=True,
         ) as loader:
-            assert loader._engine._session.transforms == [t.describe() for t in TENSOR]
+            assert carried_out(loader) == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
         assert name in message
@@ -162,7 +170,7 @@ def test_torchvisions_loaders_are_offloaded(folder):
         dataset = ht.ImageFolder(folder, REFERENCE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
         with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
-            assert loader._engine._session.transforms == [t.describe() for t in TENSOR]
+            assert carried_out(loader) == [t.describe() for t in TENSOR]
             assert same(loader, want)
     assert not ht.ImageFolder(folder, loader=default_loader).raw
 

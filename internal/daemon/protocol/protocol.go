@@ -238,13 +238,21 @@ type BatchMessage struct {
 	IDs         []uint32
 	Segments    []uint32
 	Slots       []uint32 // for the process to return
+	Left        []LeftSample
+}
+
+// LeftSample is where the bytes of a sample are that the process is to transform itself.
+type LeftSample struct {
+	Position, Segment uint32
+	Offset, Length    uint64
 }
 
 // AppendBatch appends the batch's frame.
 func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	n, m := len(b.Labels), len(b.Slots)
+	left := len(b.Left)
 	le := binary.LittleEndian
-	dst = appendHeader(dst, Batch, 32+32*n+4*m)
+	dst = appendHeader(dst, Batch, 32+32*n+4*m+24*left)
 	dst = le.AppendUint64(dst, b.Generation)
 	dst = le.AppendUint32(dst, b.Epoch)
 	dst = le.AppendUint32(dst, b.Step)
@@ -269,8 +277,15 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	for _, v := range b.Slots {
 		dst = le.AppendUint32(dst, v)
 	}
+	for _, l := range b.Left {
+		dst = le.AppendUint32(dst, l.Position)
+		dst = le.AppendUint32(dst, l.Segment)
+		dst = le.AppendUint64(dst, l.Offset)
+		dst = le.AppendUint64(dst, l.Length)
+	}
 	return dst
 }
 
-// MaxBatch is the maximum number of samples in a batch's frame, which also has to hold slots.
+// MaxBatch is the maximum number of samples in a batch's frame, which also has to hold slots, and
+// samples that are left to the process (stage.MaxLeft).
 const MaxBatch = (MaxPayload - 4096) / 40

@@ -47,11 +47,13 @@ func (e *VerifyError) Error() string {
 //
 //	bits 0 to 31   the digest
 //	bits 32 to 55  the node that it was learned from, plus 1; 0: this one
+//	bit 61         a sample of these bytes has been decoded to its end
 //	bit 62         this cache has read the sample from the source itself
 //	bit 63         the entry is there
 type Table []atomic.Uint64
 
 const (
+	sound = 1 << 61
 	own   = 1 << 62
 	known = 1 << 63
 )
@@ -64,6 +66,17 @@ func (d Table) Of(id int) (sum uint32, ok bool) {
 
 // Own reports whether this cache has read the sample from the source itself.
 func (d Table) Own(id int) bool { return d[id].Load()&own != 0 }
+
+// Sound reports whether the sample has been decoded to its end without an error (SetSound).
+func (d Table) Sound(id int) bool { return d[id].Load()&sound != 0 }
+
+// SetSound records that the sample has been decoded to its end, which need not be done again. Its
+// digest must be known.
+func (d Table) SetSound(id int) {
+	if d[id].Load() != 0 {
+		d[id].Or(sound)
+	}
+}
 
 // Node returns the node that the digest was learned from; -1: this one.
 func (d Table) Node(id int) int { return int(d[id].Load()>>32&(1<<24-1)) - 1 }

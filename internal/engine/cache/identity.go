@@ -24,6 +24,13 @@ import (
 // digest, bits, and planned class.
 const BytesPerSample = 8 + 1 + 1
 
+// Sound reports whether the sample's bytes have been decoded to their end, as far as this cache is
+// concerned: by any job since it was made.
+func (c *Cache) Sound(id int) bool { return c.digests.Sound(id) }
+
+// SetSound records that a sample that was fetched has been decoded to its end.
+func (c *Cache) SetSound(id int) { c.digests.SetSound(id) }
+
 // liesIn returns the hash of the directory that the dataset is currently in.
 func (c *Cache) liesIn() uint32 {
 	if c.directory == nil {

@@ -68,6 +68,7 @@ type batch struct {
 	err     error
 	failed  int // the position of the sample that err is about
 	leftOut bool
+	leaves  int // samples that are left to the process
 	extraID []uint32
 	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
 	slab    slab   // memory for results that vary in size, and for samples that were parked
@@ -87,6 +88,7 @@ type part struct {
 	from    cache.Tier // the tier in which it was found
 	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
+	left    Left       // if it is left to the process: its Length is not 0
 	skipped bool
 	counted bool // that the sample was left out or substituted (Samples)
 }
@@ -268,6 +270,25 @@ func (b *batch) compact() {
 	b.Offsets = b.Offsets[:n]
 	b.Lengths = b.Lengths[:n]
 	b.IDs, b.Segments = b.IDs[:n], b.Segments[:n]
+}
+
+// listLeft lists the samples that are left to the process, after compact.
+func (b *batch) listLeft() {
+	if b.leaves == 0 {
+		return
+	}
+	n := uint32(0)
+	for i := range b.parts {
+		p := &b.parts[i]
+		if p.skipped {
+			continue
+		}
+		if p.left.Length > 0 {
+			p.left.Position = n
+			b.Left = append(b.Left, p.left)
+		}
+		n++
+	}
 }
 
 // delivery returns what the ledger needs to know of a batch that is sent.

@@ -94,7 +94,14 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	steps := len(b.spent) / len(b.parts)
 	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
 	alloc := func(size int) ([]byte, error) { return b.resultBuffer(i, size) }
-	if err := p.Apply(alloc, s.Data, b.Epoch, draw, spent); err != nil {
+	b.parts[i].left = Left{}
+	err = p.Apply(alloc, s.Data, b.Epoch, draw, !c.Sound(id), spent)
+	if err == nil {
+		c.SetSound(id)
+	} else if p.Left(err) {
+		err = b.leave(i, s.Data)
+	}
+	if err != nil {
 		clear(spent)
 		if errors.Is(err, errParked) {
 			return errParked
@@ -121,25 +128,50 @@ func (b *batch) resultBuffer(i, size int) ([]byte, error) {
 	return b.parts[i].dst, nil
 }
 
-// place gives sample i a part of size bytes of the memory that the batch has reserved, or else of
-// what is free in the staging buffer. If there is none, it parks the sample.
+// place gives sample i a part of size bytes, or parks it.
 func (b *batch) place(i, size int) error {
+	part, segment, offset, err := b.take(i, size)
+	if err == nil {
+		b.parts[i].dst = part
+		b.Segments[i], b.Offsets[i] = segment, offset
+	}
+	return err
+}
+
+// take returns a part of size bytes for sample i, of the memory that the batch has reserved, or
+// else of what is free in the staging buffer. If there is none, it parks the sample.
+func (b *batch) take(i, size int) (part []byte, segment uint32, offset uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	from := &b.slab
-	part := from.take(size)
+	part = from.take(size)
 	if part == nil {
 		slot, ok := b.o.Buffer.TryAlloc(int64(size))
 		if !ok {
 			b.park(i, size)
-			return errParked
+			return nil, 0, 0, errParked
 		}
 		b.extraID = append(b.extraID, slot.ID)
 		from = &slab{slot: slot}
 		part = from.take(size)
 	}
-	b.parts[i].dst = part
-	b.Segments[i], b.Offsets[i] = from.slot.Segment, uint64(from.slot.Offset+from.used-whole(size))
+	return part, from.slot.Segment, uint64(from.slot.Offset + from.used - whole(size)), nil
+}
+
+// leave leaves sample i to the process, with its bytes.
+func (b *batch) leave(i int, src []byte) error {
+	part, segment, offset, err := b.take(i, len(src))
+	if err != nil {
+		return err
+	}
+	copy(part, src)
+	b.parts[i].left = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leaves++; b.leaves > MaxLeft {
+		return fmt.Errorf("more than %d samples of a batch are left to the process, as the daemon "+
+			"does not decode them: use a smaller batch, or convert the files", MaxLeft)
+	}
 	return nil
 }
 

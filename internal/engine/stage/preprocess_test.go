@@ -20,6 +20,7 @@ import (
 type unreported struct{}
 
 func (unreported) Report() *report.Preprocessing            { return nil }
+func (unreported) Left(error) bool                          { return false }
 func (unreported) ThreadChanges() iter.Seq2[time.Time, int] { return nil }
 
 // summary turns every sample into a few bytes that identify the sample, the epoch, and the sample's
@@ -38,7 +39,7 @@ func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
 
-func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
+func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, _ bool,
 	spent []time.Duration,
 ) error {
 	dst, err := alloc(20)
@@ -173,7 +174,7 @@ type late struct {
 	bad map[int]bool
 }
 
-func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
+func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, whole bool,
 	spent []time.Duration,
 ) error {
 	<-time.After(time.Second)
@@ -181,7 +182,7 @@ func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
 		spent[0] += time.Second
 		return errBad
 	}
-	return p.summary.Apply(alloc, src, epoch, id, spent)
+	return p.summary.Apply(alloc, src, epoch, id, whole, spent)
 }
 
 // TestStallIsNotChargedToStepsThatFailed checks that a stall is divided among the steps by their

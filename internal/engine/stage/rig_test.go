@@ -69,24 +69,29 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 				g.t.Fatalf("read extra segment: %v", err)
 			}
 		}
+		at := func(segment uint32, offset, length uint64) []byte {
+			switch {
+			case segment == 0:
+				return bytes.Clone(r.buffer.Data(offset, length))
+			case segment < firstClassSegment:
+				return bytes.Clone(extras[segment][offset : offset+length])
+			}
+			data := make([]byte, length)
+			class, _ := OfClass(segment)
+			f, _, _ := g.stores[class.Class].(store.InPlace).Segment(class.Number)
+			if _, err := f.ReadAt(data, int64(offset)); err != nil {
+				g.t.Fatalf("read class segment: %v", err)
+			}
+			return data
+		}
 		samples := []seen{}
 		for i := range b.IDs {
-			s := seen{id: int(b.IDs[i]), label: int(b.Labels[i])}
-			switch seg := b.Segments[i]; {
-			case seg == 0:
-				s.data = r.buffer.Data(b.Offsets[i], b.Lengths[i])
-			case seg < firstClassSegment:
-				s.data = extras[seg][b.Offsets[i] : b.Offsets[i]+b.Lengths[i]]
-			default:
-				s.data = make([]byte, b.Lengths[i])
-				at, _ := OfClass(seg)
-				f, _, _ := g.stores[at.Class].(store.InPlace).Segment(at.Number)
-				if _, err := f.ReadAt(s.data, int64(b.Offsets[i])); err != nil {
-					g.t.Fatalf("read class segment: %v", err)
-				}
-			}
-			s.data = bytes.Clone(s.data)
-			samples = append(samples, s)
+			samples = append(samples, seen{
+				int(b.IDs[i]), int(b.Labels[i]), at(b.Segments[i], b.Offsets[i], b.Lengths[i]),
+			})
+		}
+		for _, l := range b.Left {
+			samples[l.Position].data = at(l.Segment, l.Offset, l.Length)
 		}
 		out[step{b.Epoch, b.Step}] = samples
 		r.ledger.Yielded(b.Epoch, b.Step, r.stall)
@@ -219,11 +224,14 @@ func (g *rig) want(rank int, at step) []seen {
 		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
 			var made []byte
 			alloc := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
-			if err := p.Apply(alloc, s.data, at.epoch, int(id),
-				make([]time.Duration, len(p.Steps()))); err != nil {
+			err := p.Apply(alloc, s.data, at.epoch, int(id), false,
+				make([]time.Duration, len(p.Steps())))
+			switch {
+			case err == nil:
+				s.data = made
+			case !p.Left(err):
 				panic(err)
 			}
-			s.data = made
 		}
 		out = append(out, s)
 	}

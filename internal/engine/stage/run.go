@@ -74,6 +74,7 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 			return err
 		}
 		b.compact()
+		b.listLeft()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		s.o.Buffer.MarkSent(b.Slots)
 		b.made = b.delivery()

@@ -47,8 +47,20 @@ type Batch struct {
 	Segments    []uint32 // in the staging buffer, or ClassSegment
 	Slots       []uint32 // of the staging buffer; the process returns them
 	Extras      []staging.Extra
+	Left        []Left // in the order of their positions
 
 	made delivery // how it was staged
+}
+
+// MaxLeft is the most samples of a batch that may be left to the process: its frame has room for no
+// more.
+const MaxLeft = 100_000
+
+// Left is a sample that the process is to transform itself: where its bytes are. The place of its
+// result in the batch is reserved, and not written.
+type Left struct {
+	Position, Segment uint32
+	Offset, Length    uint64
 }
 
 // Unusable records the samples that a job cannot use.
@@ -69,9 +81,13 @@ type Preprocessor interface {
 	// Apply transforms a sample's bytes for an epoch. It writes the result into a buffer from
 	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. draw
 	// seeds what is random: it is the sample's ID, plus 2^32 times the number of its occurrence in
-	// the epoch. Any other error is permanent.
-	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
+	// the epoch. whole makes damage an error also in parts of the bytes that the result does not
+	// depend on. Any other error is permanent.
+	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int, whole bool,
 		spent []time.Duration) error
+	// Left reports whether an error of Apply means that the process is to transform the sample.
+	// That depends only on the sample's bytes.
+	Left(err error) bool
 	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
 	// idle, so that more could be transformed.
 	Takes(samples int) float64

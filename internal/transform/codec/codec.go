@@ -197,8 +197,10 @@ func (d *Decoder) Header(src []byte) (Header, error) {
 		limit = MaxPixels
 	}
 	if int64(h.Width)*int64(h.Height) > limit {
-		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and max_pixels is %d", h.Format,
-			h.Width, h.Height, limit)
+		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and the limit is %d; to raise it, "+
+			"begin the transforms with hdmlp.transforms.ImgDecode(max_pixels=%d), or set "+
+			"PIL.Image.MAX_IMAGE_PIXELS, of which the limit is twice as much", h.Format, h.Width,
+			h.Height, limit, int64(h.Width)*int64(h.Height))
 	}
 	return h, nil
 }
@@ -216,12 +218,15 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	}
 	for _, known := range others {
 		if hasPrefix(src, 0, known.prefix) {
-			return Header{}, fail(
-				ErrFormat, "a %s; PIL can decode it in Python (offload=False)", known.name)
+			return Header{}, fail(ErrFormat, "a %s; %s", known.name, byPillow)
 		}
 	}
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
 }
+
+// byPillow is advice on an image that Pillow decodes.
+const byPillow = "the daemon does not decode it: convert the file, or have Pillow decode it in " +
+	"the process, by hdmlp.torch.DataLoader with torchvision's transforms and without share="
 
 // others lists prefixes of images in formats that only PIL decodes: those that torchvision accepts
 // as samples, and those with the extension of a JPEG.

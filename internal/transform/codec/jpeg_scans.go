@@ -31,7 +31,8 @@ func incomplete(src []byte, h *Header) bool {
 		if len(body) == 0 || len(body) != 4+2*int(body[0]) {
 			return false // libjpeg reports the error
 		}
-		first, last, low := int(body[len(body)-3]), int(body[len(body)-2]), body[len(body)-1]&15
+		first, last := int(body[len(body)-3]), int(body[len(body)-2])
+		low := body[len(body)-1] & 15
 		for _, id := range evenBytes(body[1 : len(body)-3]) {
 			for c := range h.Channels {
 				if components[3*c] != id {

@@ -45,7 +45,7 @@ func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 		if colours := pngColours(src); int(slices.Max(p.Pix)) >= colours {
 			return fail(ErrUnsupported,
 				"a PNG has pixels beyond the %d colours of its palette, which versions of PIL "+
-					"show differently; decode it in Python (offload=False)", colours)
+					"show differently; %s", colours, byPillow)
 		}
 	}
 	if deep, ok := m.(*image.NRGBA64); ok && src[pngColourAt] == pngGray {

@@ -13,7 +13,7 @@ func webpHeader(src []byte) (Header, error) {
 	switch string(src[12:16]) {
 	case "VP8X":
 		if body[0]&webpAnimation != 0 {
-			return h, fail(ErrAnimated, "WebP")
+			return h, fail(ErrAnimated, "WebP; %s", byPillow)
 		}
 		h.Width, h.Height = 1+uint24(body[4:]), 1+uint24(body[7:])
 		h.Orientation = webpOrientation(src, body[0])

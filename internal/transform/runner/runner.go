@@ -10,6 +10,7 @@
 package runner
 
 import (
+	"errors"
 	"iter"
 	"time"
 
@@ -27,6 +28,8 @@ type Options struct {
 	// Memory is how many bytes all threads together may use in addition to their input and output;
 	// 0: no limit.
 	Memory int64
+	// Refuse makes errors of images that would be left to the receiver (Left).
+	Refuse bool
 }
 
 // keptMemory is how many bytes of buffers a worker may keep between samples: enough for images of
@@ -43,6 +46,7 @@ type Runner struct {
 	gate    *gate
 	budget  *budget // nil: memory has no limit
 	most    int     // as many threads as there may be, if their number is fixed
+	refuse  bool
 }
 
 // New returns a runner; Close frees its workers.
@@ -66,6 +70,7 @@ func New(p *transform.Program, o Options) *Runner {
 		gate:    g,
 		budget:  b,
 		most:    o.Most,
+		refuse:  o.Refuse,
 	}
 }
 
@@ -83,6 +88,7 @@ type work struct {
 	alloc transform.Alloc
 	src   []byte
 	key   transform.Key
+	whole bool
 	spent []time.Duration
 	err   error // result
 }
@@ -93,13 +99,14 @@ type work struct {
 // which has an entry per transform, and distributes the time waited in proportion, because it
 // waited for transforms of other samples. draw is the sample's ID or, if an epoch has a sample
 // several times, a different number for each occurrence; epoch and draw determine all random
-// parameters. The error says why src cannot be transformed.
+// parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
+// says why src cannot be transformed.
 func (p *Runner) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
-	spent []time.Duration,
+	whole bool, spent []time.Duration,
 ) error {
 	it, inside := p.gate.enter(work{
 		alloc: alloc, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw},
-		spent: spent,
+		whole: whole, spent: spent,
 	})
 	if inside {
 		return p.turn(it)
@@ -107,6 +114,12 @@ func (p *Runner) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, 
 	err := it.err
 	p.gate.forget(it)
 	return err
+}
+
+// Left reports whether an error of Apply means that the receiver is to transform the sample.
+func (p *Runner) Left(err error) bool {
+	var left *transform.LeftError
+	return !p.refuse && errors.As(err, &left)
 }
 
 // Takes estimates how long it takes to transform so many samples on all threads, in seconds; 0 if

@@ -7,7 +7,7 @@ All have one shape and are adjacent; or they are images which each have a size o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +15,7 @@ from .._lib.typing import OutputAnswer
 from ..errors import ConfigError
 from .metadata import info_of
 from .segments import Block
+from .source import LeftBytes
 
 #: Before a ragged image's levels: its height and width, or 0 and 0 if it is still encoded. After
 #: them: what its file says beside its pixels, if anything.
@@ -126,7 +127,27 @@ class Output:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def split(self, block: Any, n: int) -> Sequence[memoryview]:
+    def left(self, value: Any) -> Any:
+        """Returns what Python made of a sample that was left to it, in the form of the output.
+
+        Args:
+            value: A PIL image, or a tensor.
+
+        Raises:
+            ValueError: It does not have the output's shape.
+        """
+        torch = self._torch or self._import()
+        if not isinstance(value, torch.Tensor):
+            levels = torch.frombuffer(bytearray(value.tobytes()), dtype=torch.uint8)
+            value = levels.view(value.height, value.width, -1)
+        if tuple(value.shape) != self.shape:
+            raise ValueError(
+                f"its transforms made an array of shape {tuple(value.shape)} in Python, and "
+                f"{self.shape} of the others'"
+            )
+        return value
+
+    def split(self, block: Any, n: int) -> list[memoryview | LeftBytes]:
         """Returns the samples of a batch, one by one.
 
         Args:
@@ -145,8 +166,7 @@ class Handed:
     Args:
         hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image, which has the ``info``
             that Pillow leaves if the output is ragged; see :class:`hdmlp.transforms.Split`.
-        instead: From a file's bytes to what a ragged image is, for those which the daemon leaves
-            encoded.
+        instead: From a file's bytes to the same, for those which the daemon leaves to Python.
 
     Attributes:
         output: The daemon's output; set once the job is open.
@@ -156,10 +176,13 @@ class Handed:
         self.hands, self.instead = hands, instead
         self.output: Output | None = None
 
-    def __call__(self, view: memoryview) -> object:
+    def __call__(self, view: memoryview | LeftBytes) -> object:
         """Returns the input of the remaining transforms, for one sample."""
         output = self.output
         assert output is not None
+        if isinstance(view, LeftBytes):
+            assert self.instead is not None
+            return self.instead(view)
         if self.hands == "tensor":
             return output.sample(view)  # a copy, as the transforms may write to it
         from PIL import Image

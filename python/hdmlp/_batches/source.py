@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 from .._lib.protocol import BATCH_HEAD
 from .._lib.typing import Opened
 
 #: Bytes of a BATCH payload before its columns.
 HEAD_SIZE = BATCH_HEAD.size
+
+
+#: After the slots: position, segment, offset, length of each sample that is left to Python.
+_LEFT = struct.Struct("<IIQQ")
+
+
+class LeftBytes(bytes):
+    """The bytes of a file that the daemon leaves to Python, in place of what it makes of others."""
+
+
+_NONE: Mapping[int, LeftBytes] = {}
+
+
+class Left(NamedTuple):
+    """Where the bytes of a sample are that the daemon leaves to Python.
+
+    Attributes:
+        position: The sample's place in the batch.
+        segment: The number of the segment.
+        offset: Where in the segment.
+        length: How many bytes.
+    """
+
+    position: int
+    segment: int
+    offset: int
+    length: int
+
+
+def left_in(payload: bytes | bytearray, n: int, m: int) -> list[Left]:
+    """Returns the samples of a BATCH payload that the daemon leaves to Python.
+
+    Args:
+        payload: The frame's payload.
+        n: The number of samples.
+        m: The number of slots.
+    """
+    begin = HEAD_SIZE + 32 * n + 4 * m
+    return [Left(*entry) for entry in _LEFT.iter_unpack(memoryview(payload)[begin:])]
+
+
+def is_whole(payload: bytes | bytearray, n: int, m: int) -> bool:
+    """Reports whether a BATCH payload has the length of one with ``n`` samples and ``m`` slots."""
+    rest = len(payload) - HEAD_SIZE - 32 * n - 4 * m
+    return rest >= 0 and rest % _LEFT.size == 0
 
 
 class Taken:
@@ -26,9 +73,14 @@ class Taken:
         epoch: The batch's epoch, from 0.
         step: The batch's number in its epoch, from 0.
         audit: The daemon's audit of the batch.
+        slots: The slots of the daemon's buffer that it occupies. Default: none.
+
+    Attributes:
+        left: The samples that the daemon leaves to Python, by their places in the batch; empty if
+            the stream maps no memory.
     """
 
-    __slots__ = ("audit", "content", "epoch", "n", "payload", "step")
+    __slots__ = ("audit", "content", "epoch", "left", "n", "payload", "slots", "step")
 
     def __init__(
         self,
@@ -38,6 +90,7 @@ class Taken:
         epoch: int,
         step: int,
         audit: int,
+        slots: bytes = b"",
     ):
         self.content = content
         self.payload = payload
@@ -45,6 +98,8 @@ class Taken:
         self.epoch = epoch
         self.step = step
         self.audit = audit
+        self.slots = slots
+        self.left: Mapping[int, LeftBytes] = _NONE
 
 
 #: Columns of a BATCH: bytes per sample before it, bytes per entry, format.

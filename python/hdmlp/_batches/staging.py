@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 
 from .._lib import protocol
 from ..errors import ProtocolError
 from .segments import Block, Copy, Lease, Returns, Segment, drop, forget_in_child
+from .source import Left, LeftBytes
 
 #: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md. The
 #: columns after the labels are offsets, lengths, IDs and segments.
@@ -190,6 +192,19 @@ class Staging:
             segment.keep(begin, n * size)
             self._private[slots] = segment, begin, n * size
         return block
+
+    def left(self, entries: Sequence[Left]) -> dict[int, LeftBytes]:
+        """Returns copies of the samples that a batch leaves to Python, by their places in it.
+
+        It is called before the batch's slots can be free.
+        """
+        copies = {}
+        for position, number, offset, length in entries:
+            segment = self.segments.get(number)
+            if segment is None or offset + length > segment.size:
+                raise _beyond()
+            copies[position] = LeftBytes(memoryview(segment.map)[offset : offset + length])
+        return copies
 
     def _joined(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
         """Is :meth:`block` for a batch in a group's window that lies in several pieces."""

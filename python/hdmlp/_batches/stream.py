@@ -32,7 +32,7 @@ from ..errors import EndError, HDMLPError, ProtocolError, from_answer
 from .acks import Acks
 from .output import Output
 from .segments import Block, Returns, Segment
-from .source import HEAD_SIZE, Taken
+from .source import HEAD_SIZE, Taken, is_whole, left_in
 from .staging import Staging
 from .stall import causes, stalled
 
@@ -333,9 +333,10 @@ class Stream:
             item = items.popleft()
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
-                if len(item) != HEAD_SIZE + 32 * n + 4 * m:
+                end = HEAD_SIZE + 32 * n + 4 * m
+                if len(item) != end and not is_whole(item, n, m):
                     raise ProtocolError(f"a batch of {n} samples in {len(item)} bytes")
-                slots = bytes(item[HEAD_SIZE + 32 * n :]) if m else b""
+                slots = bytes(item[HEAD_SIZE + 32 * n : end]) if m else b""
                 position = epoch * self.steps + step
                 if generation != self._generation or self.ends(position):
                     self.free(slots)
@@ -348,7 +349,10 @@ class Stream:
                     content = self._staging.block(item, n, slots, self._sample_size)
                 elif self._on_segment is None:
                     content = self._staging.views(item, n, slots)
-                return Taken(content, item, n, epoch, step, audit)
+                taken = Taken(content, item, n, epoch, step, audit, slots)
+                if len(item) != end and self._on_segment is None:
+                    taken.left = self._staging.left(left_in(item, n, m))
+                return taken
             if type(item) is _Drop:
                 if self._on_drop is not None:
                     self._on_drop(item.segment, self._staging.gone.append)

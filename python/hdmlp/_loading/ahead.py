@@ -8,6 +8,7 @@ that they consist of is shared with the daemon either way.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -22,17 +23,29 @@ from ..errors import HDMLPError
 _MOST = 7
 
 
+class NotMade:
+    """What takes the place of a batch whose making failed.
+
+    Args:
+        error: Why.
+    """
+
+    def __init__(self, error: Exception):
+        self.error = error
+
+
 class Ahead:
     """A source in front of a stream.
 
     Args:
         stream: Where batches come from; its owner closes it.
-        make: What becomes of a batch. It must not fail, and must have no side effects visible to
-            the user.
+        make: What becomes of a batch. It must have no side effects visible to the user, and must
+            not fail, except for a batch with samples that the daemon leaves to Python.
 
     Attributes:
         stall: Nanoseconds for which the last :meth:`next` blocked.
-        python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
+        python: Nanoseconds, of ``stall``, for which Python made the batch: 0 unless samples were
+            left to it.
     """
 
     def __init__(self, stream: Stream, make: Callable[[Taken], object]):
@@ -91,10 +104,14 @@ class Ahead:
         taken, stream = self._made[0], self._stream
         if taken.epoch * stream.steps + taken.step != position or stream.ends(position):
             return None
+        if taken.left:
+            return None  # its content may be a NotMade
         return self._made.popleft()
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Waits for the next batch and takes it; its ``content`` is what was made of it.
+
+        That may be a :class:`NotMade` if samples of it are left to Python.
 
         Args:
             timeout: Seconds to wait at most; 0 means no limit.
@@ -107,14 +124,20 @@ class Ahead:
         if made and self._stream.ends(self._position_of(made[0])):
             made.clear()  # the stream's error comes
         if made:
-            self.stall = 0
+            self.stall = self.python = 0
             return made.popleft()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         first = self._stream.next(timeout)
-        self.stall = self._stream.stall
-        first.content = self._make(first)
+        self.stall, self.python = self._stream.stall, 0
+        if first.left:
+            begin = time.perf_counter_ns()
+            first.content = self._make_left(first)
+            self.python = time.perf_counter_ns() - begin
+            self.stall += self.python
+        else:
+            first.content = self._make(first)
         if not self._stream.drained:
             self._make_the_rest()
         return first
@@ -145,5 +168,18 @@ class Ahead:
                 return
             if taken is None:
                 return
-            taken.content = self._make(taken)
+            taken.content = self._make_left(taken) if taken.left else self._make(taken)
             self._made.append(taken)
+            if taken.left:
+                return  # it took its time
+
+    def _make_left(self, taken: Taken) -> object:
+        """Makes a batch with samples that are left to Python; NotMade if that fails."""
+        try:
+            return self._make(taken)
+        except Exception as error:
+            # Its frames would keep the batch, and the iterator, alive.
+            for one in (error, error.__cause__, error.__context__):
+                if one is not None:
+                    one.__traceback__ = None
+            return NotMade(error)

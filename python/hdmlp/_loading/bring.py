@@ -134,6 +134,6 @@ def _leave_out(feed: Feed, bad: Undecodable) -> None:
             getattr(bad, "path", None) or "path unknown",
             "is left out" if policy == "skip" else "is replaced by another sample",
             policy,
-            bad,
+            str(bad),  # a record that is kept would keep its frames, and the iterator
         )
     feed.source.restart()

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .arguments import as_edge
 from .base import Transform
+
+#: PIL's limit on an image's pixels, by default: twice its MAX_IMAGE_PIXELS.
+_PIXELS = 178956970
+#: The largest limit that the daemon takes.
+_NO_LIMIT = (1 << 31) - 1
+
+
+def pil_limit() -> int:
+    """Returns above how many pixels the installed PIL refuses an image, as it is set now."""
+    module: object = sys.modules.get("PIL.Image")
+    most = getattr(module, "MAX_IMAGE_PIXELS", _PIXELS // 2)
+    return _NO_LIMIT if most is None else max(min(int(2 * most), _NO_LIMIT), 1)
+
+
+def within_pil_limit(described: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns descriptions of transforms with PIL's limit, if the program has changed it."""
+    first = described[0]
+    if pil_limit() == _PIXELS or first["name"] in ("ImgDecode", "Reshape"):
+        return described
+    decode = {**first.get("decode", {}), "max_pixels": pil_limit()}
+    return [{**first, "decode": decode}, *described[1:]]
 
 
 class ImgDecode(Transform):
@@ -23,7 +45,7 @@ class ImgDecode(Transform):
         orient: If True, rotate and flip the image as its EXIF orientation says, which torchvision's
             loader does not do. Default: False.
         max_pixels: Refuse an image with more pixels than this, before memory is allocated for it.
-            Default: PIL's own limit.
+            Default: None, PIL's own limit, twice its ``Image.MAX_IMAGE_PIXELS``.
 
     Raises:
         TypeError: ``max_pixels`` is not an integer.
@@ -37,12 +59,12 @@ class ImgDecode(Transform):
         mode: str = "RGB",
         fast: bool = False,
         orient: bool = False,
-        max_pixels: int = 178956970,
+        max_pixels: int | None = None,
     ):
         if mode not in ("RGB", "L"):
             raise ValueError(f"mode should be 'RGB' or 'L'. Got {mode!r}")
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
-        self.max_pixels = as_edge("max_pixels", max_pixels)
+        self.max_pixels = None if max_pixels is None else as_edge("max_pixels", max_pixels)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -50,7 +72,7 @@ class ImgDecode(Transform):
             "mode": self.mode,
             "fast": self.fast,
             "orient": self.orient,
-            "max_pixels": self.max_pixels,
+            "max_pixels": pil_limit() if self.max_pixels is None else self.max_pixels,
         }
 
     def __repr__(self) -> str:

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Callable
+from typing import Any, Callable
 
 from .._batches.segments import Lease, Segment
-from .._batches.source import column
+from .._batches.source import LeftBytes, Taken, column, left_in
 from .._lib.interrupts import interrupts
 from .._lib.protocol import BATCH_HEAD, mix64
 
@@ -109,7 +109,7 @@ class Recipe:
 
     def __init__(
         self,
-        loader: Callable[[memoryview], object],
+        loader: Callable[[Any], object],
         transform: Callable[..., object] | None,
         target_transform: Callable[..., object] | None,
         collate: Callable[..., object],
@@ -134,9 +134,9 @@ class Recipe:
             seed: The job's.
             place: Where the batch may be written.
         """
-        _, epoch, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
+        _, epoch, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
         unleased = Lease(b"", _keep)  # the training process returns the slots
-        views = [
+        views: list[memoryview | LeftBytes] = [
             segments[s].view(unleased)[o : o + length]
             for s, o, length in zip(
                 column(payload, n, "segments"),
@@ -144,6 +144,9 @@ class Recipe:
                 column(payload, n, "lengths"),
             )
         ]
+        for position, number, offset, length in left_in(payload, n, m):
+            view = segments[number].view(unleased)
+            views[position] = LeftBytes(view[offset : offset + length])
         batch = self.samples(
             views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch
         )
@@ -151,7 +154,7 @@ class Recipe:
 
     def samples(
         self,
-        views: Sequence[memoryview],
+        views: Sequence[memoryview | LeftBytes],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,
@@ -162,7 +165,7 @@ class Recipe:
         An exception of the loader or a transform has the sample's ID as ``sample``.
 
         Args:
-            views: The samples' bytes.
+            views: The samples' bytes, or what the daemon made of them.
             labels: Their class numbers.
             ids: Their IDs.
             seed: The job's.
@@ -189,7 +192,23 @@ class Recipe:
             made.append((value, label))
         return made
 
-    def _decoded(self, view: memoryview) -> object:
+    def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
+        """Makes a sample that the daemon leaves to Python; the arguments are its own.
+
+        Args:
+            data: The file's bytes.
+            place: The sample's place in its batch.
+            sample: Its ID.
+            seed: The job's.
+            taken: The batch.
+
+        Raises:
+            Undecodable: See ``decodes``.
+        """
+        made: list[Any] = self.samples([data], [0], [sample], seed, taken.epoch)
+        return made[0][0]
+
+    def _decoded(self, view: memoryview | LeftBytes) -> object:
         try:
             return self.loader(view)
         except (MemoryError, ImportError):  # not due to the file
@@ -223,7 +242,7 @@ class Unchanged(Recipe):
 
     def samples(
         self,
-        views: Sequence[memoryview],
+        views: Sequence[memoryview | LeftBytes],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,

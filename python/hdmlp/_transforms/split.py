@@ -68,16 +68,17 @@ class Split:
         """``described``, then ``rest``."""
         return iter((self.described, self.rest))
 
-    def for_images(self) -> list[ours.Transform]:
+    def for_images(self, encoded: bool) -> list[ours.Transform]:
         """Returns ``described`` for images that go on to Python, whatever follows there.
 
-        They come with what their files say beside the pixels. Files of which the daemon cannot make
-        the same image come as they are, for what was given to be done in Python, if that can.
+        They come with what their files say beside the pixels.
+
+        Args:
+            encoded: Files of which the daemon cannot make the same image come as they are.
         """
         if self.hands != "image":
             return self.described
-        own = any(isinstance(t, ours.Transform) for t in self.done)
-        return [*self.described, ours.Ragged(0 if own else ours.Ragged.MOST)]
+        return [*self.described, ours.Ragged(ours.Ragged.MOST if encoded else 0)]
 
     def __repr__(self) -> str:
         return (
@@ -133,7 +134,7 @@ def split(transforms: object, ragged: bool = False) -> Split:
     given: list[Any] = list(_flat(transforms))
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
-        return Split(given, [], "tensor" if stage else "image", "")
+        return Split(given, [], "tensor" if stage else "image", "", (), given)
     prefix, stop = _longest_prefix(given, ragged)
     done, described, wraps, hands = prefix
     rest = given[done:]

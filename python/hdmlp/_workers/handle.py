@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .._batches.segments import Segment
-from .._batches.source import HEAD_SIZE, Taken
+from .._batches.source import Taken
 from .._lib import protocol
 from .._lib.typing import Context
 from ..errors import WorkerDiedError
@@ -65,7 +65,7 @@ class Task:
     @property
     def slots(self) -> bytes:
         """The slots of the daemon's buffer that the batch occupies."""
-        return bytes(self.taken.payload[HEAD_SIZE + 32 * self.taken.n :])
+        return self.taken.slots
 
 
 class Handle:

@@ -10,6 +10,7 @@ import torch.utils.data
 from .._batches.output import Handed
 from .._batches.source import Taken, column
 from .._lib.arguments import check_functions, check_path
+from .._transforms.in_python import in_python
 from .._transforms.recipe import Composed, Recipe, generators_kept
 from ..data import Folder
 from ..errors import ConfigError
@@ -54,10 +55,11 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self._rest: Callable[[Any], Any] | None = None
         offloaded = offload(pil_loader, self.transform)
         if offloaded.described:
-            self._handed = Handed(offloaded.hands, Composed([pil_loader, *offloaded.done]))
+            instead = in_python(offloaded.done)
+            self._handed = Handed(offloaded.hands, instead)
             self._rest = Composed(offloaded.rest) if offloaded.rest else None
-            images = self._rest is not None
-            job._use_transforms(offloaded.for_images() if images else offloaded.described)
+            images = offloaded.for_images(instead is not None)
+            job._use_transforms(offloaded.described if self._rest is None else images)
         elif job.get_transforms():
             self._handed, self._rest = Handed("tensor"), self.transform
         self._folder = Folder(data_dir)

@@ -9,6 +9,7 @@ from typing import Callable, NamedTuple
 from ..._batches.output import Handed
 from ..._lib import originals
 from ..._transforms import Transform
+from ..._transforms.in_python import in_python, leaving
 from ..._transforms.own_state import own_state
 from ..._transforms.recipe import Composed, Recipe
 from ..._transforms.split import RANDOM, may_draw
@@ -28,6 +29,8 @@ class Making(NamedTuple):
             None: there is none.
         target_transform: Applied to labels if there is no recipe; None: nothing is.
         raw: Samples stay as they are.
+        left: What makes those samples that the daemon leaves to Python, if there is no recipe;
+            None: it leaves none.
     """
 
     transforms: list[Transform]
@@ -35,6 +38,7 @@ class Making(NamedTuple):
     collate: Callable[..., object] | None
     target_transform: Callable[..., object] | None
     raw: bool
+    left: Recipe | None = None
 
     @property
     def draws(self) -> bool:
@@ -141,11 +145,14 @@ def making(
     found = offload(load, transform, wanted, say, ragged=True)
     transforms = found.described
     if found.described:
+        instead = in_python(found.done)
+        whole = transforms if instead is None else leaving(transforms)
         if not found.rest and collate is None and found.hands != "ragged":
-            return Making(found.described, None, None, target_transform, False)
-        load = Handed(found.hands, Composed([pil_loader, *found.done]))
+            left = instead and Recipe(instead, None, None, torchs_default(), decodes=True)
+            return Making(whole, None, None, target_transform, False, left)
+        load = Handed(found.hands, instead)
         transform = Composed(found.rest) if found.rest else None
-        transforms = found.for_images()
+        transforms = whole if found.hands == "tensor" else found.for_images(instead is not None)
     recipe = Recipe(
         load,
         transform,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +12,13 @@ from typing import Any, Callable
 
 from torch.utils.data import DataLoader
 
-from ..._batches.output import Handed, Output
+from ..._batches.output import Handed
 from ..._batches.source import BatchSource, Taken, column
 from ..._batches.stream import Stream
 from ..._daemon import connecting
 from ..._lib.progress import Progress
 from ..._lib.typing import Context
-from ..._loading.ahead import Ahead
+from ..._loading.ahead import Ahead, NotMade
 from ..._loading.base_loader import Loader
 from ..._loading.feed import Feed
 from ..._loading.iteration import Iteration
@@ -30,9 +31,12 @@ from ..._workers.seeds import base_seed
 from ...data import Folder, described
 from .._data.collation import for_training, labels_of
 from .._data.making import Making
+from .._data.tensors import Tensors
 from .._order.repeats import Repeating
 from .pinning import Device, Pinning
 from .worker_init import WorkerInit
+
+log = logging.getLogger("hdmlp")
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,14 @@ class Served(Loader):
         repeats = subset is not None and len(set(subset)) < len(subset)
         if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
             made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
+        if made.left is not None and (options.stream.shuffle == "given" or repeats):
+            made = made._replace(left=Repeating(made.left, rank, world_size))
         self._made = made
         self._processes = processes
         self._rank = rank
         self._arena = Arena()
         self._works = made.runs_user_code
+        self._said_left = False
         super().__init__(
             dataset, replace(options, transforms=described(made.transforms)), opens=opens
         )
@@ -146,7 +153,7 @@ class Served(Loader):
         if not self._has_workers:
             stream, source = super()._open_stream(client, request, fds)
             self._tell_output(stream)
-            make = self._maker(stream.output)
+            make = self._maker(stream)
             return stream, source if make is None else self._pinning(Ahead(stream, make))
         request["share"]["ahead"] = self._processes.workers * self._processes.prefetch_factor
         pool = self._new_pool()
@@ -208,7 +215,7 @@ class Served(Loader):
         if recipe is not None and isinstance(recipe.loader, Handed):
             recipe.loader.output = stream.output
 
-    def _maker(self, output: Output | None) -> Callable[[Taken], object] | None:
+    def _maker(self, stream: Stream) -> Callable[[Taken], object] | None:
         """Returns what makes a batch of what was taken; None: the user's code runs for it.
 
         It must not refer to the loader, which could not be collected then.
@@ -216,34 +223,43 @@ class Served(Loader):
         if self._works:
             return None
         if self._made.transforms:
-            assert output is not None
-            tensor = output.tensor
-            return for_training(lambda taken: [tensor(taken.content, taken.n), labels_of(taken)])
+            tensors = Tensors(stream, self._made.left)
+            return for_training(lambda taken: [tensors.of(taken), labels_of(taken)])
         return for_training(lambda taken: (taken.content, labels_of(taken)))
 
     # Making batches.
 
     def _make(self, feed: Feed, taken: Taken) -> object:
         made, source = self._made, feed.source
-        if isinstance(source, Ahead):
-            return taken.content
-        if isinstance(source, (Pool, Pinning)):
+        if taken.left:
+            self._say_left(taken)
+        if isinstance(source, (Ahead, Pool, Pinning)):
             return self._value(source, taken)
         if made.recipe is not None:
             batch = self._run_recipe(feed, taken)
         elif made.transforms:
-            output = feed.stream.output
-            assert output is not None
-            labels = labels_of(taken, made.target_transform)
-            batch = [output.tensor(taken.content, taken.n), labels]
+            try:
+                tensors = Tensors(feed.stream, made.left).of(taken)
+            except Exception as error:  # of a sample that is left to Python
+                self._name_sample(error, getattr(error, "sample", None), taken)
+                raise
+            batch = [tensors, labels_of(taken, made.target_transform)]
         else:
             batch = taken.content, labels_of(taken, made.target_transform)
         device = self._processes.pinned
         return batch if device is None else device.pinned(batch)
 
-    def _value(self, source: Pool | Pinning, taken: Taken) -> object:
+    def _value(self, source: Ahead | Pool | Pinning, taken: Taken) -> object:
         """Returns what was made before; exceptions name the sample."""
-        value = source.value(taken.content)
+        value = taken.content if isinstance(source, Ahead) else source.value(taken.content)
+        if isinstance(value, NotMade):
+            error = value.error
+            taken.content = value = None
+            self._name_sample(error, getattr(error, "sample", None), taken)
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
         if isinstance(value, Failed):
             self._name_sample(value.error, value.sample, taken)
             where = self._where(value.sample, value.error, taken)
@@ -260,6 +276,8 @@ class Served(Loader):
             with generators_kept():
                 output = feed.stream.output
                 views = taken.content if output is None else output.split(taken.content, taken.n)
+                for place, data in taken.left.items():
+                    views[place] = data
                 seed = self.seed
                 if isinstance(recipe, Repeating):
                     seed = recipe.seed_of(seed, taken.step)
@@ -287,6 +305,20 @@ class Served(Loader):
             error.sample, error.path = sample, path
         if hasattr(error, "add_note"):
             error.add_note(self._where(sample, error, taken))
+
+    def _say_left(self, taken: Taken) -> None:
+        """Logs once that samples are left to Python."""
+        if self._said_left:
+            return
+        self._said_left = True
+        sample = column(taken.payload, taken.n, "ids")[min(taken.left)]
+        log.warning(
+            "sample %d (%s), and others of its kind, are decoded by Pillow and transformed in this "
+            "process, while the loop waits: it is no JPEG, PNG or still WebP, or one that only the "
+            "installed Pillow decodes in the same way; convert such files if that takes too long",
+            sample,
+            self.dataset.sample(sample)[0],
+        )
 
     @staticmethod
     def _where(sample: object, error: BaseException, taken: Taken) -> str:

@@ -6,8 +6,10 @@ As in torch, Python's transforms of each occurrence draw random numbers of its o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..._batches.segments import Segment
+from ..._batches.source import LeftBytes, Taken
 from ..._lib.protocol import BATCH_HEAD, mix64
 from ..._transforms.recipe import Recipe
 
@@ -41,9 +43,18 @@ class Repeating(Recipe):
         """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
         return mix64((mix64(seed & _MASK) + step) & _MASK)
 
+    def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
+        """Makes a sample; see :meth:`hdmlp._transforms.recipe.Recipe.left`."""
+        key = self._key(self.seed_of(seed, taken.step), place)
+        made: list[Any] = super().samples([data], [0], [sample], key, taken.epoch)
+        return made[0][0]
+
+    def _key(self, seed: int, place: int) -> int:
+        return mix64((seed + place * self._world_size + self._rank) & _MASK)
+
     def samples(
         self,
-        views: Sequence[memoryview],
+        views: Sequence[memoryview | LeftBytes],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,
@@ -52,6 +63,6 @@ class Repeating(Recipe):
         """Makes pairs; see :meth:`hdmlp._transforms.recipe.Recipe.samples`."""
         made: list[object] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
-            key = mix64((seed + place * self._world_size + self._rank) & _MASK)
+            key = self._key(seed, place)
             made += super().samples([view], [label], [sample], key, epoch)
         return made

@@ -1,0 +1,45 @@
+"""Batches of the daemon's results as tensors, with those samples that it leaves to Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._batches.source import Taken, column
+from ..._batches.stream import Stream
+from ..._transforms.recipe import Recipe, generators_kept
+
+
+class Tensors:
+    """Makes a tensor of each of a stream's batches.
+
+    Args:
+        stream: An open stream, whose samples become arrays of one shape.
+        left: What makes the samples that the daemon leaves to Python; None: it leaves none.
+    """
+
+    def __init__(self, stream: Stream, left: Recipe | None):
+        assert stream.output is not None
+        self._output, self._left = stream.output, left
+        self._seed = int(stream.opened["seed"])
+
+    def of(self, taken: Taken) -> Any:
+        """Returns a batch's tensor of shape (n, ...).
+
+        An exception has the ID of a sample that was left to Python as ``sample``.
+
+        Raises:
+            Undecodable: PIL cannot decode such a sample, or its transforms fail.
+        """
+        batch: Any = self._output.tensor(taken.content, taken.n)
+        if taken.left:
+            self._fill(batch, taken)
+        return batch
+
+    def _fill(self, batch: Any, taken: Taken) -> None:
+        """Makes the samples that the daemon left, in their places in the batch."""
+        assert self._left is not None
+        ids = column(taken.payload, taken.n, "ids")
+        with generators_kept():
+            for place, data in taken.left.items():
+                value = self._left.left(data, place, ids[place], self._seed, taken)
+                batch[place] = self._output.left(value)

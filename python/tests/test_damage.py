@@ -1,0 +1,132 @@
+"""Whether a file is damaged is decided once, for all of it, whatever a crop needs of it."""
+
+import io
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+numpy = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht
+from hdmlp import errors
+from reference import picture
+
+V = torchvision.transforms
+pytestmark = pytest.mark.usefixtures("real")
+
+#: Crops that need a small part of an image.
+CROP = V.Compose([V.RandomResizedCrop(16, scale=(0.02, 0.1)), V.ToTensor()])
+#: What each format is written with.
+KINDS = {
+    "jpeg": ("JPEG", "RGB", {"quality": 90}),
+    "gray jpeg": ("JPEG", "L", {}),
+    "cmyk jpeg": ("JPEG", "CMYK", {}),
+    "progressive jpeg": ("JPEG", "RGB", {"progressive": True}),
+    "png": ("PNG", "RGB", {}),
+    "palette png": ("PNG", "P", {}),
+    "webp": ("WEBP", "RGB", {"quality": 80}),
+    "webp with alpha": ("WEBP", "RGBA", {"quality": 80}),
+    "lossless webp": ("WEBP", "RGB", {"lossless": True}),
+    "extended webp": ("WEBP", "RGB", {"quality": 80, "icc_profile": bytes(300)}),
+}
+
+
+def saved(rng, kind, size=(90, 80)):
+    file_format, mode, options = KINDS[kind]
+    noise = rng.integers(0, 50, (size[1], size[0], 3), numpy.uint8)
+    image = Image.fromarray(numpy.asarray(picture(rng, *size)) // 2 + noise)
+    if mode == "RGBA":
+        image.putalpha(image.convert("L"))
+    file = io.BytesIO()
+    image.convert(mode).save(file, file_format, **options)
+    return file.getvalue()
+
+
+def refused(data):
+    """Reports whether Pillow refuses a file."""
+    try:
+        Image.open(io.BytesIO(data)).convert("RGB")
+    except Exception:
+        return True
+    return False
+
+
+def damaged(draw, data):
+    """A file with one of the damages that disks, transfers and people cause."""
+    at, n = draw.randrange(20, len(data) - 40), len(data)
+    return draw.choice(
+        [
+            data[: n * draw.randrange(90, 100) // 100],
+            data[: draw.randrange(30, n)],
+            data[:at] + draw.randbytes(40) + data[at + 40 :],
+            data[:at] + bytes([draw.randrange(256)]) + data[at + 1 :],
+            data[:at] + b"\xff" + bytes([draw.randrange(0xC0, 0xFF)]) + data[at + 2 :],
+            data[:at] + data[at + draw.randrange(1, 30) :],
+            data[:at] + draw.randbytes(7) + data[at:],
+            data[:at] + bytes(30) + data[at + 30 :],
+        ]
+    )
+
+
+def late(rng, kind):
+    """A file that Pillow refuses, and whose damage is at its end."""
+    whole = saved(rng, kind, (300, 200))
+    draw = random.Random(1)
+    while True:
+        at = len(whole) * 9 // 10
+        data = whole[:at] + draw.randbytes(40) + whole[at + 40 :]
+        for candidate in (data, whole[: len(whole) * 99 // 100]):
+            if refused(candidate):
+                return candidate
+
+
+def good(root, rng, count=5):
+    (root / "a").mkdir(parents=True)
+    for i in range(count):
+        picture(rng, 60, 50).save(root / "a" / f"{i}.jpg")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_epoch_decides_alike(tmp_path, kind):
+    rng = numpy.random.default_rng(3)
+    root = tmp_path / "data"
+    good(root, rng)
+    (root / "a" / "z.jpg").write_bytes(late(rng, kind))
+    dataset = torchvision.datasets.ImageFolder(str(root), CROP)
+    options = {"shuffle": True, "seed": 4, "num_workers": 0}
+    with ht.DataLoader(dataset, 6, on_error="skip", **options) as loader:
+        assert [len(labels) for _ in range(12) for _, labels in loader] == [5] * 12
+        (fault,) = loader.report()["faults"]
+        assert fault["sample"] == 5
+    with ht.DataLoader(dataset, 6, **options) as loader:
+        for _ in range(3):
+            with pytest.raises(errors.SampleError, match=r"z\.jpg"):
+                list(loader)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_pillow_refuses_is_refused(tmp_path, kind):
+    """Damages of all kinds: what Pillow refuses is left out at once, and nothing else is."""
+    rng, draw = numpy.random.default_rng(6), random.Random(6)
+    root = tmp_path / "data"
+    good(root, rng)
+    bad = set()
+    whole = saved(rng, kind)
+    for i in range(120):
+        data = damaged(draw, whole)
+        (root / "a" / f"z{i:03}.jpg").write_bytes(data)
+        if refused(data):
+            bad.add(5 + i)
+    assert len(bad) > 10
+    dataset = ht.ImageFolder(str(root), CROP)
+    with ht.DataLoader(dataset, 25, on_error="skip", shuffle=True, seed=1, num_workers=0) as loader:
+        first = sum(len(labels) for _, labels in loader)
+        found = {fault["sample"] for fault in loader.report()["faults"]}
+        assert sum(len(labels) for _, labels in loader) == first
+    assert first == 125 - len(found)
+    assert bad <= found
+    # Of a PNG with more pixels than its header says, PIL shows the first.
+    assert found == bad or "png" in kind
