@@ -106,8 +106,8 @@ class Throttled:
         return self._ask("counters")
 
     def set(self, **settings: object) -> dict[str, Any]:
-        """Changes bandwidth, latency, fail_rate, fail_seed, fail, hang or hang_names, written as on
-        the command line."""
+        """Changes bandwidth, latency, fail_rate, fail_seed, fail, fail_names, stale, hang or
+        hang_names, written as on the command line."""
         return self._ask(
             "set " + " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items())
         )

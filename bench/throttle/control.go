@@ -19,9 +19,9 @@ import (
 //	counters
 //	set KEY=VALUE ...
 //
-// with the keys bandwidth, latency, fail-rate, fail-seed, fail, hang and hang-names, in the format
-// of the command line. The answer is one line of JSON: the snapshot after the request, or {"error":
-// "..."} with nothing changed.
+// with the keys bandwidth, latency, fail-rate, fail-seed, fail, fail-names, stale, hang and
+// hang-names, in the format of the command line. The answer is one line of JSON: the snapshot after
+// the request, or {"error": "..."} with nothing changed.
 
 // snapshot is the answer of the socket.
 type snapshot struct {
@@ -140,6 +140,10 @@ func (s *settings) assign(key, value string) (err error) {
 		s.failSeed, err = strconv.ParseUint(value, 10, 64)
 	case "fail":
 		s.fail = value
+	case "fail-names":
+		s.failNames = value
+	case "stale":
+		s.stale, err = strconv.ParseBool(value)
 	case "hang":
 		s.hang = value
 	case "hang-names":

@@ -33,6 +33,7 @@ import (
 	"os/signal"
 	"path"
 	"runtime"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -154,6 +155,9 @@ func parse(args []string, errs io.Writer) (options, error) {
 	fs.StringVar(&o.settings.fail, "fail", "",
 		"`pattern` of files whose reads all fail with EIO, matched with the name or the path "+
 			"below the source")
+	fs.StringVar(&o.settings.failNames, "fail-names", "",
+		"`pattern` of files whose lookup and status fail")
+	fs.BoolVar(&o.settings.stale, "stale", false, "fail with ESTALE in the place of EIO")
 	fs.StringVar(&o.settings.hang, "hang", "", "`pattern` of files whose reads never return")
 	fs.StringVar(&o.settings.hangNames, "hang-names", "",
 		"`pattern` of files and directories whose lookup and listing never return")
@@ -205,8 +209,18 @@ type settings struct {
 	failRate  float64
 	failSeed  uint64
 	fail      string // pattern; empty: none
+	failNames string // pattern; empty: none
+	stale     bool   // fail with ESTALE in the place of EIO
 	hang      string // pattern; empty: none
 	hangNames string // pattern; empty: none
+}
+
+// errno returns the error of what fails.
+func (s *settings) errno() syscall.Errno {
+	if s.stale {
+		return syscall.ESTALE
+	}
+	return syscall.EIO
 }
 
 func (s settings) validate() error {
@@ -222,6 +236,7 @@ func (s settings) validate() error {
 	}
 	for name, pattern := range map[string]string{
 		"fail":       s.fail,
+		"fail-names": s.failNames,
 		"hang":       s.hang,
 		"hang-names": s.hangNames,
 	} {

@@ -93,14 +93,17 @@ func (s *source) fault(ctx context.Context, name string) syscall.Errno {
 	case errno != 0:
 		return errno
 	case matches(c.fail, name) || c.drawFault():
-		return syscall.EIO
+		return c.errno()
 	}
 	return 0
 }
 
 // nameFault is fault for requests about names instead of bytes.
 func (s *source) nameFault(ctx context.Context, name string) syscall.Errno {
-	_, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hangNames })
+	c, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hangNames })
+	if errno == 0 && matches(c.failNames, name) {
+		return c.errno()
+	}
 	return errno
 }
 
@@ -175,7 +178,10 @@ func (n *node) Lookup(ctx context.Context, name string,
 func bitsOf(dev uint64) uint64 { return dev<<32 | dev>>32 }
 
 // Getattr returns the attributes of a file or directory.
-func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+func (n *node) Getattr(ctx context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	if errno := n.src.nameFault(ctx, n.below()); errno != 0 {
+		return errno
+	}
 	var st syscall.Stat_t
 	if err := syscall.Lstat(n.real(), &st); err != nil {
 		return fs.ToErrno(err)

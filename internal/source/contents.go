@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 )
@@ -107,9 +108,17 @@ func Recognise(found, known [][16]byte) error {
 	return nil
 }
 
+// hashers are reused, so that nothing is allocated for each file.
+var hashers = sync.Pool{New: func() any { return xxh3.New() }}
+
 // ContentDigest returns the digest of the pieces that were read of a file.
 func ContentDigest(pieces ...[]byte) [16]byte {
-	h := xxh3.New()
+	if len(pieces) == 1 {
+		return xxh3.Hash128(pieces[0]).Bytes()
+	}
+	h := hashers.Get().(*xxh3.Hasher)
+	defer hashers.Put(h)
+	h.Reset()
 	for _, p := range pieces {
 		_, _ = h.Write(p) // a hash never fails
 	}

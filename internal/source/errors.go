@@ -3,6 +3,8 @@ package source
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
@@ -22,6 +24,19 @@ var (
 	ErrFormat              = errors.New("one of its files is not in the format of this kind")
 	ErrIndexDirectory      = errors.New("its index cannot be kept in the directory given for it")
 )
+
+// faultsOfOneFile are the errors that a single file can have while the source is healthy. A stale
+// handle is one of a file whose server has replaced it. A lost connection or a missing device
+// (ENOTCONN, ENODEV, ETIMEDOUT) is always the source's fault.
+var faultsOfOneFile = []error{
+	syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODATA, syscall.EREMOTEIO,
+	syscall.EILSEQ, syscall.ESTALE,
+}
+
+// OfOneFile reports whether a system call failed in a way that may be the fault of its file alone.
+func OfOneFile(err error) bool {
+	return slices.ContainsFunc(faultsOfOneFile, func(own error) bool { return errors.Is(err, own) })
+}
 
 // Error reports why a dataset cannot be opened, and what to do.
 type Error struct {

@@ -108,6 +108,30 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
         loader.close()
 
 
+@pytest.mark.parametrize("which", ["fail", "fail_names"], ids=["reads", "status"])
+@pytest.mark.parametrize("stale", [False, True], ids=["EIO", "ESTALE"])
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_stale_files_are_as_others_that_are_bad(mount, which, stale, when):
+    """Whether a read or the status of a file fails, and before or after the dataset is listed: it
+    alone is left out."""
+    fault, bad = {"stale": str(stale).lower(), which: "1[057]7.jpg"}, {107, 157, 177}
+    if when == "before":
+        mount.set(**fault)
+    with ht.DataLoader(
+        ht.ImageFolder(mount.path), BATCH, on_error="skip", memory="0", prefetch_batches=1
+    ) as loader:
+        if when == "during":
+            next(iter(loader))
+            mount.set(**fault)
+        for _ in range(EPOCHS):
+            got = [bytes(sample) for samples, _ in loader for sample in samples]
+            assert got == [data for i, data in enumerate(mount.content) if i not in bad]
+        faults = loader.report()["faults"]
+        assert {fault["sample"] for fault in faults} == bad
+        reason = "stale" if stale else "input/output error"
+        assert all(reason in fault["reason"] for fault in faults)
+
+
 def test_a_bad_file_raises_without_waiting_for_the_timeout(mount):
     mount.set(fail="077.jpg")
     [loader, other] = loaders(mount, "raise")

@@ -41,7 +41,7 @@ type content struct {
 	err    error        // why the source does not respond
 }
 
-func (c *content) failed() bool { return c.err != nil || errors.Is(c.kind, unix.EIO) }
+func (c *content) failed() bool { return c.err != nil || source.OfOneFile(c.kind) }
 
 // Calls monitors system calls, each of which may hang.
 type Calls interface {
@@ -211,7 +211,7 @@ func digest(r *tree.Root, call Calls, path string,
 }
 
 func unreadable(err error) (sum [16]byte, stamp source.Stamp, why, failure error) {
-	if kind := tree.Kind(err); errors.Is(kind, source.ErrUnavailable) && !errors.Is(err, unix.EIO) {
+	if errors.Is(tree.Kind(err), source.ErrUnavailable) && !source.OfOneFile(err) {
 		return sum, 0, nil, err
 	}
 	return source.Unreadable, 0, err, nil
@@ -226,6 +226,33 @@ func stampAt(r *tree.Root, call Calls, path string) source.Stamp {
 		return 0
 	}
 	return tree.StampOf(&st)
+}
+
+// coverage is what the dataset's version covers of a file.
+type coverage struct {
+	pieces []source.Extent
+	digest [16]byte
+}
+
+// coverages returns what the version covers, by sample, of files that could be read.
+func coverages(x *source.Index) map[int]coverage {
+	covered := make(map[int]coverage)
+	digests := x.Contents()
+	for i, e := range x.Excerpts() {
+		if digests[i] != source.Unreadable {
+			covered[e.ID] = coverage{e.Pieces, digests[i]}
+		}
+	}
+	return covered
+}
+
+// has reports whether the bytes of a file are those that the version covers.
+func (c *coverage) has(data []byte) bool {
+	var parts [4][]byte // as many as an Excerpt has
+	for i, p := range c.pieces {
+		parts[i] = data[p.Offset : p.Offset+p.Length]
+	}
+	return source.ContentDigest(parts[:len(c.pieces)]...) == c.digest
 }
 
 // sleep waits for the duration, and reports whether it passed before ctx ended.

@@ -104,6 +104,8 @@ type Folder struct {
 	indexPath string
 	indexErr  error
 	fromIndex bool
+	// covered has what the dataset's version covers of samples, by ID.
+	covered map[int]coverage
 
 	buffers sync.Pool // of *readBuffer
 	// noAtime is true until opening a file with O_NOATIME fails.
@@ -209,6 +211,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		return err
 	}
 	f.index = f.scanned.index
+	f.covered = coverages(f.index)
 	f.fromIndex = known != nil
 	if f.index != known {
 		f.indexPath, f.indexErr = files.Write(f.index)

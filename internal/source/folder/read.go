@@ -21,9 +21,9 @@ type readBuffer struct {
 }
 
 // Read fills dst with sample id. It stats the file after its bytes have been read, so that a change
-// during the read is detected as well. It does not block on a path that is not a regular file. A
-// system call that hangs, as on a network file system whose server is down, cannot be cancelled:
-// Read checks ctx before each call.
+// during the read is detected as well, and compares the bytes that the dataset's version covers. It
+// does not block on a path that is not a regular file. A system call that hangs, as on a network
+// file system whose server is down, cannot be cancelled: Read checks ctx before each call.
 func (f *Folder) Read(ctx context.Context, id int, dst []byte) (source.Stamp, error) {
 	if err := f.check(ctx, id); err != nil {
 		return 0, err
@@ -43,7 +43,13 @@ func (f *Folder) Read(ctx context.Context, id int, dst []byte) (source.Stamp, er
 		}
 		return 0, f.systemError(id, err)
 	}
-	return f.judge(id, b, n)
+	stamp, err := f.judge(id, b, n)
+	if c, ok := f.covered[id]; ok && err == nil && !c.has(dst) {
+		return 0, f.changed(id, source.ErrChanged, errors.New("its bytes are not those that "+
+			"identified the dataset when it was opened, although size and modification time are "+
+			"the same; restart the job to use the files as they are now"))
+	}
+	return stamp, err
 }
 
 // Stat returns the current stamp of sample id's file without reading the file.

@@ -23,6 +23,11 @@ const (
 	// scanChunk is how many files of one directory one worker stats; larger directories are split
 	// among workers.
 	scanChunk = 256
+	// statAttempts is how often the status of a file is read that fails in a way which may be the
+	// fault of that file alone. Such files are listed without a size, up to mostFaulty of them: with
+	// more, the source is at fault.
+	statAttempts = 5
+	mostFaulty   = 100
 	// progressEvery is the least time between two calls of Progress.
 	progressEvery = 100 * time.Millisecond
 )
@@ -83,6 +88,7 @@ type scanner struct {
 	numbers  map[string]int   // known directory -> its number
 	layered  sync.Map         // device -> whether it is an overlayfs, as uint64 -> bool
 	found    atomic.Int64
+	faulty   atomic.Int64 // files whose status cannot be read
 	reported atomic.Int64 // time of the last call of Progress, ns
 
 	report sync.Mutex // held while Progress is called

@@ -157,9 +157,17 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 	settled := true
 	for _, e := range entries {
 		st, link, err := s.statEntry(c, n, e)
+		for attempt := 1; attempt < statAttempts && source.OfOneFile(err); attempt++ {
+			time.Sleep(min(time.Duration(attempt)*attemptPause, longestPause))
+			st, link, err = s.statEntry(c, n, e)
+		}
 		switch {
 		case errors.Is(err, errVanished):
 			settled = false
+			continue
+		case s.isFaulty(n, e, err):
+			settled = false
+			samples = append(samples, sample{name: e.Name})
 			continue
 		case err != nil:
 			return s.directoryError(n, err)
@@ -192,6 +200,13 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 		return s.complete(c, n)
 	}
 	return nil
+}
+
+// isFaulty reports whether the status of a sample cannot be read because of a fault that may be its
+// own, as of a bad sector. Reading the sample shows whether it is, and is subject to on_error.
+func (s *scanner) isFaulty(n *node, e tree.Entry, err error) bool {
+	return source.OfOneFile(err) && n.parent != nil && matches(e.Name, s.extensions) &&
+		s.faulty.Add(1) <= mostFaulty
 }
 
 // errVanished means that a file was removed after its directory was listed.

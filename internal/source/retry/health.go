@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -37,19 +35,6 @@ const (
 	// probes is the most samples that are probed after each failed attempt.
 	probes = 3
 )
-
-// ownFaults are the errors that a single file can have while the source is healthy. A lost
-// connection, a stale handle or a missing device (ENOTCONN, ESTALE, ENODEV, ETIMEDOUT) is always
-// the source's fault.
-var ownFaults = []error{
-	syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODATA, syscall.EREMOTEIO,
-	syscall.EILSEQ,
-}
-
-// mayBeOwn reports whether an attempt failed in a way that may be the sample's fault.
-func mayBeOwn(err error) bool {
-	return slices.ContainsFunc(ownFaults, func(own error) bool { return errors.Is(err, own) })
-}
 
 // suspicion is the evidence of one Read against its sample. Its states: none (inRow is 0) -- an
 // attempt failed, and another sample can be read --> suspected, and counting -- no other can be
@@ -122,7 +107,7 @@ func (h *health) enough(doubt float64) int {
 // fails adds a failed attempt to the evidence against sample id, and reports whether other samples
 // can be read.
 func (h *health) fails(ctx context.Context, s *suspicion, id int, err error) (others bool) {
-	if h.prober == nil || !mayBeOwn(err) {
+	if h.prober == nil || !source.OfOneFile(err) {
 		s.inRow = 0
 		return false
 	}

@@ -153,8 +153,8 @@ func TestFaultIsTheSamplesIfOthersCanBeRead(t *testing.T) {
 			timeout, timeout,
 		},
 		{
-			"stale", bad(100, syscall.ESTALE, 7), all[20:60], source.ErrUnavailable, timeout,
-			timeout,
+			"stale", bad(100, syscall.ESTALE, 7), all[20:60], source.ErrUnreadable, time.Second,
+			2 * time.Second,
 		},
 		{
 			"no device", bad(100, syscall.ENODEV, 7), all[20:60], source.ErrUnavailable, timeout,
