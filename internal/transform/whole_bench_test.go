@@ -10,8 +10,8 @@ import (
 
 // BenchmarkWhole measures what it costs to decide whether a file is damaged, on the images in the
 // folder HDMLP_BENCH_IMAGES, by suffix: RandomResizedCrop(224), a flip and ToTensor of each file,
-// in turns with and without. It reports the medians per image, and the median of the ratios of a round
-// over all files.
+// in turns with and without. It reports the medians per image, and the median of the ratios of a
+// round over all files.
 func BenchmarkWhole(b *testing.B) {
 	dir := os.Getenv("HDMLP_BENCH_IMAGES")
 	if dir == "" {
