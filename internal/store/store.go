@@ -51,13 +51,9 @@ type Origin struct {
 	Instance  uint32 // of the file, as in source.Stamp; 0 if its source has none
 }
 
-// SameInstance reports whether a copy of this origin is valid for a sample whose origin would be
-// now if it were read again, in a dataset of the same version. In the same directory the file must
-// be the same instance. A copy that was made elsewhere, on another node or before the dataset was
-// moved, is valid by the version of its dataset.
-func (o Origin) SameInstance(now Origin) bool {
-	return o.Instance == now.Instance || o.Directory != now.Directory
-}
+// SameInstance reports whether a copy of this origin was made of the file of a sample whose origin
+// would be now if it were read again. It is also if the dataset was moved, or is at another path.
+func (o Origin) SameInstance(now Origin) bool { return o.Instance == now.Instance }
 
 // BytesPerSample is the memory that a store takes for each sample of its dataset, held or not: its
 // location and its origin.

@@ -209,7 +209,7 @@ def test_verify_finds_different_bytes(short, tmp_path):
     finds it too."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", 600)
-    options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
+    options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB", cache_trust="version")
     assert read(data, epochs=2, **options)["hashes"] == hashes(data)
     other = tmp_path / "other"
     shutil.copytree(data, other)
@@ -230,6 +230,57 @@ def test_verify_finds_different_bytes(short, tmp_path):
         assert said.get("hashes") == hashes(other), said
     else:
         pytest.fail("no file was found out")
+
+
+@pytest.mark.parametrize("cache", ["file", "memory"])
+def test_copies_of_another_datasets_files_are_not_used(real, monkeypatch, tmp_path, cache):
+    """A copy of a dataset with the same version, in which some files have other bytes."""
+    monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
+    data, other = tmp_path / "data", tmp_path / "other"
+    options = {}
+    if cache == "file":
+        options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
+    make(data, "one", 300)
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+    shutil.copytree(data, other)
+    normalise(other)
+    version, changed = Folder(data)._facts["fingerprint"], 0
+    for path in sorted(other.glob("*/*.jpg"))[::7]:
+        before = path.read_bytes()
+        path.write_bytes(before[:1000] + b"new" + before[1003:])
+        normalise(other)
+        if Folder(other)._facts["fingerprint"] == version:
+            changed += 1
+        else:  # the version covers it
+            path.write_bytes(before)
+            normalise(other)
+    assert changed > 20
+    assert read(other, epochs=2, **options)["hashes"] == hashes(other)
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+
+
+@pytest.mark.parametrize("trust", ["instance", "version"])
+def test_which_copies_a_dataset_at_another_path_has(short, tmp_path, trust):
+    """Those of its own files, wherever they are now; by the version, those of equal datasets."""
+    cache = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
+    cache["cache_trust"] = trust
+    data, copied, moved = (tmp_path / name for name in ("data", "copied", "moved"))
+    make(data, "one", 100)
+    shutil.copytree(data, copied)
+    normalise(copied)
+
+    def reads(root):
+        with DataLoader(str(root), 10, shuffle=False, epochs=2, **cache) as loader:
+            got = [hashlib.sha256(x).hexdigest() for _ in range(2) for b in loader for x in b[0]]
+            assert got == hashes(root) * 2
+            epochs = loader.report()["epochs"]
+            # without what was read because the copy would have come late
+            return sum(e["source"]["samples"] - e["direct"]["samples"] for e in epochs)
+
+    assert reads(data) >= 100
+    data.rename(moved)
+    assert reads(moved) == 0
+    assert (reads(copied) > 0) == (trust == "instance")
 
 
 def test_a_dataset_object_is_of_one_version(short, tmp_path, monkeypatch):

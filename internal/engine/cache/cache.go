@@ -60,14 +60,17 @@ type Cache struct {
 	classes []class
 	// planned is, by sample, the class (from 1) that is to hold it, 0 for none; nil: no job has a
 	// plan.
-	planned   atomic.Pointer[[]uint8]
-	uses      uses
-	directory source.InDirectory // of the source; nil: it is not in a directory
-	digests   Table
-	confirmed bitset         // samples whose copies in the classes are valid (identity.go)
-	demoted   bitset         // samples for which their class turned out to have no capacity
-	watchers  store.Watchers // notified of segments that are given back (release.go)
-	path      func(id int) string
+	planned    atomic.Pointer[[]uint8]
+	uses       uses
+	directory  source.InDirectory // of the source; nil: it is not in a directory
+	trusts     atomic.Bool        // Options.TrustVersion, until Distrust
+	foreign    func()
+	sayForeign sync.Once
+	digests    Table
+	confirmed  bitset         // samples whose copies in the classes are valid (identity.go)
+	demoted    bitset         // samples for which their class turned out to have no capacity
+	watchers   store.Watchers // notified of segments that are given back (release.go)
+	path       func(id int) string
 
 	pool    *pool.Pool
 	gate    *pool.Gate // to the source; nil: as many reads as there are workers
@@ -100,6 +103,11 @@ type Options struct {
 	// Responds is called when a class (from 0) has not responded to reads for 2 seconds, and when
 	// it responds again; nil: not called.
 	Responds func(class int, responds bool)
+	// TrustVersion accepts copies of files in other directories, of datasets of the same version,
+	// although their files are others.
+	TrustVersion bool
+	// Foreign, if not nil, is called once, when a copy is dropped that TrustVersion would accept.
+	Foreign func()
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -118,7 +126,9 @@ func New(o Options) *Cache {
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
+		foreign:       o.Foreign,
 	}
+	c.trusts.Store(o.TrustVersion)
 	if locator, ok := source.As[source.Locator](o.Source); ok {
 		c.path = locator.Path
 	}

@@ -47,6 +47,7 @@ type rigOptions struct {
 	// wrap replaces the stores that are not in memory; nil: none
 	wrap     func(store.Store) store.Store
 	responds func(class int, responds bool)
+	trust    bool
 }
 
 // plain returns options for samples of 100 bytes.
@@ -78,7 +79,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Timeout: o.timeout,
 		Known:   o.known,
 
-		Responds: o.responds,
+		Responds:     o.responds,
+		TrustVersion: o.trust,
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)

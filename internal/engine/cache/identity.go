@@ -15,7 +15,8 @@ import (
 //
 // A copy in a storage class is valid once it was confirmed: it was put there by this cache, or the
 // file that it was made from is still the source's (Origin.SameInstance), which takes one stat of
-// the file. So copies from before the cache was made, or before another job began to use it
+// the file; or, if versions are trusted, it was made in another directory, of a dataset of the same
+// version. So copies from before the cache was made, or before another job began to use it
 // (Doubt), are confirmed when they are first needed, by the worker that would otherwise read them.
 // A copy that is not valid is dropped, and the sample is read again. If the stat fails, nothing is
 // confirmed, and the read from the source will report the reason.
@@ -94,7 +95,7 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 			continue
 		}
 		known, read := c.digests.Of(id)
-		if !origin.SameInstance(now) || read && known != origin.Digest {
+		if !c.accepts(origin, now) || read && known != origin.Digest {
 			dropped = c.drop(&c.classes[j], id) && dropped
 			continue
 		}
@@ -103,6 +104,27 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 	}
 	if valid && dropped {
 		c.confirmed.set(id)
+	}
+}
+
+// accepts reports whether a copy may be valid, by what it was made from and what it would be made
+// from now.
+func (c *Cache) accepts(origin, now store.Origin) bool {
+	if origin.SameInstance(now) {
+		return true
+	}
+	elsewhere := origin.Directory != now.Directory
+	if elsewhere && !c.trusts.Load() && c.foreign != nil {
+		c.sayForeign.Do(c.foreign)
+	}
+	return elsewhere && c.trusts.Load()
+}
+
+// Distrust ends that copies from other directories are valid by their dataset's version, and makes
+// every copy be confirmed again.
+func (c *Cache) Distrust() {
+	if c.trusts.Swap(false) {
+		c.Doubt()
 	}
 }
 

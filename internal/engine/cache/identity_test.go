@@ -16,23 +16,27 @@ import (
 )
 
 // TestWhichCopiesAreValid checks that a copy that an earlier cache has left, in memory or on disk,
-// is served if its file is still the same instance, or if it was made from another directory's
-// file. Otherwise the source is read, and the copy replaced.
+// is served if its file is still the same instance, in whatever directory, or, if versions are
+// trusted, if it was made from another directory's file. Otherwise the source is read, and the copy
+// replaced.
 func TestWhichCopiesAreValid(t *testing.T) {
 	for _, class := range []string{"memory", "file"} {
 		for name, c := range map[string]struct {
-			change func(s *cachetest.Source)
-			valid  bool
+			change       func(s *cachetest.Source)
+			trust, valid bool
 		}{
-			"nothing changed": {func(*cachetest.Source) {}, true},
+			"nothing changed": {func(*cachetest.Source) {}, false, true},
 			"the file was replaced": {func(s *cachetest.Source) {
 				s.Changed = func(int) int64 { return 6 }
-			}, false},
-			"the dataset was moved": {func(s *cachetest.Source) {
+			}, true, false},
+			"the dataset was copied": {func(s *cachetest.Source) {
 				s.Inode, s.Changed = 8, func(int) int64 { return 6 }
-			}, true},
-			"the file system was remounted": {func(s *cachetest.Source) { s.Inode = 8 }, true},
-			"the stat fails":                {func(s *cachetest.Source) { s.Bad[2] = true }, false},
+			}, false, false},
+			"the dataset was copied, and its version is trusted": {func(s *cachetest.Source) {
+				s.Inode, s.Changed = 8, func(int) int64 { return 6 }
+			}, true, true},
+			"the dataset was moved": {func(s *cachetest.Source) { s.Inode = 8 }, false, true},
+			"the stat fails":        {func(s *cachetest.Source) { s.Bad[2] = true }, false, false},
 		} {
 			t.Run(class+", "+name, func(t *testing.T) {
 				o := plain(4)
@@ -48,6 +52,7 @@ func TestWhichCopiesAreValid(t *testing.T) {
 					t.Fatalf("from %v, %v", tier, err)
 				}
 				first.close()
+				o.trust = c.trust
 				next := newRig(t, o)
 				defer next.close()
 				next.source.Inode, next.source.Changed = 7, func(int) int64 { return 5 }

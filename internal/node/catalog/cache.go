@@ -66,6 +66,9 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.users[d] = j.Stays
+		if !cfg.TrustsVersion() {
+			e.cache.Distrust()
+		}
 		return e.cache, e.madeBy, nil
 	}
 	classes, err := d.openStores(ctx, cfg, j.Slow)
@@ -79,6 +82,13 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 		Threads:  threads(cfg.SourceThreads, mean(d.Index()), j.MostFiles),
 		Timeout:  cfg.SourceTimeout,
 		Responds: e.responds(classes),
+
+		TrustVersion: cfg.TrustsVersion(),
+		Foreign: func() {
+			e.log.Warn("copies in the cache were made of a dataset at another path, of the same " +
+				"version, whose files are other ones: they are dropped, and read again; with " +
+				"cache_trust = \"version\" they would be used, if the datasets are known to be equal")
+		},
 	}
 	o.Known, o.Written = tiersOf(&known)
 	for _, c := range classes {

@@ -37,6 +37,7 @@ type Config struct {
 	DiskReserve      int64  // of every file class's disk; 0: file.Options' default
 	StagingBuffer    int64  // per rank; 0: computed from the size of a batch
 	PrefetchBatches  int
+	CacheTrust       string // instance, version
 	SourceThreads    int
 	CacheThreads     int
 	TransformThreads int // samples transformed at the same time; 0: tuned automatically
@@ -78,6 +79,10 @@ type Config struct {
 
 // Prefetches reports whether batches are prepared before they are asked for.
 func (c *Config) Prefetches() bool { return c.Policy != policies.Naive{}.Name() }
+
+// TrustsVersion reports whether copies that were made of files at another path are valid if the
+// datasets have the same version.
+func (c *Config) TrustsVersion() bool { return c.CacheTrust == "version" }
 
 // Value returns the value of a key, of the type that values of its kind have. It panics if there is
 // no such key.

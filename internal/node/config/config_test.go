@@ -62,7 +62,8 @@ func TestDefaultsAreDerivedFromTheMachine(t *testing.T) {
 	got.Origins = nil
 	want := &config.Config{
 		DecodeMemory: 20 << 30 / 8,
-		Memory:       10 << 30, PrefetchBatches: 64, SourceThreads: 0, CacheThreads: 4,
+		Memory:       10 << 30, CacheTrust: "instance",
+		PrefetchBatches: 64, SourceThreads: 0, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
 		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{

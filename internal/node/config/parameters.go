@@ -76,6 +76,17 @@ var parameters = [...]Parameter{
 	},
 	{
 		Option: option.Option{
+			Key: "cache_trust", Kind: option.Enum, Default: "instance",
+			Values: []string{"instance", "version"},
+			Help: "Which cached copies of earlier jobs are used: instance: of files that are the " +
+				"same ones now (inode and change time); version: also of a dataset at another path, " +
+				"if the listing and the excerpts agree. Files beyond the excerpts that differ, with " +
+				"equal names, sizes and times, are then not noticed",
+		},
+		Scope: Job, field: func(c *Config) any { return &c.CacheTrust },
+	},
+	{
+		Option: option.Option{
 			Key: "staging_buffer", Kind: option.Size, Default: option.Auto, Min: 64 << 10,
 			Derived: "computed from the size of a batch; grows while the job runs if more is needed to " +
 				"keep the source busy",

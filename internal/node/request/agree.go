@@ -173,6 +173,7 @@ func caching(cfg *config.Config) []Setting {
 		set(cfg, "cache_dir", cfg.CacheDir),
 		given(cfg, "cache_size", cfg.CacheSize),
 		given(cfg, "disk_reserve", cfg.DiskReserve),
+		set(cfg, "cache_trust", cfg.CacheTrust),
 		set(cfg, "source_threads", cfg.SourceThreads),
 		set(cfg, "cache_threads", cfg.CacheThreads),
 		set(cfg, "source_timeout", cfg.SourceTimeout.String()),

@@ -127,7 +127,7 @@ class Output:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def left(self, value: Any) -> Any:
+    def left(self, value: Any) -> object:
         """Returns what Python made of a sample that was left to it, in the form of the output.
 
         Args:

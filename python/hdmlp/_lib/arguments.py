@@ -25,6 +25,7 @@ KEYS = (
     "prefetch_batches",
     "source_threads",
     "cache_threads",
+    "cache_trust",
     "transform_threads",
     "decode_memory",
     "source_timeout",

@@ -13,10 +13,10 @@ from typing import Any, Callable
 
 from .. import _transforms as ours
 
-Step = Callable[[Any], Any]
+Step = Callable[[object], object]
 
 
-def in_python(done: Sequence[Any]) -> Callable[[bytes], Any] | None:
+def in_python(done: Sequence[object]) -> Callable[[bytes], object] | None:
     """Returns what the daemon's part of a list makes of a file, in Python.
 
     Args:
@@ -59,29 +59,28 @@ class _Leaving(ours.Transform):
 class InPython:
     """See :func:`in_python`."""
 
-    def __init__(self, done: Sequence[Any]):
+    def __init__(self, done: Sequence[object]):
         self._decode: ours.ImgDecode | None = None  # as torchvision's loader does
         if done and isinstance(done[0], ours.ImgDecode):
             self._decode, done = done[0], done[1:]
         self._done = list(done)
-        self._last = any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for t in done)
         self._steps: list[Step] | None = None
 
-    def __call__(self, data: bytes) -> Any:
+    def __call__(self, data: bytes) -> object:
         """Returns what becomes of a file's bytes."""
         if self._steps is None:
-            self._steps = [
-                _equivalent(t) if isinstance(t, ours.Transform) else t for t in self._done
-            ]
+            self._steps = [_in_torchvision(t) for t in self._done]
         value = self._decoded(data)
         for step in self._steps:
             value = step(value)
-        return value.permute(1, 2, 0) if self._last else value
+        if any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for t in self._done):
+            value = value.permute(1, 2, 0)  # type: ignore[attr-defined]
+        return value
 
-    def _decoded(self, data: bytes) -> Any:
+    def _decoded(self, data: bytes) -> object:
         from PIL import Image, ImageOps
 
-        image: Any = Image.open(io.BytesIO(data))
+        image = Image.open(io.BytesIO(data))
         decode = self._decode
         if decode is None:
             return image.convert("RGB")
@@ -90,67 +89,61 @@ class InPython:
             raise ValueError(
                 f"{image.width} x {image.height} pixels, and max_pixels of ImgDecode is {most}"
             )
-        if decode.orient:
-            image = ImageOps.exif_transpose(image)
-        return image.convert(decode.mode)
+        turned = ImageOps.exif_transpose(image) if decode.orient else image
+        return (turned or image).convert(decode.mode)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_steps": None}
 
 
-def _equivalent(t: ours.Transform) -> Step:
-    """Returns torchvision's transform that does what one of ours describes."""
+def _in_torchvision(t: Any) -> Step:
+    """Returns torchvision's transform that does what one of ours describes; others stay."""
+    if not isinstance(t, ours.Transform):
+        return t  # type: ignore[no-any-return]
+    import torch
     from torchvision import transforms
 
-    made: Callable[[ours.Transform, Any], Step] = _EQUIVALENTS[type(t)]
-    return made(t, transforms)
-
-
-def _mode(mode: ours.InterpolationMode, v: Any) -> Any:
-    return v.InterpolationMode(mode.value)
-
-
-def _random_resized_crop(t: Any, v: Any) -> Step:
-    modes = t.interpolation if isinstance(t.interpolation, tuple) else (t.interpolation,)
-    crops: list[Step] = [
-        v.RandomResizedCrop(t.size, tuple(t.scale), tuple(t.ratio), _mode(mode, v))
-        for mode in modes
-    ]
-    choice: Step = v.RandomChoice(crops)
-    return crops[0] if len(crops) == 1 else choice
-
-
-def _to_tensor(t: Any, v: Any) -> Step:
-    step: Step = v.PILToTensor()
-    if t.dtype != "uint8":
-        step = v.Compose([v.ToTensor(), v.ConvertImageDtype(_dtype(t.dtype))])
+    if isinstance(t, ours.ToTensor):
+        dtype = getattr(torch, t.dtype)
+        if dtype is torch.uint8:
+            return transforms.PILToTensor()  # type: ignore[no-any-return]
+        both = [transforms.ToTensor(), transforms.ConvertImageDtype(dtype)]
+        return transforms.Compose(both)  # type: ignore[no-any-return]
+    if isinstance(t, ours.RandomResizedCrop) and isinstance(t.interpolation, tuple):
+        crops = [ours.RandomResizedCrop(t.size, t.scale, t.ratio, mode) for mode in t.interpolation]
+        choice = transforms.RandomChoice([_in_torchvision(crop) for crop in crops])
+        return choice  # type: ignore[no-any-return]
+    arguments = _ARGUMENTS[type(t)](t)
+    if "interpolation" in arguments:
+        mode = transforms.InterpolationMode(arguments["interpolation"].value)
+        arguments["interpolation"] = mode
+    if "dtype" in arguments:
+        arguments["dtype"] = getattr(torch, arguments["dtype"])
+    step: Step = getattr(transforms, type(t).__name__)(**arguments)
     return step
 
 
-def _dtype(name: str) -> Any:
-    import torch
+def _named(*names: str) -> Callable[[Any], dict[str, Any]]:
+    """Returns what returns those arguments of a transform, which are its attributes."""
+    return lambda t: {name: getattr(t, name) for name in names}
 
-    return getattr(torch, name)
+
+def _jitter(t: Any) -> dict[str, Any]:
+    spans = _named("brightness", "contrast", "saturation", "hue")(t)
+    return {name: 0 if span is None else tuple(span) for name, span in spans.items()}
 
 
-_EQUIVALENTS: dict[type, Callable[[Any, Any], Any]] = {
-    ours.Resize: lambda t, v: v.Resize(t.size, _mode(t.interpolation, v), t.max_size),
-    ours.CenterCrop: lambda t, v: v.CenterCrop(t.size),
-    ours.RandomCrop: lambda t, v: v.RandomCrop(
-        t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode
-    ),
-    ours.RandomResizedCrop: _random_resized_crop,
-    ours.RandomHorizontalFlip: lambda t, v: v.RandomHorizontalFlip(t.p),
-    ours.RandomVerticalFlip: lambda t, v: v.RandomVerticalFlip(t.p),
-    ours.Pad: lambda t, v: v.Pad(t.padding, t.fill, t.padding_mode),
-    ours.ColorJitter: lambda t, v: v.ColorJitter(
-        *(
-            0 if span is None else tuple(span)
-            for span in (t.brightness, t.contrast, t.saturation, t.hue)
-        )
-    ),
-    ours.Grayscale: lambda t, v: v.Grayscale(t.num_output_channels),
-    ours.ToTensor: _to_tensor,
-    ours.ConvertImageDtype: lambda t, v: v.ConvertImageDtype(_dtype(t.dtype)),
-    ours.Normalize: lambda t, v: v.Normalize(t.mean, t.std),
+#: The arguments of torchvision's transforms, by our class of the same name.
+_ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ours.Resize: _named("size", "interpolation", "max_size"),
+    ours.CenterCrop: _named("size"),
+    ours.RandomCrop: _named("size", "padding", "pad_if_needed", "fill", "padding_mode"),
+    ours.RandomResizedCrop: _named("size", "scale", "ratio", "interpolation"),
+    ours.RandomHorizontalFlip: _named("p"),
+    ours.RandomVerticalFlip: _named("p"),
+    ours.Pad: _named("padding", "fill", "padding_mode"),
+    ours.ColorJitter: _jitter,
+    ours.Grayscale: _named("num_output_channels"),
+    ours.ConvertImageDtype: _named("dtype"),
+    ours.Normalize: _named("mean", "std"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from ..._batches.source import Taken, column
 from ..._batches.stream import Stream
@@ -22,7 +22,7 @@ class Tensors:
         self._output, self._left = stream.output, left
         self._seed = int(stream.opened["seed"])
 
-    def of(self, taken: Taken) -> Any:
+    def of(self, taken: Taken) -> object:
         """Returns a batch's tensor of shape (n, ...).
 
         An exception has the ID of a sample that was left to Python as ``sample``.
@@ -30,12 +30,13 @@ class Tensors:
         Raises:
             Undecodable: PIL cannot decode such a sample, or its transforms fail.
         """
-        batch: Any = self._output.tensor(taken.content, taken.n)
+        batch = self._output.tensor(taken.content, taken.n)
         if taken.left:
+            assert isinstance(batch, torch.Tensor)
             self._fill(batch, taken)
         return batch
 
-    def _fill(self, batch: Any, taken: Taken) -> None:
+    def _fill(self, batch: torch.Tensor, taken: Taken) -> None:
         """Makes the samples that the daemon left, in their places in the batch."""
         assert self._left is not None
         ids = column(taken.payload, taken.n, "ids")
