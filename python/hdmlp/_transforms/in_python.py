@@ -96,10 +96,10 @@ class InPython:
         return {**self.__dict__, "_steps": None}
 
 
-def _in_torchvision(t: Any) -> Step:
+def _in_torchvision(t: object) -> Step:
     """Returns torchvision's transform that does what one of ours describes; others stay."""
     if not isinstance(t, ours.Transform):
-        return t  # type: ignore[no-any-return]
+        return t  # type: ignore[return-value]
     import torch
     from torchvision import transforms
 
@@ -123,18 +123,22 @@ def _in_torchvision(t: Any) -> Step:
     return step
 
 
-def _named(*names: str) -> Callable[[Any], dict[str, Any]]:
+#: From a transform to arguments.
+_Arguments = Callable[[object], "dict[str, Any]"]
+
+
+def _named(*names: str) -> _Arguments:
     """Returns what returns those arguments of a transform, which are its attributes."""
     return lambda t: {name: getattr(t, name) for name in names}
 
 
-def _jitter(t: Any) -> dict[str, Any]:
+def _jitter(t: object) -> dict[str, object]:
     spans = _named("brightness", "contrast", "saturation", "hue")(t)
     return {name: 0 if span is None else tuple(span) for name, span in spans.items()}
 
 
 #: The arguments of torchvision's transforms, by our class of the same name.
-_ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
+_ARGUMENTS: dict[type, _Arguments] = {
     ours.Resize: _named("size", "interpolation", "max_size"),
     ours.CenterCrop: _named("size"),
     ours.RandomCrop: _named("size", "padding", "pad_if_needed", "fill", "padding_mode"),

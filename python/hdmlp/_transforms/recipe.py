@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Any, Callable
+from typing import Callable
 
 from .._batches.segments import Lease, Segment
 from .._batches.source import LeftBytes, Taken, column, left_in
@@ -109,7 +109,7 @@ class Recipe:
 
     def __init__(
         self,
-        loader: Callable[[Any], object],
+        loader: Callable[..., object],
         transform: Callable[..., object] | None,
         target_transform: Callable[..., object] | None,
         collate: Callable[..., object],
@@ -205,8 +205,7 @@ class Recipe:
         Raises:
             Undecodable: See ``decodes``.
         """
-        made: list[Any] = self.samples([data], [0], [sample], seed, taken.epoch)
-        return made[0][0]
+        return first_of(self.samples([data], [0], [sample], seed, taken.epoch))
 
     def _decoded(self, view: memoryview | LeftBytes) -> object:
         try:
@@ -220,6 +219,12 @@ class Recipe:
             raise Undecodable(
                 f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}"
             ) from error
+
+
+def first_of(made: Sequence[object]) -> object:
+    """Returns the object of the first of (object, label) pairs."""
+    value: object = made[0][0]  # type: ignore[index]
+    return value
 
 
 class Unchanged(Recipe):

@@ -6,12 +6,11 @@ As in torch, Python's transforms of each occurrence draw random numbers of its o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken
 from ..._lib.protocol import BATCH_HEAD, mix64
-from ..._transforms.recipe import Recipe
+from ..._transforms.recipe import Recipe, first_of
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -46,8 +45,7 @@ class Repeating(Recipe):
     def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
         """Makes a sample; see :meth:`hdmlp._transforms.recipe.Recipe.left`."""
         key = self._key(self.seed_of(seed, taken.step), place)
-        made: list[Any] = super().samples([data], [0], [sample], key, taken.epoch)
-        return made[0][0]
+        return first_of(super().samples([data], [0], [sample], key, taken.epoch))
 
     def _key(self, seed: int, place: int) -> int:
         return mix64((seed + place * self._world_size + self._rank) & _MASK)
