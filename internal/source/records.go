@@ -194,6 +194,27 @@ func (x *Index) Ranges(dst []Range, id int) []Range {
 	return dst
 }
 
+// Split appends the fields of a packed sample to dst, as parts of its bytes; nil for a field that
+// the sample does not have. It panics if there is no such sample.
+func (x *Index) Split(dst [][]byte, id int, packed []byte) [][]byte {
+	if x.tables == nil {
+		return append(dst, packed)
+	}
+	x.check(id)
+	at, n := int64(0), x.layout.records.fields
+	for f := range n {
+		length := x.length(id*n + f)
+		if length == Missing {
+			dst = append(dst, nil)
+			continue
+		}
+		at = aligned(at)
+		dst = append(dst, packed[at:at+length:at+length])
+		at += length
+	}
+	return dst
+}
+
 func (x *Index) rangeOf(f, id int) Range {
 	r := x.layout.records
 	at := id*r.fields + f

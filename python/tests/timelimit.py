@@ -177,3 +177,17 @@ def pytest_runtest_makereport(call):
             written = getattr(error, name) or b""
             text = written if isinstance(written, str) else written.decode(errors="replace")
             outcome.get_result().sections.append((f"{name} of {error.cmd}", text))
+    _escape(outcome.get_result())
+
+
+def _escape(report):
+    """Escapes names that are not UTF-8, which would keep a worker from sending the report."""
+    report.sections = [(_printable(title), _printable(text)) for title, text in report.sections]
+    if report.longrepr is not None and report.failed:
+        text = str(report.longrepr)
+        if _printable(text) != text:
+            report.longrepr = _printable(text)
+
+
+def _printable(text):
+    return text.encode(errors="backslashreplace").decode()

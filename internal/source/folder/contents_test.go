@@ -53,7 +53,7 @@ func TestVersionRestsOnFilesThatWereRead(t *testing.T) {
 					now = indexOf(t, root, c.good, false)
 				}
 				s := &scanner{scanConfig: scanConfig{
-					root: root, calls: newCalls(root.Path(), Options{}),
+					root: root, calls: newMonitor(root.Path(), Options{}),
 				}}
 				if c.known {
 					s.known = before

@@ -21,7 +21,7 @@
 //
 // All methods of a Folder are safe for concurrent use, except that Close must be the last call.
 // Open starts goroutines and waits for them, except for those in a system call that hangs
-// (calls.go).
+// (package hangs).
 //
 // excerpt.go reads the files that the dataset's version covers, and distinguishes those that cannot
 // be read from a source that fails. It starts goroutines, and waits for them.
@@ -44,6 +44,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/index"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
@@ -82,7 +83,14 @@ type Options struct {
 	Slow func(op, path string, since time.Time)
 	// Left, if not nil, counts the hanging system calls of all folders that share it, which bounds
 	// the threads that further attempts block.
-	Left *Left
+	Left *hangs.Left
+}
+
+// newMonitor returns what watches the system calls of an Open.
+func newMonitor(root string, o Options) *hangs.Monitor {
+	return hangs.New(root, hangs.Options{
+		Timeout: o.Timeout, SlowAfter: o.SlowAfter, Slow: o.Slow, Left: o.Left,
+	})
 }
 
 // Extensions returns the extensions of torchvision's IMG_EXTENSIONS.
@@ -145,9 +153,9 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 	if err != nil {
 		return nil, &source.Error{Path: path, Kind: source.ErrNoDirectory, Err: err}
 	}
-	return newCalls(absolute, opts).open(ctx,
-		func(ctx context.Context, calls *calls) (*Folder, error) {
-			call := calls.caller()
+	return hangs.Open(ctx, newMonitor(absolute, opts),
+		func(ctx context.Context, calls *hangs.Monitor) (*Folder, error) {
+			call := calls.Caller()
 			call.Begin("open", absolute, "")
 			r, err := tree.Open(absolute, opts.View)
 			call.End()
@@ -171,7 +179,7 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 
 // load finds the index file, and updates and writes it if it is outdated.
 func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time,
-	calls *calls,
+	calls *hangs.Monitor,
 ) (err error) {
 	others := extensions
 	if slices.Equal(extensions, Extensions()) {
@@ -183,7 +191,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	f.Beside = index.NewBeside(f.path, func() int { return f.root.Load().FD() }, f.locations)
 	files := index.Files{
 		Root: f.path, RootFD: f.root.Load().FD(), Locations: f.locations, Memory: opts.Memory,
-		Warn: opts.Warn, Calls: calls.caller(),
+		Warn: opts.Warn, Calls: calls.Caller(),
 	}
 	if err := files.Check(); err != nil || opts.Unscanned {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 )
 
 // Name is the kind's name.
@@ -36,7 +37,7 @@ func options() []option.Option {
 // index file may take a quarter of them. All folders that are opened through the same Kind share
 // the count of hanging system calls.
 func Kind(memory func() (int64, error)) source.Kind {
-	left := new(Left)
+	left := new(hangs.Left)
 	return source.Kind{
 		Name: Name,
 		Help: "a directory with one subdirectory per class, as torchvision's " +

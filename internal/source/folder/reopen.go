@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
 
@@ -62,7 +63,7 @@ func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, err
 	if err != nil {
 		return nil, err
 	}
-	found, err := Read(ctx, r, f.index, func() Calls { return new(caller) })
+	found, err := Read(ctx, r, f.index, func() Calls { return new(hangs.Caller) })
 	if why := source.Recognise(found.Digests, f.index.Contents()); err == nil && why != nil {
 		err = fmt.Errorf("%w at %s now", why, human.Name(f.path))
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
 
@@ -43,7 +44,7 @@ type scanConfig struct {
 	extensions []string
 	known      *source.Index // nil: none
 	progress   func(int64)   // nil: none
-	calls      *calls
+	calls      *hangs.Monitor
 	now        time.Time // not later than the scan's start
 }
 
@@ -76,7 +77,7 @@ type sample struct {
 }
 
 // task is a part of a scan. It runs in the worker whose caller is passed.
-type task func(*caller) error
+type task func(*hangs.Caller) error
 
 // scanner walks the tree with a stack of tasks and a fixed number of workers. A task may push
 // others; the scan ends when none is left, or one has failed. The newest task is taken first, so
@@ -116,13 +117,13 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 		s.learn()
 	}
 	root := &node{known: -1, fd: -1}
-	s.push(func(c *caller) error { return s.list(c, root) })
+	s.push(func(c *hangs.Caller) error { return s.list(c, root) })
 	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
 
 	var workers sync.WaitGroup
 	for range scanWorkers {
-		workers.Go(func() { s.work(s.calls.caller()) })
+		workers.Go(func() { s.work(s.calls.Caller()) })
 	}
 	workers.Wait()
 	for n := range s.open { // left open by a failure
@@ -145,7 +146,7 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 // known index with them.
 func (s *scanner) withContents(ctx context.Context, res result) (result, error) {
 	found, err := Read(ctx, s.root, res.index, func() Calls {
-		return s.calls.caller()
+		return s.calls.Caller()
 	})
 	if err != nil {
 		return result{}, err
@@ -239,7 +240,7 @@ func (s *scanner) failure() error {
 }
 
 // work runs tasks until none is left or one has failed.
-func (s *scanner) work(c *caller) {
+func (s *scanner) work(c *hangs.Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {

@@ -11,12 +11,13 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
 
 // visit takes a directory from the known index if its times show that it has not changed; otherwise
 // it lists it.
-func (s *scanner) visit(c *caller, n *node) error {
+func (s *scanner) visit(c *hangs.Caller, n *node) error {
 	if n.known < 0 {
 		return s.list(c, n)
 	}
@@ -54,7 +55,7 @@ func (s *scanner) visit(c *caller, n *node) error {
 // onOverlay reports whether directory n, on device dev, is or may be on overlayfs. There a merged
 // directory has the times of its uppermost layer, which do not change with the entries of lower
 // ones. The file system type is read once per device.
-func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
+func (s *scanner) onOverlay(c *hangs.Caller, n *node, dev uint64) bool {
 	if known, ok := s.layered.Load(dev); ok {
 		return known.(bool)
 	}
@@ -71,13 +72,13 @@ func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
 func (s *scanner) pushChildren(children []*node) {
 	tasks := make([]task, len(children))
 	for i, child := range children {
-		tasks[i] = func(c *caller) error { return s.visit(c, child) }
+		tasks[i] = func(c *hangs.Caller) error { return s.visit(c, child) }
 	}
 	s.push(tasks...)
 }
 
 // list lists a directory and stats the files in it.
-func (s *scanner) list(c *caller, n *node) error {
+func (s *scanner) list(c *hangs.Caller, n *node) error {
 	c.Begin("open", n.path, "")
 	fd, err := s.root.Directory(n.path)
 	c.End()
@@ -132,7 +133,7 @@ func (s *scanner) list(c *caller, n *node) error {
 	}
 	tasks := make([]task, len(chunks)-1)
 	for i, chunk := range chunks[1:] {
-		tasks[i] = func(c *caller) error { return s.ask(c, n, chunk) }
+		tasks[i] = func(c *hangs.Caller) error { return s.ask(c, n, chunk) }
 	}
 	s.push(tasks...)
 	return s.ask(c, n, chunks[0])
@@ -151,7 +152,7 @@ func (s *scanner) child(n *node, name string, link bool) *node {
 }
 
 // ask stats the files of one chunk of a directory's entries.
-func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
+func (s *scanner) ask(c *hangs.Caller, n *node, entries []tree.Entry) error {
 	samples := make([]sample, 0, len(entries))
 	var children []*node
 	settled := true
@@ -214,7 +215,7 @@ var errVanished = errors.New("the file has vanished")
 
 // statEntry returns the status of e, or of the target if e is a symbolic link. For a dangling link,
 // or one whose target this user cannot access, it is the link's own.
-func (s *scanner) statEntry(c *caller, n *node,
+func (s *scanner) statEntry(c *hangs.Caller, n *node,
 	e tree.Entry,
 ) (st unix.Stat_t, link bool, err error) {
 	c.Begin("stat", n.path, e.Name)
@@ -250,7 +251,7 @@ func (s *scanner) target(n *node, name string) (unix.Stat_t, error) {
 }
 
 // complete sorts a directory's files after the last chunk.
-func (s *scanner) complete(c *caller, n *node) error {
+func (s *scanner) complete(c *hangs.Caller, n *node) error {
 	c.Begin("stat", n.path, "")
 	st, err := tree.StatOpen(n.fd)
 	c.End()

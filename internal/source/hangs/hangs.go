@@ -1,8 +1,12 @@
-package folder
+// Package hangs opens datasets in system calls that may hang, as on a network file system whose
+// server is down, and cannot be cancelled: it watches them, and gives up an opening in which one
+// does.
+package hangs
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -11,19 +15,33 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// calls monitors the system calls of one Open. A call that hangs, as on a network file system whose
-// server is down, cannot be cancelled, so Open makes all calls in goroutines that it abandons in
-// that case: they end when the call returns, or with the process, and release what they hold.
+// Options are the options of a Monitor.
+type Options struct {
+	// Timeout is how long one system call may take; 0 means a minute.
+	Timeout time.Duration
+	// SlowAfter is the time after which a system call counts as slow; 0 means 10 seconds.
+	SlowAfter time.Duration
+	// Slow, if not nil, is called while a system call is slow, with its name, its path and its
+	// start time.
+	Slow func(op, path string, since time.Time)
+	// Left, if not nil, counts the hanging system calls of all that share it, which bounds the
+	// threads that further attempts block.
+	Left *Left
+}
+
+// Monitor watches the system calls of one opening. All calls are made in goroutines that are
+// abandoned if one hangs: they end when the call returns, or with the process, and release what
+// they hold.
 //
-// A caller costs a scan two uncontended locks per call and does not read the clock: await compares
-// each call with the one at its previous check, so it notices a hang up to one check late.
-type calls struct {
+// A caller costs two uncontended locks per call and does not read the clock: await compares each
+// call with the one at its previous check, so it notices a hang up to one check late.
+type Monitor struct {
 	root string
 	opts Options
 
 	mu      sync.Mutex // guards the following
-	callers []*caller
-	told    *caller // its call is the one that was passed to Slow
+	callers []*Caller
+	told    *Caller // its call is the one that was passed to Slow
 	toldOf  uint64
 }
 
@@ -45,8 +63,8 @@ type Left struct{ n atomic.Int64 }
 // ten thousand.
 const mostLeft = 1024
 
-// caller is a goroutine that makes system calls, one at a time.
-type caller struct {
+// Caller is a goroutine that makes system calls, one at a time.
+type Caller struct {
 	mu        sync.Mutex // guards the following
 	number    uint64     // of calls begun
 	busy      bool
@@ -57,19 +75,20 @@ type caller struct {
 	since time.Time
 }
 
-func newCalls(root string, opts Options) *calls {
+// New returns a monitor for the opening of the dataset at root.
+func New(root string, opts Options) *Monitor {
 	if opts.Timeout <= 0 {
 		opts.Timeout = defaultTimeout
 	}
 	if opts.SlowAfter <= 0 {
 		opts.SlowAfter = defaultSlowAfter
 	}
-	return &calls{root: root, opts: opts}
+	return &Monitor{root: root, opts: opts}
 }
 
-// caller returns a new caller, whose calls are monitored.
-func (w *calls) caller() *caller {
-	c := new(caller)
+// Caller returns a new caller, whose calls are watched.
+func (w *Monitor) Caller() *Caller {
+	c := new(Caller)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.callers = append(w.callers, c)
@@ -77,7 +96,7 @@ func (w *calls) caller() *caller {
 }
 
 // Begin records the start of a call: its name, and its object.
-func (c *caller) Begin(op, dir, name string) {
+func (c *Caller) Begin(op, dir, name string) {
 	c.mu.Lock()
 	c.number++
 	c.busy = true
@@ -88,7 +107,7 @@ func (c *caller) Begin(op, dir, name string) {
 }
 
 // End records that the call has returned.
-func (c *caller) End() {
+func (c *Caller) End() {
 	c.mu.Lock()
 	c.busy = false
 	c.mu.Unlock()
@@ -96,7 +115,7 @@ func (c *caller) End() {
 
 // hang is a system call that has not returned.
 type hang struct {
-	caller *caller
+	caller *Caller
 	number uint64
 	op     string
 	path   string
@@ -105,7 +124,7 @@ type hang struct {
 
 // longest returns the call that has been in progress longest, without the time lost since the
 // previous check.
-func (w *calls) longest(now time.Time, lost time.Duration) (h hang, ok bool) {
+func (w *Monitor) longest(now time.Time, lost time.Duration) (h hang, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.callers {
@@ -126,23 +145,24 @@ func (w *calls) longest(now time.Time, lost time.Duration) (h hang, ok bool) {
 }
 
 // path returns the path of name in dir, which may be relative to the root.
-func (w *calls) path(dir, name string) string {
+func (w *Monitor) path(dir, name string) string {
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(w.root, dir)
 	}
 	return filepath.Join(dir, name)
 }
 
-// open calls do, which opens the folder, and waits for it as await does. A folder that is opened
-// too late is closed.
-func (w *calls) open(ctx context.Context,
-	do func(context.Context, *calls) (*Folder, error),
-) (*Folder, error) {
+// Open calls do, which opens something, and waits for it as await does. What is opened too late is
+// closed.
+func Open[T io.Closer](ctx context.Context, w *Monitor,
+	do func(context.Context, *Monitor) (T, error),
+) (T, error) {
 	if w.opts.Left == nil {
 		w.opts.Left = new(Left)
 	}
+	var none T
 	if n := w.opts.Left.n.Load(); n >= mostLeft {
-		return nil, &source.Error{
+		return none, &source.Error{
 			Path: w.root, Kind: source.ErrUnavailable,
 			Hint: fmt.Sprintf("not tried, because %d system calls of earlier attempts have not "+
 				"returned: check whether the datasets' file systems still respond", n),
@@ -151,32 +171,32 @@ func (w *calls) open(ctx context.Context,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // abandoned goroutines end as soon as they can
 	var (
-		f    *Folder
-		err  error
-		done = make(chan struct{})
+		opened T
+		err    error
+		done   = make(chan struct{})
 	)
-	go func() { // ends before open returns, or when the hanging system call returns
-		f, err = do(ctx, w)
+	go func() { // ends before Open returns, or when the hanging system call returns
+		opened, err = do(ctx, w)
 		close(done)
 	}()
 	late := w.await(ctx, done)
 	if late == nil {
-		return f, err
+		return opened, err
 	}
 	n := w.busy()
 	w.opts.Left.n.Add(n)
 	go func() { // ends after the goroutine above
 		<-done
 		w.opts.Left.n.Add(-n)
-		if f != nil {
-			_ = f.Close()
+		if err == nil {
+			_ = opened.Close()
 		}
 	}()
-	return nil, late
+	return none, late
 }
 
 // busy returns how many system calls are in progress.
-func (w *calls) busy() (n int64) {
+func (w *Monitor) busy() (n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.callers {
@@ -191,7 +211,7 @@ func (w *calls) busy() (n int64) {
 
 // await waits until done is closed. It returns an error if a system call hangs for longer than the
 // timeout, or shortly after ctx ends.
-func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
+func (w *Monitor) await(ctx context.Context, done <-chan struct{}) error {
 	period := min(max(min(w.opts.SlowAfter, w.opts.Timeout)/40, time.Millisecond),
 		100*time.Millisecond)
 	look := time.NewTicker(period)
@@ -233,7 +253,7 @@ func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 }
 
 // tell passes one slow call to Slow, and others only after that call has returned.
-func (w *calls) tell(h hang) {
+func (w *Monitor) tell(h hang) {
 	w.mu.Lock()
 	first := w.told != h.caller || w.toldOf != h.number
 	w.told, w.toldOf = h.caller, h.number
@@ -243,7 +263,7 @@ func (w *calls) tell(h hang) {
 	}
 }
 
-func (w *calls) hangs(h hang, waited time.Duration) error {
+func (w *Monitor) hangs(h hang, waited time.Duration) error {
 	return &source.Error{
 		Path: h.path, Kind: source.ErrUnavailable,
 		Hint: fmt.Sprintf("%s has not returned for %v, and source_timeout is %v: check whether "+

@@ -1,8 +1,9 @@
-package folder
+package hangs
 
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,14 +12,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// hanging opens a folder whose second system call blocks until it is released.
+// hanging opens something whose second system call blocks until it is released.
 func hanging(t *testing.T, ctx context.Context, opts Options,
 	back <-chan struct{},
-) (*Folder, error) {
+) (io.Closer, error) {
 	t.Helper()
-	return newCalls("/data", opts).open(ctx,
-		func(ctx context.Context, calls *calls) (*Folder, error) {
-			idle, c := calls.caller(), calls.caller()
+	return Open(ctx, New("/data", opts),
+		func(ctx context.Context, calls *Monitor) (io.Closer, error) {
+			idle, c := calls.Caller(), calls.Caller()
 			idle.Begin("stat", "", "")
 			idle.End()
 			c.Begin("open", "", "")
@@ -29,7 +30,7 @@ func hanging(t *testing.T, ctx context.Context, opts Options,
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			return new(Folder), nil
+			return io.NopCloser(nil), nil
 		})
 }
 
@@ -107,8 +108,8 @@ func TestCancelledOpenDoesNotWaitForACallThatHangs(t *testing.T) {
 
 // TestStoppedTimeDoesNotCountAsHanging: while the process is stopped no system call hangs.
 func TestStoppedTimeDoesNotCountAsHanging(t *testing.T) {
-	w := newCalls("/data", Options{})
-	c := w.caller()
+	w := New("/data", Options{})
+	c := w.Caller()
 	c.Begin("stat", "a", "1.jpg")
 	now := time.Now()
 	w.longest(now, 0)
