@@ -18,6 +18,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/groups"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/folder"
+	"github.com/hdmlp/hdmlp/internal/source/formats/manifest"
+	"github.com/hdmlp/hdmlp/internal/source/formats/tar"
+	"github.com/hdmlp/hdmlp/internal/source/records"
 	"github.com/hdmlp/hdmlp/internal/source/retry"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/file"
@@ -29,6 +32,8 @@ import (
 func sources() []source.Kind {
 	return []source.Kind{
 		folder.Kind(availableMemory),
+		records.Kind(tar.Format(), availableMemory),
+		records.Kind(manifest.Format(), availableMemory),
 	}
 }
 

@@ -241,19 +241,33 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 		}
 		view.Renew = x.renew
 	}
-	if m.Stream.Subset != nil || m.Stream.Given != nil {
+	var manifest *os.File
+	for _, f := range []struct {
+		comes bool
+		to    **os.File
+	}{
+		{m.Dataset.Manifest, &manifest},
+		{m.Stream.Subset != nil || m.Stream.Given != nil, &m.Stream.List},
+	} {
+		if !f.comes {
+			continue
+		}
 		var err error
-		if m.Stream.List, err = in.file(); err != nil {
+		if *f.to, err = in.file(); err != nil {
 			_ = view.Close()
+			_ = manifest.Close()
 			return err
 		}
 	}
 	x.openSeen = true
 	x.holdsJob.Store(true)
 	x.tasks.Go(func() {
-		rank, err := x.d.cfg.Node.Open(ctx, openRequest(&m), view, x.progress())
+		request := openRequest(&m)
+		request.Manifest = manifest
+		rank, err := x.d.cfg.Node.Open(ctx, request, view, x.progress())
 		_ = view.Close()          // its users have duplicated the descriptors
-		_ = m.Stream.List.Close() // it has been read
+		_ = m.Stream.List.Close() // they have been read
+		_ = manifest.Close()
 		if err != nil {
 			x.holdsJob.Store(false)
 			if ctx.Err() == nil { // otherwise the process sees the connection end

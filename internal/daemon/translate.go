@@ -43,9 +43,11 @@ func errorMessage(err error) *protocol.ErrorMessage {
 }
 
 func datasetSpec(m protocol.DatasetMessage) source.Spec {
-	return source.Spec{Kind: m.Kind, Path: m.Path, Options: option.Values{
-		source.ExtensionsKey: m.Extensions,
-	}}
+	values := make(option.Values)
+	for key, o := range m.Options {
+		values[key] = o.Value
+	}
+	return source.Spec{Kind: m.Kind, Path: m.Path, Options: values}
 }
 
 func settings(m protocol.Settings) request.Settings {
@@ -103,8 +105,10 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 		Positions:       o.Positions,
 		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
 	}
-	if o.Output != nil {
-		m.Output = &protocol.OutputMessage{Shape: o.Output.Shape, Type: o.Output.Type}
+	for _, out := range o.Outputs {
+		m.Outputs = append(m.Outputs, protocol.OutputMessage{
+			Field: protocol.Name(out.Field), Shape: out.Shape, Type: out.Type,
+		})
 	}
 	return m
 }

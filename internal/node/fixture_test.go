@@ -128,7 +128,7 @@ func (w *world) node() *Node {
 		Shared: Shared{Budget: new(budget.Budget)},
 		Kinds: catalog.Kinds{
 			Sources: []source.Kind{
-				{Name: "fake", Open: func(ctx context.Context, path string,
+				{Name: "fake", Options: extensions, Open: func(ctx context.Context, path string,
 					o source.OpenOptions,
 				) (source.Indexed, error) {
 					if w.scan != nil {
@@ -367,3 +367,6 @@ func refusal(t *testing.T, n *Node, m request.Open) *failure.Error {
 	}
 	return failure.Of(err)
 }
+
+// extensions is the option that datasets of the tests have.
+var extensions = []option.Option{{Key: source.ExtensionsKey, Kind: option.List}}

@@ -2,47 +2,140 @@ package node
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
 	"github.com/hdmlp/hdmlp/internal/node/planner"
 	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
 // compile compiles the job's transforms. start starts the threads that apply them; nil: there are
 // no transforms.
 func (a *Assembly) compile(c *job.Config) (start func(), err error) {
+	index := a.spec.Dataset.Index()
 	if !a.spec.Request.Transformed() {
+		for _, name := range index.Fields() {
+			c.Outputs = append(c.Outputs, job.Output{Field: name})
+		}
+		if len(c.Outputs) == 0 {
+			c.Outputs = []job.Output{{}}
+		}
 		return nil, nil
 	}
-	program, err := request.Compile(a.spec.Request.Transforms)
+	made, err := request.Compile(a.spec.Request.Transforms)
 	if err != nil {
 		return nil, err
 	}
-	out := program.Output()
-	c.Output, c.Samples = &job.Output{Shape: out.Shape, Type: out.Type.String()}, program
-	return func() {
-		threads, most := a.Config.TransformThreads, a.node.Processors
-		if threads > most {
-			c.Warnings = append(c.Warnings,
-				fmt.Sprintf("transform_threads = %d: limited to %d, the number of processors "+
-					"available to the daemon",
-					threads, most))
-			threads = most
+	outputs, err := fieldsOf(index, made)
+	if err != nil {
+		return nil, err
+	}
+	var parts []runner.Part
+	for i, m := range made {
+		out := job.Output{Field: outputs[i].name}
+		if m.Program != nil {
+			o := m.Program.Output()
+			out.Shape, out.Type = o.Shape, o.Type.String()
+			name := ""
+			if len(made) > 1 {
+				name = outputs[i].name
+			}
+			parts = append(parts, runner.Part{Name: name, Program: m.Program})
 		}
-		a.preprocessor = runner.New(program,
-			runner.Options{
-				Seed:    c.Seed,
-				Threads: threads,
-				Most:    most,
-				Memory:  a.Config.DecodeMemory,
-				// What is left cannot be in a group's window.
-				Refuse: a.spec.Produces || a.Config.Share != "",
-			})
-		a.parts.Preprocessor = a.preprocessor
+		c.Outputs = append(c.Outputs, out)
+	}
+	c.Samples = sizesOf(made)
+	return func() {
+		if len(parts) > 0 {
+			a.preprocessor = runner.New(parts, a.threads(c))
+		}
+		next := 0
+		for i, m := range made {
+			out := stage.Output{Field: outputs[i].number}
+			if m.Program != nil {
+				out.Preprocessor = a.preprocessor.Fields()[next]
+				next++
+			}
+			a.parts.Outputs = append(a.parts.Outputs, out)
+		}
 	}, nil
+}
+
+// outputField is a field of the dataset's samples.
+type outputField struct {
+	name   string
+	number int
+}
+
+// fieldsOf returns the fields that outputs are of.
+func fieldsOf(index *source.Index, made []request.Output) (list []outputField, err error) {
+	fields := index.Fields()
+	for _, m := range made {
+		switch i := slices.Index(fields, m.Field); {
+		case m.Field == "" && len(fields) == 0:
+			list = append(list, outputField{})
+		case m.Field == "" && len(fields) == 1:
+			list = append(list, outputField{fields[0], 0})
+		case i >= 0:
+			list = append(list, outputField{m.Field, i})
+		case m.Field == "":
+			return nil, failure.Input("transforms: the samples have several fields (%s): give a list "+
+				"of transforms for each", human.And(fields))
+		default:
+			return nil, failure.Input("transforms: the samples have no field %s; they have %s",
+				human.Name(m.Field), human.And(fields))
+		}
+	}
+	return list, nil
+}
+
+// threads returns the options of what transforms samples.
+func (a *Assembly) threads(c *job.Config) runner.Options {
+	threads, most := a.Config.TransformThreads, a.node.Processors
+	if threads > most {
+		c.Warnings = append(c.Warnings,
+			fmt.Sprintf("transform_threads = %d: limited to %d, the number of processors "+
+				"available to the daemon",
+				threads, most))
+		threads = most
+	}
+	return runner.Options{
+		Seed:    c.Seed,
+		Threads: threads,
+		Most:    most,
+		Memory:  a.Config.DecodeMemory,
+		// What is left cannot be in a group's window.
+		Refuse: a.spec.Produces || a.Config.Share != "",
+	}
+}
+
+// sizesOf are the sizes of what is delivered of samples.
+type sizesOf []request.Output
+
+// Expected implements job.Sizes. A field is taken to be as large as the sample.
+func (s sizesOf) Expected(bytes float64) (sum float64) {
+	for _, o := range s {
+		if o.Program == nil {
+			sum += bytes
+		} else {
+			sum += o.Program.Expected(bytes)
+		}
+	}
+	return sum
+}
+
+// Ragged implements job.Sizes.
+func (s sizesOf) Ragged() bool {
+	return slices.ContainsFunc(s, func(o request.Output) bool {
+		return o.Program == nil || o.Program.Ragged()
+	})
 }
 
 // transformThreads returns how many samples can be transformed at the same time.

@@ -54,8 +54,9 @@ func TestResultsAreDeliveredAndReported(t *testing.T) {
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2, arrays)), open(t, n, message(1, 2, arrays))}
 	together(ranks, func(r *Rank) {
-		out := r.Opened().Output
-		if out == nil || !slices.Equal(out.Shape, []int{10, 20, 5}) || out.Type != "float32" {
+		out := r.Opened().Outputs
+		if len(out) != 1 || !slices.Equal(out[0].Shape, []int{10, 20, 5}) ||
+			out[0].Type != "float32" {
 			t.Errorf("rank %d: output %+v", r.Number(), out)
 		}
 		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
@@ -95,8 +96,8 @@ func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 	r := open(t, n, message(0, 1, func(m *request.Open) {
 		m.Transforms = []byte(`[{"name": "Resize", "size": 9}, {"name": "Ragged"}]`)
 	}))
-	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) ||
-		out.Type != "uint8" {
+	if out := r.Opened().Outputs; len(out) != 1 || !slices.Equal(out[0].Shape, []int{0, 0, 3}) ||
+		out[0].Type != "uint8" {
 		t.Errorf("output %+v", out)
 	}
 	seen := 0

@@ -16,6 +16,8 @@ var (
 	ErrNotDirectory        = errors.New("it is not a directory")
 	ErrUnreadableDirectory = errors.New("the directory cannot be read")
 	ErrNoClasses           = errors.New("it has no class directories")
+	ErrNoSamples           = errors.New("it has no samples")
+	ErrUnusable            = errors.New("one of its files cannot be used")
 	ErrKind                = errors.New("it is no dataset of this kind")
 	ErrEmptyClass          = errors.New("some classes have no samples")
 	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")

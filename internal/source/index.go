@@ -80,6 +80,11 @@ func (x *Index) Fingerprint() [16]byte { return x.fingerprint }
 // Listing returns the hash of the listing alone.
 func (x *Index) Listing() [16]byte { return x.listing }
 
+// Labelled reports whether the samples have classes.
+func (x *Index) Labelled() bool {
+	return x.layout.records == nil || x.layout.records.labelled
+}
+
 // Label returns the number of the class of sample id. It panics if there is no such sample, as
 // indexing a slice does.
 func (x *Index) Label(id int) int {

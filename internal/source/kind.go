@@ -15,6 +15,9 @@ type Kind struct {
 	Help string // what the path must lead to, without a full stop
 	// Options are what a dataset of this kind is described by, besides its path.
 	Options []option.Option
+	// Manifest is set if a process lists the records of a dataset of this kind (OpenOptions), so that
+	// commands cannot open it.
+	Manifest bool
 	// Open opens the dataset in the directory path, with an up-to-date index. An error is an
 	// *Error, or ctx's.
 	Open func(ctx context.Context, path string, o OpenOptions) (Indexed, error)
@@ -36,6 +39,7 @@ type Indexed interface {
 // OpenOptions are the options for opening a dataset of any kind.
 type OpenOptions struct {
 	Values    option.Values // of the kind's options; those that the kind does not have are ignored
+	Manifest  *Manifest     // of a kind whose datasets have one, else nil
 	Unscanned bool          // only what lies beside the index is used (Beside); Index returns nil
 	Timeout   time.Duration // of one system call; 0: the kind's default
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its

@@ -22,6 +22,9 @@ type Record struct {
 // RecordBuilder makes an Index whose samples are ranges of objects, from the objects and the
 // samples in order. It is not safe for concurrent use. Build returns the first error.
 type RecordBuilder struct {
+	// Origin is what the index says that it was made of (Index.Extensions).
+	Origin []string
+
 	classes, fields, columns []string
 
 	objects []Object
@@ -195,7 +198,7 @@ func (b *RecordBuilder) list() (*Builder, []uint32, error) {
 		}
 		return strings.Compare(b.objects[i].Name, b.objects[j].Name)
 	})
-	listing := NewBuilder(b.classes, nil)
+	listing := NewBuilder(b.classes, b.Origin)
 	listing.Directory(Directory{Class: -1})
 	order, dir := make([]uint32, len(b.objects)), ""
 	for number, i := range byName {

@@ -118,9 +118,12 @@ class Folder:
         super().__setattr__(name, value)
 
     def _describe(self) -> dict[str, object]:
-        """Returns the dataset as requests name it: ``kind``, ``path``, ``extensions``."""
-        extensions = None if self.extensions is None else list(self.extensions)
-        return {"kind": self.kind, "path": self._path, "extensions": extensions}
+        """Returns the dataset as requests name it: ``kind``, ``path``, ``options``."""
+        options = {} if self.extensions is None else {"extensions": list(self.extensions)}
+        return {"kind": self.kind, "path": self._path, "options": options}
+
+    def _manifest(self) -> int | None:
+        """Returns None: the daemon lists the samples."""
 
     def _call(self, *calls: tuple[str, dict[str, int]]) -> Iterator[Any]:
         named = {**self._describe(), **settings({}, None)}

@@ -95,9 +95,9 @@ class Session(threading.Thread):
     def handle(self, kind, payload):
         daemon = self.daemon_
         if kind == 1:
-            assert json.loads(payload)["protocol"] == 5
+            assert json.loads(payload)["protocol"] == 6
             self.send_json(
-                129, {"protocol": 5, "version": daemon.version, "pid": os.getpid()}, daemon.log
+                129, {"protocol": 6, "version": daemon.version, "pid": os.getpid()}, daemon.log
             )
         elif kind == 2:
             self.open(json.loads(payload))
@@ -154,7 +154,7 @@ class Session(threading.Thread):
         if self.stream["seed"] is None:
             self.stream["seed"] = 1234
         self.path = dataset["path"]
-        self.classes, self.samples = scan(self.path, dataset["extensions"])
+        self.classes, self.samples = scan(self.path, dataset["options"].get("extensions"))
         self.batches = {}
         self.steps = len(self.epoch(0))
         self.send_json(136, {"what": "scanning", "done": 1, "total": 0})
@@ -169,6 +169,7 @@ class Session(threading.Thread):
                 "steps": self.steps,
                 "rank_samples": sum(map(len, self.epoch(0))),
                 "warnings": [],
+                "outputs": [{"field": "", "shape": None, "type": ""}],
             },
         )
         threading.Thread(target=self.feed, daemon=True).start()
@@ -199,8 +200,8 @@ class Session(threading.Thread):
     def call_check(self, **_):
         return {"on_error": "raise"}
 
-    def call_dataset(self, path, extensions, **_):
-        classes, samples = scan(path, extensions)
+    def call_dataset(self, path, options, **_):
+        classes, samples = scan(path, options.get("extensions"))
         sizes = [sum(1 for _, label in samples if label == i) for i in range(len(classes))]
         return {
             "samples": len(samples),
@@ -210,8 +211,8 @@ class Session(threading.Thread):
             "class_sizes": sizes,
         }
 
-    def call_samples(self, path, extensions, from_, to, **_):
-        return scan(path, extensions)[1][from_:to]
+    def call_samples(self, path, options, from_, to, **_):
+        return scan(path, options.get("extensions"))[1][from_:to]
 
     def call_explain(self, epoch, step, rank=None):
         rank = self.request["rank"] if rank is None else rank

@@ -55,7 +55,7 @@ class Job:
             "job": name or f"orders-{os.getpid()}-{next(_names)}",
             "rank": rank,
             "world_size": world_size,
-            "dataset": {"kind": "folder", "path": folder, "extensions": None, "view": True},
+            "dataset": {"kind": "folder", "path": folder, "options": {}, "view": True},
             "verify": verify,
             "stream": {
                 "seed": 7,

@@ -28,12 +28,50 @@ type WelcomeMessage struct {
 
 // DatasetMessage names a dataset.
 type DatasetMessage struct {
-	Kind       string   `json:"kind"`
-	Path       string   `json:"path"`
-	Extensions []string `json:"extensions"` // nil: the kind's default
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	// Options are those of the kind, by key: texts, numbers, switches and lists of texts.
+	Options map[string]Option `json:"options"`
 	// View is set if two file descriptors come with the frame's first byte: of the dataset's root
 	// directory, and of the process's "/".
 	View bool `json:"view"`
+	// Manifest is set if one more follows, with the dataset's records, as the process lists them.
+	Manifest bool `json:"manifest"`
+}
+
+// Option is the value of a dataset's option: a string, float64, bool or []string.
+type Option struct{ Value any }
+
+// UnmarshalJSON implements json.Unmarshaler. Texts are decoded as names are.
+func (o *Option) UnmarshalJSON(text []byte) error {
+	switch text[0] {
+	case '"':
+		var name Name
+		err := json.Unmarshal(text, &name)
+		o.Value = string(name)
+		return err
+	case '[':
+		var names []Name
+		err := json.Unmarshal(text, &names)
+		list := make([]string, len(names))
+		for i, n := range names {
+			list[i] = string(n)
+		}
+		o.Value = list
+		return err
+	}
+	return json.Unmarshal(text, &o.Value)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o Option) MarshalJSON() ([]byte, error) {
+	switch v := o.Value.(type) {
+	case string:
+		return json.Marshal(Name(v))
+	case []string:
+		return json.Marshal(Names(v))
+	}
+	return json.Marshal(o.Value)
 }
 
 // ViewMessage answers RENEW.
@@ -104,7 +142,8 @@ type OpenMessage struct {
 	WorldSize int            `json:"world_size"`
 	Dataset   DatasetMessage `json:"dataset"`
 	Stream    StreamMessage  `json:"stream"`
-	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
+	// Transforms describes what is delivered of every sample (docs/FORMATS.md); nil: all its fields,
+	// as they are.
 	Transforms json.RawMessage `json:"transforms"`
 	Cluster    *ClusterMessage `json:"cluster"` // nil: all ranks are on this node
 	Share      ShareMessage    `json:"share"`
@@ -150,16 +189,18 @@ type OpenedMessage struct {
 	// PrefetchBatches is the maximum number of staged batches that no ACK has covered yet.
 	PrefetchBatches int      `json:"prefetch_batches"`
 	Warnings        []string `json:"warnings"`
-	// Output describes what transforms make of every sample; nil: there are no transforms.
-	Output *OutputMessage `json:"output"`
+	// Outputs describe what is delivered of each sample, in the order of a batch's columns.
+	Outputs []OutputMessage `json:"outputs"`
 }
 
-// OutputMessage describes the array that transforms make of every sample.
+// OutputMessage describes what is delivered of a field.
 type OutputMessage struct {
-	// Shape is the array's shape. If height and width, the first two, are 0, they differ between
-	// samples and precede each sample's pixels.
+	Field Name `json:"field"` // "": samples have no named fields
+	// Shape is the shape of the array that transforms make. If height and width, the first two, are
+	// 0, they differ between samples and precede each sample's pixels. nil: the field is delivered
+	// as it is.
 	Shape []int `json:"shape"`
-	// Type is the element type: uint8, float16, bfloat16 or float32.
+	// Type is the element type: uint8, float16, bfloat16 or float32; "" without a shape.
 	Type string `json:"type"`
 }
 

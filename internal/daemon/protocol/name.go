@@ -1,8 +1,11 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -27,6 +30,53 @@ func (n Name) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return append(text, '"'), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *Name) UnmarshalJSON(text []byte) error {
+	var valid string
+	if err := json.Unmarshal(text, &valid); err != nil { // the syntax is right from here on
+		return err
+	}
+	if !bytes.Contains(bytes.ToLower(text), []byte(`\udc`)) {
+		*n = Name(valid)
+		return nil
+	}
+	var name []byte
+	for rest := text[1 : len(text)-1]; len(rest) > 0; {
+		size := 1
+		switch {
+		case rest[0] != '\\':
+			name = append(name, rest[0])
+		case rest[1] == 'u':
+			size = 6
+			r := unicodeEscape(rest)
+			if utf16.IsSurrogate(r) && len(rest) >= 12 && rest[6] == '\\' && rest[7] == 'u' {
+				if pair := utf16.DecodeRune(r, unicodeEscape(rest[6:])); pair != utf8.RuneError {
+					r, size = pair, 12
+				}
+			}
+			if r >= 0xdc80 && r <= 0xdcff {
+				name = append(name, byte(r))
+			} else {
+				name = utf8.AppendRune(name, r)
+			}
+		default:
+			size = 2
+			var one string
+			_ = json.Unmarshal([]byte(`"`+string(rest[:2])+`"`), &one) // valid, as all is
+			name = append(name, one...)
+		}
+		rest = rest[size:]
+	}
+	*n = Name(name)
+	return nil
+}
+
+// unicodeEscape returns the code unit of an escape such as \u00e4.
+func unicodeEscape(text []byte) rune {
+	r, _ := strconv.ParseUint(string(text[2:6]), 16, 16) // valid, as all is
+	return rune(r)
 }
 
 // validPrefix returns the length of the longest prefix that is UTF-8.

@@ -21,7 +21,9 @@ import (
 //   - 4: samples in memory lie in several segments, which come when a batch first names them, and
 //     are dropped one by one; GONE reports that a process no longer maps one.
 //   - 5: RAISED reports that an error has reached the training loop.
-const Version = 5
+//   - 6: datasets have the options of their kind, and may come as a manifest; a batch has the
+//     places of several outputs.
+const Version = 6
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
@@ -226,8 +228,9 @@ func AppendEnd(dst []byte, generation uint64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, generation)
 }
 
-// BatchMessage describes a batch in shared memory. Labels, Offsets, Lengths, IDs and Segments have
-// one entry per sample.
+// BatchMessage describes a batch in shared memory. Labels and IDs have one entry per sample;
+// Offsets, Lengths and Segments have one per output and sample: those of the first output come
+// first.
 type BatchMessage struct {
 	Generation  uint64
 	Epoch, Step uint32
@@ -252,7 +255,7 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	n, m := len(b.Labels), len(b.Slots)
 	left := len(b.Left)
 	le := binary.LittleEndian
-	dst = appendHeader(dst, Batch, 32+32*n+4*m+24*left)
+	dst = appendHeader(dst, Batch, 32+12*n+20*len(b.Offsets)+4*m+24*left)
 	dst = le.AppendUint64(dst, b.Generation)
 	dst = le.AppendUint32(dst, b.Epoch)
 	dst = le.AppendUint32(dst, b.Step)
@@ -287,5 +290,5 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 }
 
 // MaxBatch is the maximum number of samples in a batch's frame, which also has to hold slots, and
-// samples that are left to the process (stage.MaxLeft).
+// samples that are left to the process (stage.MaxLeft), if they have one output.
 const MaxBatch = (MaxPayload - 4096) / 40

@@ -143,7 +143,7 @@ func (s *Stager) Delay() time.Duration {
 // held.
 func (s *Stager) reach() int {
 	each, horizon := s.perBatch(), s.o.Cache.Horizon()
-	if each == 0 || horizon == 0 || s.o.Preprocessor != nil {
+	if each == 0 || horizon == 0 || len(s.o.Outputs) > 0 {
 		return math.MaxInt
 	}
 	return max(int(horizon/each), 2)

@@ -11,6 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // batch is a Batch that is being staged.
@@ -24,10 +25,10 @@ import (
 //	                                discard
 //
 //	planned    All fields belong to the walker, which lays the batch out.
-//	fetching   Entry i of the columns, parts and spent belongs to the worker that brings sample i,
-//	           from when it takes the task until the sample has arrived. What several workers may
-//	           set is guarded by mu. The last arrival, which brings left to 0, sees all of that,
-//	           computes the totals, and closes done.
+//	fetching   What the columns, dst, parts and spent have of sample i belongs to the worker that
+//	           brings it, from when it takes the task until the sample has arrived. What several
+//	           workers may set is guarded by mu. The last arrival, which brings left to 0, sees all
+//	           of that, computes the totals, and closes done.
 //	staged     Belongs to the publisher once done is closed: all samples are there, or err names
 //	           one that cannot be.
 //	parked     Belongs to the publisher: all samples have arrived except those in parked, for which
@@ -54,6 +55,7 @@ type batch struct {
 	occurs []int32
 
 	parts  []part
+	dst    [][]byte        // memory in the staging buffer; nil: it is in a class, or has none yet
 	spent  []time.Duration // time of preprocessing, by sample and step
 	left   atomic.Int32    // samples that have not arrived
 	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
@@ -68,7 +70,8 @@ type batch struct {
 	err     error
 	failed  int // the position of the sample that err is about
 	leftOut bool
-	leaves  int // samples that are left to the process
+	leaves  int    // results that are left to the process
+	lefts   []Left // by place, if their Length is not 0; nil: there are none
 	extraID []uint32
 	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
 	slab    slab   // memory for results that vary in size, and for samples that were parked
@@ -83,12 +86,10 @@ type batch struct {
 
 // part is the state of one sample of a batch.
 type part struct {
-	dst     []byte     // its memory in the staging buffer; nil: it is in a class, or has none yet
 	bytes   int64      // size of the sample as it was read
 	from    cache.Tier // the tier in which it was found
 	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
-	left    Left       // if it is left to the process: its Length is not 0
 	skipped bool
 	counted bool // that the sample was left out or substituted (Samples)
 }
@@ -149,7 +150,7 @@ func (b *batch) to(next batchState) {
 // else to do. If samples come later than that, batches do not: there are others to transform.
 func (b *batch) due(now time.Time) float64 {
 	due := b.stager.due(now, int(b.order))
-	if p := b.stager.o.Preprocessor; p != nil {
+	if p := b.stager.preprocessor; p != nil {
 		due = max(due, p.Takes(int(b.stager.left.Load())))
 	}
 	return due
@@ -200,8 +201,12 @@ func (b *batch) set(i, id int, from cache.Tier) {
 	index := b.o.Cache.Index()
 	size := index.Size(id)
 	b.IDs[i] = uint32(id)
-	b.Labels[i] = int64(index.Label(id))
-	b.Lengths[i] = uint64(size)
+	if b.Labels[i] = int64(id); index.Labelled() {
+		b.Labels[i] = int64(index.Label(id))
+	}
+	if len(b.o.Outputs) == 0 {
+		b.Lengths[i] = uint64(size)
+	}
 	b.parts[i].from, b.parts[i].bytes = from, size
 }
 
@@ -252,43 +257,86 @@ func (b *batch) compact() {
 	if !b.leftOut {
 		return
 	}
-	n := 0
+	all, n := len(b.parts), 0
 	for i := range b.parts {
 		if b.parts[i].skipped {
 			continue
 		}
-		if !b.o.inOnePiece() {
-			b.Offsets[n] = b.Offsets[i]
-		} else if n < i {
-			copy(b.parts[n].dst, b.parts[i].dst)
-		}
-		b.Labels[n], b.Lengths[n] = b.Labels[i], b.Lengths[i]
-		b.IDs[n], b.Segments[n] = b.IDs[i], b.Segments[i]
+		b.Labels[n], b.IDs[n] = b.Labels[i], b.IDs[i]
 		n++
 	}
-	b.Labels = b.Labels[:n]
-	b.Offsets = b.Offsets[:n]
-	b.Lengths = b.Lengths[:n]
-	b.IDs, b.Segments = b.IDs[:n], b.Segments[:n]
+	b.Labels, b.IDs = b.Labels[:n], b.IDs[:n]
+	to := 0 // over all outputs
+	compacted := make([]uint64, 0, n*b.o.outputs())
+	for o := range b.o.outputs() {
+		tensor := len(b.o.Outputs) > 0 && b.o.Outputs[o].size() > 0
+		first, offsets := to, b.Offsets[o*all:(o+1)*all]
+		for i := range b.parts {
+			if b.parts[i].skipped {
+				continue
+			}
+			from := o*all + i
+			offset := offsets[i]
+			if tensor {
+				// Those before it were moved to the beginning of the tensor.
+				place := o*all + to - first
+				if offset = offsets[to-first]; place < from {
+					copy(b.dst[place], b.dst[from])
+				}
+			}
+			b.Lengths[to], b.Segments[to] = b.Lengths[from], b.Segments[from]
+			compacted = append(compacted, offset)
+			to++
+		}
+	}
+	b.Offsets = compacted
+	b.Lengths, b.Segments = b.Lengths[:to], b.Segments[:to]
 }
 
-// listLeft lists the samples that are left to the process, after compact.
+// listLeft lists what is left to the process, after compact.
 func (b *batch) listLeft() {
 	if b.leaves == 0 {
 		return
 	}
 	n := uint32(0)
-	for i := range b.parts {
-		p := &b.parts[i]
-		if p.skipped {
+	for at := range b.lefts {
+		if b.parts[at%len(b.parts)].skipped {
 			continue
 		}
-		if p.left.Length > 0 {
-			p.left.Position = n
-			b.Left = append(b.Left, p.left)
+		if left := b.lefts[at]; left.Length > 0 {
+			left.Position = n
+			b.Left = append(b.Left, left)
 		}
 		n++
 	}
+}
+
+// unpack replaces the places of packed samples by those of their fields, after compact.
+func (b *batch) unpack() {
+	index := b.o.Cache.Index()
+	k := len(index.Fields())
+	if len(b.o.Outputs) > 0 || k < 2 {
+		return
+	}
+	n := len(b.IDs)
+	offsets, lengths := make([]uint64, n*k), make([]uint64, n*k)
+	segments := make([]uint32, n*k)
+	var ranges []source.Range
+	for i, id := range b.IDs {
+		at := int64(0) // in the packed sample
+		ranges = index.Ranges(ranges[:0], int(id))
+		for f, r := range ranges {
+			to := f*n + i
+			if lengths[to], segments[to] = NoField, b.Segments[i]; r.Length == source.Missing {
+				continue
+			}
+			at = aligned(at, source.Align)
+			offsets[to], lengths[to] = b.Offsets[i]+uint64(at), uint64(r.Length)
+			at += r.Length
+		}
+	}
+	b.Offsets, b.Lengths = offsets, lengths
+	b.Segments = segments
 }
 
 // delivery returns what the ledger needs to know of a batch that is sent.

@@ -36,16 +36,16 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 
 // bring fetches sample id for position i of the batch, and records where it is.
 func (b *batch) bring(w *cache.Worker, i, id int) error {
-	if b.o.Preprocessor != nil {
+	if len(b.o.Outputs) > 0 {
 		return b.preprocess(w, i, id)
 	}
 	c := b.o.Cache
-	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
+	s, err := c.Fetch(b.ctx, &b.request, id, b.dst[i])
 	if errors.Is(err, cache.ErrNoCapacity) {
 		if err = b.place(i, int(c.Index().Size(id))); err != nil {
 			return err
 		}
-		s, err = c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
+		s, err = c.Fetch(b.ctx, &b.request, id, b.dst[i])
 	}
 	if b.count(id, s, err); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 
 // preprocess is bring for samples that are transformed.
 func (b *batch) preprocess(w *cache.Worker, i, id int) error {
-	c, p := b.o.Cache, b.o.Preprocessor
+	c := b.o.Cache
 	begun := time.Now()
 	s, err := c.FetchView(b.ctx, w, &b.request, id)
 	if b.count(id, s, err); err != nil {
@@ -91,83 +91,128 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	if b.occurs != nil {
 		draw |= int(b.occurs[i]) << 32
 	}
-	steps := len(b.spent) / len(b.parts)
-	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
-	alloc := func(size int) ([]byte, error) { return b.resultBuffer(i, size) }
-	b.parts[i].left = Left{}
-	err = p.Apply(alloc, s.Data, b.Epoch, draw, !c.Sound(id), spent)
-	if err == nil {
-		c.SetSound(id)
-	} else if p.Left(err) {
-		err = b.leave(i, s.Data)
-	}
-	if err != nil {
-		clear(spent)
+	if err := b.apply(i, id, draw, s.Data); err != nil {
 		if errors.Is(err, errParked) {
 			return errParked
 		}
 		return &source.SampleError{ID: id, Path: c.Path(id), Kind: source.ErrContent, Err: err}
 	}
+	c.SetSound(id)
 	b.set(i, id, s.From)
-	b.Lengths[i] = uint64(len(b.parts[i].dst))
 	b.parts[i].slow = time.Since(fetched) > fetched.Sub(begun)
 	b.latest.Store(int32(i + 1))
 	return nil
 }
 
-// resultBuffer returns a buffer of size bytes for the result of sample i, or errParked if there is
-// no memory. It may be called again with another size.
-func (b *batch) resultBuffer(i, size int) ([]byte, error) {
-	if b.o.inOnePiece() || len(b.parts[i].dst) == size {
-		return b.parts[i].dst, nil
+// apply makes the outputs of sample i, whose packed bytes are data.
+func (b *batch) apply(i, id, draw int, data []byte) error {
+	steps := len(b.spent) / len(b.parts)
+	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
+	var few [4][]byte
+	fields := b.o.Cache.Index().Split(few[:0], id, data)
+	whole := !b.o.Cache.Sound(id)
+	for o := range b.o.Outputs {
+		out := &b.o.Outputs[o]
+		at := o*len(b.IDs) + i
+		if b.lefts != nil {
+			b.lefts[at] = Left{}
+		}
+		n := out.steps()
+		err := b.applyTo(out, at, fields[out.Field], draw, whole, spent[:n:n])
+		if err != nil {
+			clear(b.spent[i*steps : (i+1)*steps])
+			if len(b.o.Outputs) > 1 {
+				err = fmt.Errorf("field %s: %w", b.o.Cache.Index().Fields()[out.Field], err)
+			}
+			return err
+		}
+		spent = spent[n:]
+		b.Lengths[at] = uint64(len(b.dst[at]))
 	}
-	b.sizes.add(size)
-	if err := b.place(i, size); err != nil {
-		return nil, err
-	}
-	return b.parts[i].dst, nil
+	return nil
 }
 
-// place gives sample i a part of size bytes, or parks it.
-func (b *batch) place(i, size int) error {
-	part, segment, offset, err := b.take(i, size)
-	if err == nil {
-		b.parts[i].dst = part
-		b.Segments[i], b.Offsets[i] = segment, offset
+var errNoField = errors.New("the sample does not have it")
+
+// applyTo makes one output of a sample, at its place in the columns.
+func (b *batch) applyTo(out *Output, at int, src []byte, draw int, whole bool,
+	spent []time.Duration,
+) error {
+	if src == nil {
+		return errNoField
+	}
+	if out.Preprocessor == nil {
+		dst, err := b.resultBuffer(out, at, len(src))
+		copy(dst, src)
+		return err
+	}
+	alloc := func(size int) ([]byte, error) { return b.resultBuffer(out, at, size) }
+	err := out.Preprocessor.Apply(alloc, src, b.Epoch, draw, whole, spent)
+	if err != nil && out.Preprocessor.Left(err) {
+		clear(spent)
+		return b.leave(at, src)
 	}
 	return err
 }
 
-// take returns a part of size bytes for sample i, of the memory that the batch has reserved, or
-// else of what is free in the staging buffer. If there is none, it parks the sample.
-func (b *batch) take(i, size int) (part []byte, segment uint32, offset uint64, err error) {
+// resultBuffer returns a buffer of size bytes for a result, or errParked if there is no memory. It
+// may be called again with another size.
+func (b *batch) resultBuffer(out *Output, at, size int) ([]byte, error) {
+	if out.size() > 0 || b.dst[at] != nil && len(b.dst[at]) == size {
+		return b.dst[at], nil
+	}
+	b.sizes.add(size)
+	if err := b.place(at, size); err != nil {
+		return nil, err
+	}
+	return b.dst[at], nil
+}
+
+// place gives what is at this place in the columns a part of size bytes, or parks its sample.
+func (b *batch) place(at, size int) error {
+	part, segment, offset, err := b.take(at, size)
+	if err == nil {
+		b.dst[at] = part
+		b.Segments[at], b.Offsets[at] = segment, offset
+	}
+	return err
+}
+
+// take returns a part of size bytes for what is at this place in the columns, of the memory that
+// the batch has reserved, or else of what is free in the staging buffer. If there is none, it parks
+// the sample.
+func (b *batch) take(at, size int) (part []byte, segment uint32, offset uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	from := &b.slab
+	begin := from.used
 	part = from.take(size)
 	if part == nil {
-		slot, ok := b.o.Buffer.TryAlloc(int64(size))
+		slot, ok := b.o.Buffer.TryAlloc(int64(max(size, 1)))
 		if !ok {
-			b.park(i, size)
+			b.park(at%len(b.IDs), size)
 			return nil, 0, 0, errParked
 		}
 		b.extraID = append(b.extraID, slot.ID)
-		from = &slab{slot: slot}
+		from, begin = &slab{slot: slot, align: b.o.align()}, 0
 		part = from.take(size)
 	}
-	return part, from.slot.Segment, uint64(from.slot.Offset + from.used - whole(size)), nil
+	return part, from.slot.Segment, uint64(from.slot.Offset + begin), nil
 }
 
-// leave leaves sample i to the process, with its bytes.
-func (b *batch) leave(i int, src []byte) error {
-	part, segment, offset, err := b.take(i, len(src))
+// leave leaves what is at this place in the columns to the process, with its bytes.
+func (b *batch) leave(at int, src []byte) error {
+	part, segment, offset, err := b.take(at, len(src))
 	if err != nil {
 		return err
 	}
 	copy(part, src)
-	b.parts[i].left = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.lefts == nil {
+		b.lefts = make([]Left, len(b.Offsets))
+	}
+	b.lefts[at] = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
 	if b.leaves++; b.leaves > MaxLeft {
 		return fmt.Errorf("more than %d samples of a batch are left to the process, as the daemon "+
 			"does not decode them: use a smaller batch, or convert the files", MaxLeft)
@@ -181,7 +226,7 @@ func (b *batch) park(i, size int) {
 	if b.wants == nil {
 		b.wants = make([]int64, len(b.IDs))
 	}
-	b.wants[i] += whole(size)
+	b.wants[i] += aligned(int64(max(size, 1)), b.o.align())
 	b.parked = append(b.parked, i)
 }
 

@@ -20,14 +20,19 @@ func Concat(epoch, step int, parts []Part) *Batch {
 	b.made.reads = make([]report.Amount, len(b.made.reads))
 	for _, p := range parts {
 		b.Labels = append(b.Labels, p.Labels[p.From:p.To]...)
-		b.Offsets = append(b.Offsets, p.Offsets[p.From:p.To]...)
-		b.Lengths = append(b.Lengths, p.Lengths[p.From:p.To]...)
 		b.IDs = append(b.IDs, p.IDs[p.From:p.To]...)
-		b.Segments = append(b.Segments, p.Segments[p.From:p.To]...)
 		if p.To == len(p.IDs) {
 			for tier, amount := range p.made.reads {
 				b.made.reads[tier].Add(amount)
 			}
+		}
+	}
+	for o := range parts[0].Outputs() {
+		for _, p := range parts {
+			from, to := o*len(p.IDs)+p.From, o*len(p.IDs)+p.To
+			b.Offsets = append(b.Offsets, p.Offsets[from:to]...)
+			b.Lengths = append(b.Lengths, p.Lengths[from:to]...)
+			b.Segments = append(b.Segments, p.Segments[from:to]...)
 		}
 	}
 	for _, k := range b.IDs {

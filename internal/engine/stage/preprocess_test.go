@@ -237,7 +237,7 @@ func TestSamplesAreDueWhenThreadsNeedThem(t *testing.T) {
 		p    Preprocessor
 		want float64
 	}{{busy{}, 3}, {summary{}, 0}} {
-		b := &batch{stager: &Stager{o: Options{Preprocessor: c.p}}}
+		b := &batch{stager: &Stager{o: Options{}, preprocessor: c.p}}
 		b.begin(7)
 		b.arrived()
 		if got := b.due(time.Now()); got != c.want {

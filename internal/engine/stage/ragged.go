@@ -32,8 +32,9 @@ var errParked = errors.New("no memory for the result yet")
 
 // slab is memory of a batch of which its results take parts.
 type slab struct {
-	slot staging.Slot
-	used int64 // bytes
+	slot  staging.Slot
+	used  int64 // bytes
+	align int64 // parts begin at multiples of it
 }
 
 // take returns a part of n bytes; nil: there is not enough left.
@@ -42,12 +43,12 @@ func (s *slab) take(n int) []byte {
 		return nil
 	}
 	part := s.slot.Data[s.used : s.used+int64(n) : s.used+int64(n)]
-	s.used += whole(n)
+	s.used = aligned(s.used+int64(n), s.align)
 	return part
 }
 
-// whole returns how much of a slab a part of n bytes takes: parts begin at multiples of 8.
-func whole(n int) int64 { return (int64(n) + 7) &^ 7 }
+// aligned returns the next multiple of align, a power of 2.
+func aligned(n, align int64) int64 { return (n + align - 1) &^ (align - 1) }
 
 // sizes estimates the sizes of results. It is safe for concurrent use.
 type sizes struct {
@@ -68,14 +69,14 @@ func (s *sizes) add(bytes int) {
 	s.squares += off * (float64(bytes) - s.mean)
 }
 
-// expect returns how many bytes this number of results almost certainly fits in: three standard
-// deviations more than the mean.
-func (s *sizes) expect(samples int) (bytes int64, known bool) {
+// expect returns how many bytes this number of results, which begin at multiples of align, almost
+// certainly fits in: three standard deviations more than the mean.
+func (s *sizes) expect(results int, align int64) (bytes int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n < minSizes {
 		return 0, false
 	}
-	n := float64(samples)
-	return int64(n*(s.mean+8) + 3*math.Sqrt(n*s.squares/float64(s.n-1))), true
+	n := float64(results)
+	return int64(n*(s.mean+float64(align)) + 3*math.Sqrt(n*s.squares/float64(s.n-1))), true
 }

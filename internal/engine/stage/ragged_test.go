@@ -154,7 +154,7 @@ func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 				for _, s := range batch {
 					ids = append(ids, s.id)
 					if binary.LittleEndian.Uint64(s.data[8:]) != uint64(s.id) ||
-						len(s.data) != g.ranks[0].stager.o.Preprocessor.(ragged).size(at.epoch,
+						len(s.data) != g.ranks[0].stager.preprocessor.(ragged).size(at.epoch,
 							s.id) {
 						t.Errorf("%s: sample %d has %d bytes of another", policy, s.id, len(s.data))
 					}
@@ -208,13 +208,13 @@ func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 // TestSizesAreLearned checks that a batch reserves memory by the sizes of earlier results.
 func TestSizesAreLearned(t *testing.T) {
 	var s sizes
-	if _, known := s.expect(10); known {
+	if _, known := s.expect(10, 8); known {
 		t.Error("a size is expected before any result")
 	}
 	for i := range 1000 {
 		s.add(900 + 200*(i%2))
 	}
-	if bytes, known := s.expect(100); !known || bytes < 100*1000 || bytes > 110*1000 {
+	if bytes, known := s.expect(100, 8); !known || bytes < 100*1000 || bytes > 110*1000 {
 		t.Errorf("%d bytes for 100 results of 1000 on average", bytes)
 	}
 }

@@ -180,14 +180,21 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
 			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Unusable: g.faults,
-			Ledger:       ledger,
-			Preprocessor: o.preprocessor,
+			Ledger: ledger, Outputs: outputs(o.preprocessor),
 		}), buffer, ledger, Stall{}})
 	}
 	if o.fill {
 		g.use.Fill(g.opened.Plan, func(int64) {})
 	}
 	return g
+}
+
+// outputs returns the output of samples of one field; nil: they stay as they are.
+func outputs(p Preprocessor) []Output {
+	if p == nil {
+		return nil
+	}
+	return []Output{{Preprocessor: p}}
 }
 
 func steps(p Preprocessor) []string {
@@ -221,7 +228,7 @@ func (g *rig) want(rank int, at step) []seen {
 	out := []seen{}
 	for _, id := range g.stream.Epoch(at.epoch).Batch(nil, rank, at.step) {
 		s := g.seen(int(id))
-		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
+		if p := g.ranks[rank].stager.preprocessor; p != nil {
 			var made []byte
 			alloc := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
 			err := p.Apply(alloc, s.data, at.epoch, int(id), false,

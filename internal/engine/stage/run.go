@@ -75,6 +75,7 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		}
 		b.compact()
 		b.listLeft()
+		b.unpack()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		s.o.Buffer.MarkSent(b.Slots)
 		b.made = b.delivery()
@@ -129,7 +130,7 @@ func (s *Stager) unpark(ctx context.Context, b *batch) error {
 	b.allocWait += waited
 	b.planned = b.planned.Add(waited) // the wait for memory does not count as fetching
 	b.addSlot(slot, extra)
-	b.slab, b.parked = slab{slot: slot}, nil
+	b.slab, b.parked = slab{slot: slot, align: b.o.align()}, nil
 	b.begin(len(tasks))
 	s.o.Cache.Submit(tasks)
 	return nil

@@ -27,22 +27,25 @@ package stage
 import (
 	"context"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/engine/staging"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// Batch describes one batch to the training process: where in shared memory each sample is. The
-// columns have one entry per sample.
+// Batch describes one batch to the training process: where in shared memory each sample is. Labels
+// and IDs have one entry per sample; offsets, lengths and segments have one per output and sample:
+// those of the first output for all samples, then those of the second, and so on.
 type Batch struct {
 	Epoch, Step int
 	Audit       uint64 // sum of access.Mix over the batch
-	Labels      []int64
+	Labels      []int64 // numbers of classes; if samples have none, IDs
 	Offsets     []uint64 // within the segment
-	Lengths     []uint64 // bytes
+	Lengths     []uint64 // bytes; NoField: the sample does not have the field
 	IDs         []uint32
 	Segments    []uint32 // in the staging buffer, or ClassSegment
 	Slots       []uint32 // of the staging buffer; the process returns them
@@ -52,14 +55,20 @@ type Batch struct {
 	made delivery // how it was staged
 }
 
+// Outputs returns how many outputs the columns have, of a batch that is not empty.
+func (b *Batch) Outputs() int { return len(b.Offsets) / max(len(b.IDs), 1) }
+
 // MaxLeft is the most samples of a batch that may be left to the process: its frame has room for no
 // more.
 const MaxLeft = 100_000
 
+// NoField is the length of a field that a sample does not have.
+const NoField = math.MaxUint64
+
 // Left is a sample that the process is to transform itself: where its bytes are. The place of its
 // result in the batch is reserved, and not written.
 type Left struct {
-	Position, Segment uint32
+	Position, Segment uint32 // the position counts through the outputs, as Batch.Offsets does
 	Offset, Length    uint64
 }
 
@@ -130,9 +139,53 @@ type Options struct {
 	Lazy     bool // stage a batch only when the process asks for it: policy naive
 	Unusable *Unusable
 	Ledger   *Ledger
-	// Preprocessor, if not nil, transforms the samples into the staging buffer. The results of a
-	// batch form one tensor if all have the same size.
+	// Outputs are what is delivered of each sample, if anything of it is transformed: then all of
+	// them are written into the staging buffer. nil: all its fields, as they are.
+	Outputs []Output
+}
+
+// Output is a field of samples as it is delivered.
+type Output struct {
+	Field int // its number in the index
+	// Preprocessor transforms the field. The results of a batch form one tensor if all have the same
+	// size. Those of a job share Takes, Report and ThreadChanges. nil: the field is copied.
 	Preprocessor Preprocessor
+}
+
+// size returns the size of every result in bytes; 0: it varies.
+func (o *Output) size() int {
+	if o.Preprocessor == nil {
+		return 0
+	}
+	return o.Preprocessor.Size()
+}
+
+// steps returns the number of the output's steps.
+func (o *Output) steps() int {
+	if o.Preprocessor == nil {
+		return 0
+	}
+	return len(o.Preprocessor.Steps())
+}
+
+// Preprocesses returns a preprocessor of the outputs; nil: there is none.
+func Preprocesses(outputs []Output) Preprocessor {
+	for _, o := range outputs {
+		if o.Preprocessor != nil {
+			return o.Preprocessor
+		}
+	}
+	return nil
+}
+
+// Steps returns the names of the steps of all outputs.
+func Steps(outputs []Output) (names []string) {
+	for _, o := range outputs {
+		if o.Preprocessor != nil {
+			names = append(names, o.Preprocessor.Steps()...)
+		}
+	}
+	return names
 }
 
 // Own is what a member of a group of jobs does for itself (package share/feed).
@@ -146,8 +199,14 @@ type Own interface {
 	Deliver(b *Batch) error
 }
 
-// inOnePiece reports whether the results of a batch form one tensor.
-func (o *Options) inOnePiece() bool { return o.Preprocessor != nil && o.Preprocessor.Size() > 0 }
+// outputs returns how many places in memory a batch has for each sample while it is staged: those
+// of its outputs, or that of the sample.
+func (o *Options) outputs() int { return max(len(o.Outputs), 1) }
 
-// ragged reports whether results vary in size.
-func (o *Options) ragged() bool { return o.Preprocessor != nil && o.Preprocessor.Size() == 0 }
+// align returns the multiple at which what varies in size begins in memory.
+func (o *Options) align() int64 {
+	if o.Cache.Index().Fields() != nil {
+		return source.Align
+	}
+	return 8
+}

@@ -15,6 +15,9 @@ type Stager struct {
 	o      Options
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
+	// of the outputs; nil: there is none
+	preprocessor Preprocessor
+	steps        int // of all outputs
 
 	mu          sync.Mutex // guards the following, but for barriers, sizes, moved, staged, left
 	outstanding int        // batches planned and not yet sent
@@ -46,6 +49,7 @@ func New(o Options) *Stager {
 	}
 	return &Stager{
 		o: o, ahead: o.Ahead,
+		preprocessor: Preprocesses(o.Outputs), steps: len(Steps(o.Outputs)),
 		demand: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 }
@@ -172,7 +176,7 @@ func (s *Stager) reserve(begins bool) {
 // batch is no evidence of that. s.mu must be held.
 func (s *Stager) starved() bool {
 	return s.waiting && s.taken > 0 && s.o.Cache.Unused() &&
-		(s.o.Preprocessor == nil || s.o.Preprocessor.Takes(int(s.left.Load())+1) == 0)
+		(s.preprocessor == nil || s.preprocessor.Takes(int(s.left.Load())+1) == 0)
 }
 
 // widen lets the staging buffer grow if there may be no more batches in progress for lack of

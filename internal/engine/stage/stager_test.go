@@ -244,11 +244,11 @@ func TestUnusedReservationIsReleased(t *testing.T) {
 	r := g.ranks[0]
 	var taken int64
 	for id := range 4 {
-		if taken += whole(p.size(0, id)); id%3 == 0 { // it asks for another size first
-			taken += whole(p.size(0, id) + 8)
+		if taken += aligned(int64(p.size(0, id)), 8); id%3 == 0 { // it asks for another size first
+			taken += aligned(int64(p.size(0, id)+8), 8)
 		}
 		if id%5 == 0 {
-			taken += whole(p.size(0, id) + 16)
+			taken += aligned(int64(p.size(0, id)+16), 8)
 		}
 	}
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {

@@ -67,13 +67,14 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 ) (*batch, []cache.Task, error) {
 	ids := view.Batch(nil, s.o.Rank, step)
 	n := len(ids)
-	numbers := make([]uint64, 2*n)
-	words := make([]uint32, 2*n)
+	places := n * s.o.outputs()
+	numbers := make([]uint64, 2*places)
+	words := make([]uint32, n+places)
 	b := &batch{
 		Batch: Batch{
 			Epoch: view.Number(), Step: step,
 			Labels:  make([]int64, n),
-			Offsets: numbers[:n:n], Lengths: numbers[n:],
+			Offsets: numbers[:places:places], Lengths: numbers[places:],
 			IDs: words[:n:n], Segments: words[n:],
 		},
 		o:      &s.o,
@@ -84,10 +85,11 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 		order:  int64(view.Number())*int64(s.o.Stream.Steps()) + int64(step),
 		stager: s,
 		parts:  make([]part, n),
+		dst:    make([][]byte, places),
 	}
 	b.request = cache.Request{Peers: s.o.Peers, Consumer: b, Due: b.due}
-	if s.o.Preprocessor != nil {
-		b.spent = make([]time.Duration, n*len(s.o.Preprocessor.Steps()))
+	if len(s.o.Outputs) > 0 {
+		b.spent = make([]time.Duration, n*s.steps)
 		b.occurs = view.Occurrence(s.o.Rank, step)
 	}
 	for i, k := range ids {

@@ -9,6 +9,7 @@ package option
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
@@ -69,6 +70,29 @@ func Get[T any](values Values, key string) (value T) {
 		return v.(T)
 	}
 	return value
+}
+
+// Holds reports whether the value is of the type that the option's kind has.
+func (o Option) Holds(value any) bool {
+	switch o.Kind {
+	case Switch:
+		_, ok := value.(bool)
+		return ok
+	case List:
+		_, ok := value.([]string)
+		return ok
+	case Size:
+		_, ok := value.(int64)
+		return ok
+	case Int:
+		_, ok := value.(int)
+		return ok
+	case Duration:
+		_, ok := value.(time.Duration)
+		return ok
+	}
+	_, ok := value.(string)
+	return ok
 }
 
 // Error is a wrong value of one key.

@@ -150,7 +150,8 @@ func key(spec source.Spec, configured option.Values) string {
 
 // prefix returns what the keys of a dataset have in common whatever is configured.
 func prefix(spec source.Spec) string {
-	return fmt.Sprintf("%s\x00%s\x00%#v\x00", spec.Kind, spec.Path, spec.Options)
+	return fmt.Sprintf("%s\x00%s\x00%#v\x00%s\x00", spec.Kind, spec.Path, spec.Options,
+		spec.Manifest.Sum())
 }
 
 // configured returns the options of a kind that a job's configuration gives.
@@ -186,6 +187,9 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 			return k.Name
 		})
 	}
+	if err := check(c.kinds.Sources[at], spec); err != nil {
+		return nil, err
+	}
 	values := configured(c.kinds.Sources[at], cfg)
 	k := key(spec, values)
 	// One at a time, so that the next one finds the index that the first has written.
@@ -202,7 +206,7 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 	warn := func(text string) { log.Warn(text) }
 	maps.Copy(values, spec.Options)
 	options := source.OpenOptions{
-		Values: values, Timeout: cfg.SourceTimeout,
+		Values: values, Manifest: spec.Manifest, Timeout: cfg.SourceTimeout,
 		Progress: func(files int64) { progress(files, "") },
 		Warn:     warn,
 		Tell:     func(text string) { warn(text); progress(0, text) },
@@ -215,6 +219,25 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 		return nil, err
 	}
 	return &Dataset{catalog: c, entry: c.enter(k, e, view), view: view}, nil
+}
+
+// check returns an error for options that the kind does not have.
+func check(k source.Kind, spec source.Spec) error {
+	for key, value := range spec.Options {
+		o, ok := option.Find(k.Options, key)
+		if !ok {
+			return failure.Input("a dataset of the kind %s has no option %q", k.Name, key)
+		}
+		if !o.Holds(value) {
+			return failure.Input("the option %s of a dataset of the kind %s: %v; allowed: %s", key,
+				k.Name, value, o.Allowed())
+		}
+	}
+	if k.Manifest != (spec.Manifest != nil) {
+		return failure.Input("a dataset of the kind %s: a manifest is given: %t, and should be: %t",
+			k.Name, spec.Manifest != nil, k.Manifest)
+	}
+	return nil
 }
 
 // turn waits until no other dataset of this key is being opened.

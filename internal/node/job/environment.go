@@ -1,5 +1,7 @@
 package job
 
+import "github.com/hdmlp/hdmlp/internal/engine/stage"
+
 const mega = 1e6
 
 // maxRate is the largest rate that is reported as measured, in MB/s: a training loop that does
@@ -42,10 +44,11 @@ func (j *Job) pace() {
 // Transforms returns beta: the rate at which one thread transforms samples, in MB/s; 0 if that is
 // not known.
 func (j *Job) Transforms() float64 {
-	if j.p.Preprocessor == nil {
+	p := stage.Preprocesses(j.p.Outputs)
+	if p == nil {
 		return 0
 	}
-	did := j.p.Preprocessor.Report().Total()
+	did := p.Report().Total()
 	if did.Samples == 0 || did.Seconds <= 0 {
 		return 0
 	}

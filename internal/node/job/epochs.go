@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
@@ -26,7 +27,7 @@ func (j *Job) state(speeds []model.Speed) *state {
 	for _, r := range j.ranks {
 		s.ahead = max(s.ahead, r.stager.Ahead())
 	}
-	if p := j.p.Preprocessor; p != nil {
+	if p := stage.Preprocesses(j.p.Outputs); p != nil {
 		s.transformed = p.Report().Total()
 	}
 	return s
@@ -119,7 +120,7 @@ func (j *Job) describe(r *report.Report) {
 		r.Streams = j.changed(r.Streams, at, int64(to))
 	}
 	if p := r.Preprocessing; p != nil {
-		for at, to := range j.p.Preprocessor.ThreadChanges() {
+		for at, to := range stage.Preprocesses(j.p.Outputs).ThreadChanges() {
 			p.Changes = j.changed(p.Changes, at, int64(to))
 		}
 	}

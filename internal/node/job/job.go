@@ -73,27 +73,27 @@ type Config struct {
 	FixedPrefetch bool
 
 	Warnings []string
-	Output   *Output // the format of transformed samples; nil: delivered unchanged
-	Samples  Sizes   // sizes of transformed samples; nil: delivered unchanged
+	Outputs  []Output // what is delivered of each sample: at least one
+	Samples  Sizes    // sizes of transformed samples; nil: delivered unchanged
 }
 
 // Parts are what a job works with. They belong to the caller, and must outlive the job.
 type Parts struct {
-	Life         context.Context // ends with the job
-	End          context.CancelCauseFunc
-	Order        *order.Order
-	Dataset      Dataset
-	Cache        *cache.Cache
-	Use          *cache.Use // of the cache
-	Stops        *lockstep.Stops
-	Unusable     *stage.Unusable
-	Preprocessor stage.Preprocessor // nil: samples are delivered unchanged
-	Nodes        Nodes              // nil: the job has one node
-	Peers        cache.Peers        // nil: the job has one node
-	Planning     planner.Local
-	Memory       Memory
-	Admit        request.Admit
-	Log          *slog.Logger
+	Life     context.Context // ends with the job
+	End      context.CancelCauseFunc
+	Order    *order.Order
+	Dataset  Dataset
+	Cache    *cache.Cache
+	Use      *cache.Use // of the cache
+	Stops    *lockstep.Stops
+	Unusable *stage.Unusable
+	Outputs  []stage.Output // nil: samples are delivered unchanged
+	Nodes    Nodes          // nil: the job has one node
+	Peers    cache.Peers    // nil: the job has one node
+	Planning planner.Local
+	Memory   Memory
+	Admit    request.Admit
+	Log      *slog.Logger
 }
 
 // Job is one training job on this node. Its ranks are the processes that opened it under the same

@@ -72,14 +72,10 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	if warning != "" {
 		j.warn(warning)
 	}
-	var steps []string
-	if j.p.Preprocessor != nil {
-		steps = j.p.Preprocessor.Steps()
-	}
 	r := &Rank{
 		job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1),
 		news:   make(chan struct{}, 1),
-		ledger: stage.NewLedger(j.p.Cache, steps),
+		ledger: stage.NewLedger(j.p.Cache, stage.Steps(j.p.Outputs)),
 	}
 	if j.config.Produces {
 		r.ledger.ForGroup()
@@ -90,7 +86,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
-		Preprocessor: j.p.Preprocessor,
+		Outputs: j.p.Outputs,
 	}
 	if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
@@ -133,13 +129,14 @@ type Opened struct {
 	// PrefetchBatches is the most batches that are staged and not yet taken.
 	PrefetchBatches int
 	Warnings        []string
-	Output          *Output // the format of transformed samples; nil: delivered unchanged
+	Outputs         []Output // what is delivered of each sample: at least one
 }
 
-// Output is the format of transformed samples: arrays.
+// Output is what is delivered of a field: arrays, or its bytes.
 type Output struct {
+	Field string // "": a dataset whose samples have no named fields
 	// Shape is the shape of the array. If height and width, the first two, are 0, they vary, and
-	// are stored before each sample's pixels.
+	// are stored before each sample's pixels. nil: the field is delivered as it is.
 	Shape []int
 	// Type is the element type: uint8, float16, bfloat16 or float32.
 	Type string
@@ -160,7 +157,7 @@ func (r *Rank) Opened() Opened {
 		RankSamples:     j.p.Order.Stream().RankSamples(r.rank),
 		Positions:       j.p.Order.Positions(),
 		PrefetchBatches: j.config.Prefetch,
-		Warnings:        slices.Clone(j.warnings), Output: j.config.Output,
+		Warnings:        slices.Clone(j.warnings), Outputs: j.config.Outputs,
 	}
 }
 
@@ -214,7 +211,7 @@ func (r *Rank) Vacate(class int, segment uint32, _ []int32, settled, gone func()
 			gone()
 		}
 	}
-	if r.job.p.Preprocessor != nil { // no batch names segments of classes
+	if len(r.job.p.Outputs) > 0 { // no batch names segments of classes
 		end()
 		return
 	}
@@ -226,7 +223,7 @@ func (r *Rank) Refill() {}
 
 // Delay implements store.Watcher.
 func (r *Rank) Delay() time.Duration {
-	if r.job.p.Preprocessor != nil {
+	if len(r.job.p.Outputs) > 0 {
 		return 0
 	}
 	return r.stager.Delay()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/report"
 )
@@ -119,8 +120,8 @@ func (j *Job) Report() *report.Report {
 			Seconds: time.Since(w.Since).Seconds(),
 		}
 	}
-	if j.p.Preprocessor != nil {
-		r.Preprocessing = j.p.Preprocessor.Report()
+	if p := stage.Preprocesses(j.p.Outputs); p != nil {
+		r.Preprocessing = p.Report()
 		r.Preprocessing.Result = int64(j.config.Samples.Expected(o.Mean()))
 	}
 	var capacity int64 // of the classes of all nodes

@@ -231,7 +231,7 @@ func (large) Ragged() bool                   { return false }
 func TestTransformedSamplesAreDelivered(t *testing.T) {
 	p := &twice{spent: 0.001}
 	w := start(t, func(c *Config, parts *Parts) {
-		c.Samples, parts.Preprocessor = large{}, p
+		c.Samples, parts.Outputs = large{}, []stage.Output{{Preprocessor: p}}
 	})
 	r := w.join(t, 0)
 	defer r.Close()

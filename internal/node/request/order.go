@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // Order is what a process gives for its stream in addition to parameters: a part of the dataset, or
@@ -156,25 +157,59 @@ func openList(file *os.File, what string, rows, entries, before int) (*list, err
 	if file == nil {
 		return nil, failure.Input("%s came without its descriptor", what)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return nil, failure.Input("%s: its descriptor cannot be used: %v", what, err)
-	}
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil ||
-		st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, failure.Input("%s: its descriptor is not a memfd; pass one made by memfd_create",
-			what)
+	size, err := sizeOf(file, what)
+	if err != nil {
+		return nil, err
 	}
 	l := &list{
 		file: file,
 		what: what,
-		size: st.Size,
+		size: size,
 		need: 4 * (int64(before) + int64(rows)*int64(entries)),
 	}
-	if st.Size < l.need {
+	if size < l.need {
 		return nil, l.short(l.need)
 	}
 	return l, nil
+}
+
+// sizeOf returns the size of what a process passed in a memfd, and an error if it is none.
+func sizeOf(file *os.File, what string) (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return 0, failure.Input("%s: its descriptor cannot be used: %v", what, err)
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, failure.Input("%s: its descriptor is not a memfd; pass one made by memfd_create",
+			what)
+	}
+	return st.Size, nil
+}
+
+// ReadManifest reads the manifest that came with a request, if one did, into its dataset. It does
+// not map the file, so that a process which truncates it meanwhile does no harm.
+func ReadManifest(m *Open, admit Admit) error {
+	if m.Manifest == nil {
+		return nil
+	}
+	const what = "dataset.manifest"
+	size, err := sizeOf(m.Manifest, what)
+	if err != nil {
+		return err
+	}
+	if admit != nil {
+		// The index that is made of it takes about as much.
+		if err := admit(2*size, what+": the list of records", "give fewer at a time"); err != nil {
+			return err
+		}
+	}
+	data := make([]byte, size)
+	if n, err := m.Manifest.ReadAt(data, 0); int64(n) < size {
+		return failure.Input("%s: its descriptor cannot be read: %v", what, err)
+	}
+	m.Dataset.Manifest = source.NewManifest(data)
+	return nil
 }
 
 // list returns an error if there is too little memory for the list.

@@ -7,6 +7,7 @@
 package request
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 
@@ -24,6 +25,8 @@ const (
 	MaxList = 1 << 28
 	// MaxBatch is the limit on the samples of a batch: its frame to the process holds no more.
 	MaxBatch = 419_328
+	// MaxOutputs is the limit on the fields that are delivered of a sample.
+	MaxOutputs = 64
 	// MaxEpoch is the largest number of a given epoch: frames have 32 bits for it.
 	MaxEpoch = 1<<31 - 1
 )
@@ -34,8 +37,12 @@ type Open struct {
 	Rank      int
 	WorldSize int
 	Dataset   source.Spec
-	Stream    Stream
-	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
+	// Manifest is the descriptor with the dataset's manifest; nil: it has none. The caller of
+	// ReadManifest closes it.
+	Manifest *os.File
+	Stream   Stream
+	// Transforms describes what is delivered of every sample (Compile); nil: all its fields, as they
+	// are.
 	Transforms json.RawMessage
 	Cluster    *Cluster // nil: all ranks are on this node
 	Share      Share
@@ -165,13 +172,53 @@ func Describes(transforms json.RawMessage) bool {
 	return len(transforms) > 0 && string(transforms) != "null"
 }
 
-// Compile compiles a description of transforms.
-func Compile(transforms json.RawMessage) (*transform.Program, error) {
-	program, err := transform.Compile(transforms)
-	if err != nil {
-		return nil, failure.Input("%v", err)
+// Output is a field of samples as it is delivered.
+type Output struct {
+	Field   string             // "" if Transforms names none: that of samples of one field
+	Program *transform.Program // nil: the field is delivered as it is
+}
+
+// fields is the form of Transforms that says which fields are delivered.
+type fields struct {
+	Fields []struct {
+		Field      string          `json:"field"`
+		Transforms json.RawMessage `json:"transforms"`
+	} `json:"fields"`
+}
+
+// Compile compiles a description of what is delivered (docs/FORMATS.md): a list of transforms for
+// samples of one field, or which fields are delivered, each with a list of its own or as it is.
+func Compile(transforms json.RawMessage) ([]Output, error) {
+	if text := bytes.TrimSpace(transforms); len(text) == 0 || text[0] != '{' {
+		program, err := transform.Compile(transforms)
+		if err != nil {
+			return nil, failure.Input("%v", err)
+		}
+		return []Output{{Program: program}}, nil
 	}
-	return program, nil
+	var given fields
+	d := json.NewDecoder(bytes.NewReader(transforms))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&given); err != nil {
+		return nil, failure.Input("transforms: it must be a list of transforms, or say what is "+
+			"delivered of each of the fields: %v", err)
+	}
+	if len(given.Fields) == 0 || len(given.Fields) > MaxOutputs {
+		return nil, failure.Input("transforms: %d fields; at least 1 and at most %d are allowed",
+			len(given.Fields), MaxOutputs)
+	}
+	var outputs []Output
+	for _, f := range given.Fields {
+		o := Output{Field: f.Field}
+		if Describes(f.Transforms) {
+			var err error
+			if o.Program, err = transform.Compile(f.Transforms); err != nil {
+				return nil, failure.Input("field %s: %v", human.Name(f.Field), err)
+			}
+		}
+		outputs = append(outputs, o)
+	}
+	return outputs, nil
 }
 
 // Name returns a job's name with unprintable characters escaped.

@@ -16,6 +16,8 @@ type Format struct {
 	Help string // what the objects are, without a full stop
 	// Options are what a dataset of this format is described by, besides its objects.
 	Options []option.Option
+	// Manifest is set if the records come in a manifest, instead of being found in objects.
+	Manifest bool
 	// Index finds the samples in the objects of these names, in this order. An error names the
 	// object, where in it, and what to do.
 	Index func(ctx context.Context, o objects.Objects, names []string, opts Options,
@@ -24,7 +26,10 @@ type Format struct {
 
 // Options are the options of Format.Index.
 type Options struct {
-	Values option.Values // of the format's options
+	Values   option.Values    // of the format's options
+	Manifest *source.Manifest // of a format that has one, else nil
+	// Origin is what the index says that it was made of.
+	Origin []string
 	// Progress, if not nil, is called with the number of samples found so far, now and then, from
 	// any goroutine.
 	Progress func(samples int64)

@@ -46,6 +46,16 @@ func Locations(root, dir string, extensions []string) ([]Location, error) {
 	return locations, nil
 }
 
+// Elsewhere returns the possible locations of an index of root that must not be in root: dir, or
+// the user's cache directory. what distinguishes it from other indexes of root.
+func Elsewhere(root, dir string, what []string) ([]Location, error) {
+	locations, err := Locations(root, dir, what)
+	if err != nil || locations[0].given {
+		return locations, err
+	}
+	return locations[1:], nil
+}
+
 func short(s string) string {
 	sum := xxh3.HashString128(s).Bytes()
 	return hex.EncodeToString(sum[:8])

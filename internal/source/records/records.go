@@ -33,7 +33,8 @@ type Source struct {
 	objects objects.Objects
 	index   *source.Index
 	closed  atomic.Bool
-	scratch sync.Pool // of *scratch
+	covered map[int]coverage // by sample; read-only
+	scratch sync.Pool        // of *scratch
 
 	mu    sync.Mutex // guards the following
 	asked map[int]answer
@@ -69,6 +70,9 @@ var (
 // New returns the source of the index's samples, and owns the objects: Close closes them.
 func New(o objects.Objects, x *source.Index) *Source {
 	s := &Source{objects: o, index: x, asked: map[int]answer{}}
+	if x != nil {
+		s.covered = coverages(x)
+	}
 	s.scratch.New = func() any { return new(scratch) }
 	return s
 }
@@ -159,6 +163,11 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (source.Stamp, er
 		first = end
 	}
 	b.clear(dst)
+	if c, ok := s.covered[id]; ok && !c.has(dst) {
+		return 0, s.sampleError(id, source.ErrChanged, errors.New("its bytes are not those that "+
+			"identified the dataset when it was opened, although size and modification time are "+
+			"the same; restart the job to use the files as they are now"))
+	}
 	return s.index.StampOf(id, b.stamp), nil
 }
 

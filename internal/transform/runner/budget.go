@@ -25,15 +25,17 @@ type budget struct {
 	allowance int64 // bytes per thread
 	rest      *semaphore.Weighted
 	most      int64 // bytes that one sample may use
+	kept      int64 // bytes that a thread may keep for each field
 }
 
 // widestAllowance is the largest allowance of a thread. Half of it holds an image of 22 million
 // pixels.
 const widestAllowance = 128 << 20
 
-func newBudget(total int64, threads int) *budget {
+func newBudget(total int64, threads, fields int) *budget {
 	b := &budget{total: total, threads: int64(max(threads, 1))}
 	b.allowance = min(widestAllowance, total/(2*b.threads))
+	b.kept = b.allowance / 2 / int64(fields)
 	rest := total - b.threads*b.allowance
 	b.rest, b.most = semaphore.NewWeighted(rest), rest+b.allowance
 	return b
@@ -42,7 +44,7 @@ func newBudget(total int64, threads int) *budget {
 // limit sets the worker's limits to its allowance.
 func (b *budget) limit(w *transform.Worker) {
 	if b != nil {
-		w.Limit(max(b.allowance/2, 1), b.most, b.allowance/2)
+		w.Limit(max(b.allowance/2, 1), b.most, b.kept)
 	}
 }
 

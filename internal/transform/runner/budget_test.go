@@ -48,7 +48,7 @@ func TestBudget(t *testing.T) {
 	program := compiled(t, shrink)
 	// the second takes 14 MB, and the rest of the budget is 16
 	files := [][]byte{pngOf(t, 100), pngOf(t, 1500), pngOf(t, 90)}
-	free := New(program, Options{Threads: 1})
+	free := newField(program, Options{Threads: 1})
 	defer free.Close()
 	var want [][]byte
 	spent := make([]time.Duration, 3)
@@ -59,7 +59,7 @@ func TestBudget(t *testing.T) {
 		}
 		want = append(want, dst)
 	}
-	p := New(program, Options{Threads: 4, Memory: 32 << 20})
+	p := newField(program, Options{Threads: 4, Memory: 32 << 20})
 	defer p.Close()
 	var all sync.WaitGroup
 	for range 8 {
@@ -82,7 +82,7 @@ func TestBudget(t *testing.T) {
 }
 
 // wholeBudget fails where a part of what threads share is not there.
-func wholeBudget(t *testing.T, p *Runner) {
+func wholeBudget(t *testing.T, p *Field) {
 	t.Helper()
 	rest := p.budget.most - p.budget.allowance
 	if !p.budget.rest.TryAcquire(rest) {
@@ -93,7 +93,7 @@ func wholeBudget(t *testing.T, p *Runner) {
 
 // TestBudgetOfBadSamples: what a large sample took that cannot be transformed is there for others.
 func TestBudgetOfBadSamples(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 12 << 20})
+	p := newField(compiled(t, shrink), Options{Threads: 2, Memory: 12 << 20})
 	defer p.Close()
 	dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
 	sound := pngOf(t, 900)
@@ -134,7 +134,7 @@ func TestBudgetIsShared(t *testing.T) {
 		if threads == 0 {
 			threads = int64(o.Most)
 		}
-		p := New(compiled(t, shrink), o)
+		p := newField(compiled(t, shrink), o)
 		b := p.budget
 		if all := threads*b.allowance + (b.most - b.allowance); all > o.Memory || all < o.Memory/2 {
 			t.Errorf("%+v: %d threads may take %d bytes", o, threads, all)
@@ -146,7 +146,7 @@ func TestBudgetIsShared(t *testing.T) {
 // TestBudgetIsReturnedAfterALargeSample: a thread that used much memory for one sample has to
 // acquire it again for the next.
 func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
+	p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 	defer p.Close()
 	large := pngOf(t, 900)
 	dst := make([]byte, p.Size())
@@ -159,7 +159,7 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 		w := p.gate.take()
 		p.gate.mu.Unlock()
 		var short *transform.MemoryError
-		if err := w.ApplyTo(into(dst), large, transform.Key{}); !errors.As(err, &short) {
+		if err := w.fields[0].ApplyTo(into(dst), large, transform.Key{}); !errors.As(err, &short) {
 			t.Errorf("without asking: %v", err)
 		}
 		p.gate.mu.Lock()
@@ -172,14 +172,14 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 // waits for it.
 func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
+		p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()
 		spent := make([]time.Duration, 3)
 		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		w := p.gate.spare[0]
-		if w.Memory() == 0 {
+		if w.memory() == 0 {
 			t.Fatal("the worker keeps nothing from one sample to the next")
 		}
 		rest := p.budget.most - p.budget.allowance
@@ -195,7 +195,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 			t.Fatalf("the large sample was done without memory: %v", err)
 		default:
 		}
-		if kept := w.Memory(); kept != 0 {
+		if kept := w.memory(); kept != 0 {
 			t.Errorf("a worker that waits keeps %d bytes", kept)
 		}
 		p.budget.rest.Release(rest)
@@ -210,7 +210,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 func TestBudgetError(t *testing.T) {
 	src := pngOf(t, 2500) // 19 MB of pixels
 	for _, threads := range []int{1, 2, 16} {
-		p := New(compiled(t, shrink), Options{Threads: threads, Memory: 16 << 20})
+		p := newField(compiled(t, shrink), Options{Threads: threads, Memory: 16 << 20})
 		dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
 		err := p.Apply(into(dst), src, 0, 0, false, spent)
 		var e *BudgetError
@@ -222,7 +222,7 @@ func TestBudgetError(t *testing.T) {
 			t.Errorf("%d threads: the next sample: %v", threads, err)
 		}
 		p.Close()
-		p = New(compiled(t, shrink), Options{Threads: threads, Memory: e.Enough})
+		p = newField(compiled(t, shrink), Options{Threads: threads, Memory: e.Enough})
 		if err := p.Apply(into(dst), src, 0, 0, false, spent); err != nil {
 			t.Errorf("%d threads, with decode_memory = %d: %v", threads, e.Enough, err)
 		}
@@ -233,7 +233,7 @@ func TestBudgetError(t *testing.T) {
 // TestBudgetWaits: a sample waits until what it needs is free, and others that need less than a
 // thread's allowance do not.
 func TestBudgetWaits(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
+	p := newField(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
 	defer p.Close()
 	rest := p.budget.most - p.budget.allowance
 	if !p.budget.rest.TryAcquire(rest) {
@@ -271,8 +271,8 @@ func into(dst []byte) func(int) ([]byte, error) {
 // for its pixels.
 func TestBudgetRagged(t *testing.T) {
 	program := compiled(t, `[{"name": "Ragged", "largest": 2000000}]`)
-	p, free := New(program, Options{Threads: 4, Memory: 16 << 20}),
-		New(program, Options{Threads: 1})
+	p, free := newField(program, Options{Threads: 4, Memory: 16 << 20}),
+		newField(program, Options{Threads: 1})
 	defer p.Close()
 	defer free.Close()
 	if p.Size() != 0 || p.Expected(100) <= 0 {

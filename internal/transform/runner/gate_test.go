@@ -12,7 +12,7 @@ import (
 )
 
 // idle is a worker that does nothing.
-func idle() *worker { return &worker{Worker: &transform.Worker{}} }
+func idle() *worker { return &worker{fields: []*transform.Worker{{}}} }
 
 // visit does one item as a goroutine that comes to a gate has to, and what waits with it.
 func visit(g *gate, id int, do func(id int)) {

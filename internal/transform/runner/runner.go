@@ -1,6 +1,7 @@
 // Package runner applies a job's transforms to its samples, on a number of threads that it tunes.
 //
-// It owns the workers of a transform.Program. A goroutine with a sample to transform calls Apply,
+// It owns the workers of a transform.Program, or of one for each of the fields that are
+// transformed, which share the threads. A goroutine with a sample to transform calls Apply,
 // which waits for admission (gate) and a worker. The package starts no goroutines. Results do not
 // depend on the number of threads, which affects only speed (tuner).
 //
@@ -12,6 +13,7 @@ package runner
 import (
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/report"
@@ -39,52 +41,77 @@ const keptMemory = 64 << 20
 
 // Runner transforms the samples of a job. It is safe for concurrent use.
 type Runner struct {
-	program *transform.Program
-	names   []string
-	size    int
-	seed    uint64
-	gate    *gate
-	budget  *budget // nil: memory has no limit
-	most    int     // as many threads as there may be, if their number is fixed
-	refuse  bool
+	fields []*Field
+	names  []string // of all steps
+	gate   *gate
+	budget *budget // nil: memory has no limit
+	most   int     // as many threads as there may be, if their number is fixed
+	refuse bool
 }
 
-// New returns a runner; Close frees its workers.
-func New(p *transform.Program, o Options) *Runner {
-	names := p.Names()
+// Field transforms one field of samples. It is safe for concurrent use.
+type Field struct {
+	*Runner
+	number  int
+	program *transform.Program
+	names   []string
+	first   int // the number of its first step among all
+	size    int
+	seed    uint64
+}
+
+// Part is a field that is transformed.
+type Part struct {
+	Name    string // "" if it is the only one
+	Program *transform.Program
+}
+
+// New returns a runner for a sample's fields, at least one; Close frees its workers.
+func New(parts []Part, o Options) *Runner {
+	r := &Runner{most: o.Most, refuse: o.Refuse}
+	for i, p := range parts {
+		names := slices.Clone(p.Program.Names())
+		if p.Name != "" {
+			for k := range names {
+				names[k] = p.Name + ": " + names[k]
+			}
+		}
+		r.fields = append(r.fields, &Field{
+			Runner: r, number: i, program: p.Program, names: names, first: len(r.names),
+			size: p.Program.Output().Bytes(),
+			// Fields draw numbers of their own.
+			seed: o.Seed + uint64(i)*0x9e3779b97f4a7c15,
+		})
+		r.names = append(r.names, names...)
+	}
 	var b *budget
 	if o.Memory > 0 {
 		threads := o.Threads
 		if threads == 0 {
 			threads = o.Most
 		}
-		b = newBudget(o.Memory, threads)
+		b = newBudget(o.Memory, threads, len(parts))
 	}
-	g := newGate(o, time.Now)
-	g.workers.spent = make([]time.Duration, len(names))
-	return &Runner{
-		program: p,
-		names:   names,
-		size:    p.Output().Bytes(),
-		seed:    o.Seed,
-		gate:    g,
-		budget:  b,
-		most:    o.Most,
-		refuse:  o.Refuse,
-	}
+	r.budget, r.gate = b, newGate(o, time.Now)
+	r.gate.workers.spent = make([]time.Duration, len(r.names))
+	return r
 }
 
+// Fields returns the fields, in the order of New.
+func (p *Runner) Fields() []*Field { return p.fields }
+
 // Size returns the size in bytes of every sample's result; 0 if sizes differ.
-func (p *Runner) Size() int { return p.size }
+func (f *Field) Size() int { return f.size }
 
 // Expected estimates the size of the result of a sample that has the given number of bytes.
-func (p *Runner) Expected(bytes int64) int64 { return int64(p.program.Expected(float64(bytes))) }
+func (f *Field) Expected(bytes int64) int64 { return int64(f.program.Expected(float64(bytes))) }
 
-// Steps returns the names of the transforms, in order.
-func (p *Runner) Steps() []string { return p.names }
+// Steps returns the names of the field's transforms, in order.
+func (f *Field) Steps() []string { return f.names }
 
 // work is a sample to transform and its result.
 type work struct {
+	field int
 	alloc transform.Alloc
 	src   []byte
 	key   transform.Key
@@ -96,23 +123,24 @@ type work struct {
 // Apply transforms a sample and writes the result to memory that alloc returns. It calls alloc when
 // the size is known, and again, with possibly another size, if the sample needs more memory or has
 // to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
-// which has an entry per transform, and distributes the time waited in proportion, because it
-// waited for transforms of other samples. draw is the sample's ID or, if an epoch has a sample
-// several times, a different number for each occurrence; epoch and draw determine all random
+// which has an entry per transform of the field, and distributes the time waited in proportion,
+// because it waited for transforms of other samples. draw is the sample's ID or, if an epoch has a
+// sample several times, a different number for each occurrence; epoch and draw determine all random
 // parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
 // says why src cannot be transformed.
-func (p *Runner) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
+func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
 	whole bool, spent []time.Duration,
 ) error {
-	it, inside := p.gate.enter(work{
-		alloc: alloc, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw},
+	it, inside := f.gate.enter(work{
+		field: f.number, alloc: alloc, src: src,
+		key:   transform.Key{Seed: f.seed, Epoch: epoch, Sample: draw},
 		whole: whole, spent: spent,
 	})
 	if inside {
-		return p.turn(it)
+		return f.turn(it)
 	}
 	err := it.err
-	p.gate.forget(it)
+	f.gate.forget(it)
 	return err
 }
 
@@ -138,7 +166,7 @@ func (p *Runner) turn(own *item) (err error) {
 	// items done for others, whose goroutines are notified at the end of the turn
 	var first, last *item
 	for it := own; it != nil; it = p.gate.next(began, own, w) {
-		w.apply(p.budget, it)
+		w.apply(p, it)
 		switch {
 		case it == own:
 			err = own.err
@@ -156,29 +184,56 @@ func (p *Runner) turn(own *item) (err error) {
 	return err
 }
 
-// worker is a transform.Worker and its unreported work.
+// worker is a transform.Worker for each field, made when it is needed, and their unreported work.
 type worker struct {
-	*transform.Worker
-	spent []time.Duration // by transform
-	did   int
+	fields []*transform.Worker
+	spent  []time.Duration // by transform
+	did    int             // samples of the first field
 }
 
 func (p *Runner) newWorker() *worker {
-	w := p.program.Worker()
-	p.budget.limit(w)
-	return &worker{Worker: w, spent: make([]time.Duration, len(p.names))}
+	return &worker{
+		fields: make([]*transform.Worker, len(p.fields)),
+		spent:  make([]time.Duration, len(p.names)),
+	}
 }
 
-func (w *worker) apply(b *budget, it *item) {
+func (w *worker) apply(p *Runner, it *item) {
 	waited := time.Since(it.came)
-	took := append(make([]time.Duration, 0, 16), w.Times()...)
-	it.err = b.apply(w.Worker, it)
-	for i, t := range w.Times() {
+	f, of := p.fields[it.field], w.fields[it.field]
+	if of == nil {
+		of = f.program.Worker()
+		p.budget.limit(of)
+		w.fields[it.field] = of
+	}
+	took := append(make([]time.Duration, 0, 16), of.Times()...)
+	it.err = p.budget.apply(of, it)
+	for i, t := range of.Times() {
 		took[i] = t - took[i]
-		w.spent[i] += took[i]
+		w.spent[f.first+i] += took[i]
 	}
 	share(it.spent, took, waited)
-	w.did++
+	if it.field == 0 {
+		w.did++
+	}
+}
+
+// memory returns how many bytes of buffers the worker keeps.
+func (w *worker) memory() (n int) {
+	for _, of := range w.fields {
+		if of != nil {
+			n += of.Memory()
+		}
+	}
+	return n
+}
+
+func (w *worker) close() {
+	for _, of := range w.fields {
+		if of != nil {
+			of.Close()
+		}
+	}
 }
 
 // share adds to spent the time that each transform took and a proportional part of the time waited,
@@ -224,8 +279,8 @@ func (s *workers) put(w *worker) {
 	}
 	clear(w.spent)
 	w.did = 0
-	if s.closed || w.Memory() > keptMemory {
-		w.Close()
+	if s.closed || w.memory() > keptMemory {
+		w.close()
 		return
 	}
 	s.spare = append(s.spare, w)
@@ -238,7 +293,7 @@ func (p *Runner) Close() {
 	s := &p.gate.workers
 	s.closed = true
 	for _, w := range s.spare {
-		w.Close()
+		w.close()
 	}
 	s.spare = nil
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
 // TestShare: a sample that waits for a thread waits for all transforms, as much as they take, and
@@ -25,7 +27,7 @@ func TestShare(t *testing.T) {
 // TestReportedTimes: what transforms are said to have taken is no more than the time in which they
 // were at work.
 func TestReportedTimes(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 1})
+	p := newField(compiled(t, shrink), Options{Threads: 1})
 	defer p.Close()
 	src, dst := pngOf(t, 200), make([]byte, p.Size())
 	began := time.Now()
@@ -48,7 +50,7 @@ func TestReportedTimes(t *testing.T) {
 
 // TestClosed: a worker that was at work when the others were freed is freed when it is done.
 func TestClosed(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 1})
+	p := newField(compiled(t, shrink), Options{Threads: 1})
 	src, dst := pngOf(t, 20), make([]byte, p.Size())
 	err := p.Apply(func(int) ([]byte, error) {
 		p.Close()
@@ -66,7 +68,7 @@ func TestClosed(t *testing.T) {
 // of which goroutine did it.
 func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 	var files, want [][]byte
-	alone := New(compiled(t, shrink), Options{Threads: 1})
+	alone := newField(compiled(t, shrink), Options{Threads: 1})
 	defer alone.Close()
 	for side := 20; side < 40; side++ {
 		src, dst := pngOf(t, side), make([]byte, alone.Size())
@@ -76,7 +78,7 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 		files, want = append(files, src), append(want, dst)
 	}
 	for threads := 1; threads <= 3; threads++ {
-		p := New(compiled(t, shrink), Options{Threads: threads})
+		p := newField(compiled(t, shrink), Options{Threads: threads})
 		for round := range 20 {
 			// One alone, and then all at once: they take over what it left.
 			for _, together := range []int{1, len(files)} {
@@ -101,10 +103,15 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 // TestReportedMost checks that a report has the number of processors if that of threads was given.
 func TestReportedMost(t *testing.T) {
 	for given, want := range map[int]int{0: 0, 1: 8, 8: 8} {
-		p := New(compiled(t, shrink), Options{Threads: given, Most: 8})
+		p := newField(compiled(t, shrink), Options{Threads: given, Most: 8})
 		if got := p.Report().Most; got != want {
 			t.Errorf("%d threads given: at most %d, want %d", given, got, want)
 		}
 		p.Close()
 	}
+}
+
+// newField returns a runner's only field.
+func newField(p *transform.Program, o Options) *Field {
+	return New([]Part{{Program: p}}, o).Fields()[0]
 }

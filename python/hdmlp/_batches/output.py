@@ -40,7 +40,7 @@ class Output:
     """What every sample becomes.
 
     Args:
-        answer: The ``output`` of the daemon's OPENED (docs/FORMATS.md).
+        answer: One of the ``outputs`` of the daemon's OPENED (docs/FORMATS.md), with a shape.
 
     Attributes:
         shape: The shape of a sample, without the batch's dimension.
@@ -52,6 +52,7 @@ class Output:
     """
 
     def __init__(self, answer: OutputAnswer):
+        assert answer["shape"] is not None
         self.shape: tuple[int, ...] = tuple(answer["shape"])
         self.ragged = 0 in self.shape
         self.type: str = answer["type"]

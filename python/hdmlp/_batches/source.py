@@ -52,9 +52,9 @@ def left_in(payload: bytes | bytearray, n: int, m: int) -> list[Left]:
     return [Left(*entry) for entry in _LEFT.iter_unpack(memoryview(payload)[begin:])]
 
 
-def is_whole(payload: bytes | bytearray, n: int, m: int) -> bool:
-    """Reports whether a BATCH payload has the length of one with ``n`` samples and ``m`` slots."""
-    rest = len(payload) - HEAD_SIZE - 32 * n - 4 * m
+def is_whole(payload: bytes | bytearray, end: int) -> bool:
+    """Reports whether a BATCH payload whose slots end there has the length of one."""
+    rest = len(payload) - end
     return rest >= 0 and rest % _LEFT.size == 0
 
 
@@ -77,10 +77,12 @@ class Taken:
 
     Attributes:
         left: The samples that the daemon leaves to Python, by their places in the batch; empty if
-            the stream maps no memory.
+            the stream maps no memory. Where samples have several fields, of which ``content`` is a
+            list, places count through the fields.
+        outputs: Of how many fields ``payload`` has the places.
     """
 
-    __slots__ = ("audit", "content", "epoch", "left", "n", "payload", "slots", "step")
+    __slots__ = ("audit", "content", "epoch", "left", "n", "outputs", "payload", "slots", "step")
 
     def __init__(
         self,
@@ -100,28 +102,31 @@ class Taken:
         self.audit = audit
         self.slots = slots
         self.left: Mapping[int, LeftBytes] = _NONE
+        self.outputs = 1
 
 
-#: Columns of a BATCH: bytes per sample before it, bytes per entry, format.
+#: Columns of a BATCH: bytes per sample before it, and per output before it, bytes per entry, format.
 _COLUMNS = {
-    "labels": (0, 8, "q"),
-    "offsets": (8, 8, "Q"),
-    "lengths": (16, 8, "Q"),
-    "ids": (24, 4, "I"),
-    "segments": (28, 4, "I"),
+    "labels": (0, 0, 8, "q"),
+    "offsets": (8, 0, 8, "Q"),
+    "lengths": (8, 8, 8, "Q"),
+    "ids": (8, 16, 4, "I"),
+    "segments": (12, 16, 4, "I"),
 }
 
 
-def column(payload: bytes | bytearray, n: int, name: str) -> list[int]:
+def column(payload: bytes | bytearray, n: int, name: str, outputs: int = 1) -> list[int]:
     """Returns a column of a BATCH payload of ``n`` samples.
 
     Args:
         payload: The frame's payload.
         n: The number of samples.
-        name: ``"labels"``, ``"offsets"``, ``"lengths"``, ``"ids"`` or ``"segments"``.
+        name: ``"labels"``, ``"offsets"``, ``"lengths"``, ``"ids"`` or ``"segments"``; of several
+            outputs, offsets, lengths and segments are those of the first.
+        outputs: Of how many outputs the payload has the places.
     """
-    before, size, kind = _COLUMNS[name]
-    begin = HEAD_SIZE + before * n
+    before, each, size, kind = _COLUMNS[name]
+    begin = HEAD_SIZE + (before + each * outputs) * n
     values = memoryview(payload)[begin : begin + size * n].cast(kind)  # type: ignore[call-overload]
     return values.tolist()  # type: ignore[no-any-return]
 

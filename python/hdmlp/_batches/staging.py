@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .._lib import protocol
 from ..errors import ProtocolError
+from .fields import Field
 from .segments import Block, Copy, Lease, Returns, Segment, drop, forget_in_child
 from .source import Left, LeftBytes
 
@@ -37,7 +39,7 @@ class Staging:
         self._read_only: dict[int, memoryview] = {}  # whole segments of storage classes, by number
         # Blocks of private segments, by their slots: where they begin, and their sizes in bytes.
         # Their pages are dropped before the slots are returned.
-        self._private: dict[bytes, tuple[Segment, int, int]] = {}
+        self._private: dict[bytes, list[tuple[Segment, int, int]]] = {}
         # Memory of a copied batch that the program has given up, for the next one: page faults of
         # new memory take longer than copying. Any thread may append.
         self._copies: deque[Copy] = deque(maxlen=1)
@@ -68,8 +70,9 @@ class Staging:
 
         Those of private segments lie where it puts other batches once the connection has closed.
         """
-        for segment, begin, size in self._private.values():
-            segment.own(begin, size)
+        for blocks in self._private.values():
+            for segment, begin, size in blocks:
+                segment.own(begin, size)
 
     def free(self, slots: bytes) -> None:
         """Notes slots, as they stood in the BATCH, as free."""
@@ -81,8 +84,7 @@ class Staging:
         freed, slots = self.freed, []
         while freed:
             slots.append(freed.popleft())
-            if slots[-1] in self._private:
-                segment, begin, size = self._private.pop(slots[-1])
+            for segment, begin, size in self._private.pop(slots[-1], ()):
                 segment.discard(begin, size)
         return b"".join(slots)
 
@@ -113,7 +115,7 @@ class Staging:
             self.free(slots)
             return []
         if slots:
-            return self._leased(payload, n, slots)
+            return self._leased(payload, n, Lease(slots, self.freed.append))
         if n != self._n:
             self._n = n
             self._longs, self._words = struct.Struct(f"<{n}Q"), struct.Struct(f"<{n}I")
@@ -130,14 +132,40 @@ class Staging:
                 if len(view := whole[number][offset : offset + length]) == length
             ]
         except KeyError:
-            return self._leased(payload, n, slots)
+            return self._leased(payload, n, Lease(slots, self.freed.append))
         if len(views) != n:
             raise _beyond()
         return views
 
-    def _leased(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
+    def fields(
+        self, fields: Sequence[Field], n: int, slots: bytes, sizes: Sequence[int]
+    ) -> list[Block | list[memoryview | None]]:
+        """Returns the fields of a batch, which together keep its slots.
+
+        Args:
+            fields: The fields.
+            n: The number of samples.
+            slots: The slots that the batch occupies.
+            sizes: For each field, the size of its results, which lie one after the other; 0: they
+                vary, and views of them are returned, None where a sample does not have the field.
+        """
+        if not n:
+            self.free(slots)
+            return [[] for _ in fields]
+        whole = Lease(slots, self.freed.append)
+        contents: list[Any] = []
+        for field, size in zip(fields, sizes):
+            if size:
+                contents.append(self._block(field.payload, n, (whole, _keep), size, slots))
+                continue
+            views: list[memoryview | None] = list(self._leased(field.payload, n, whole))
+            for place in field.missing:
+                views[place] = None
+            contents.append(views)
+        return contents
+
+    def _leased(self, payload: bytearray, n: int, lease: Lease) -> list[memoryview]:
         """Is :meth:`views` for a batch that lies in the staging buffer, wholly or in part."""
-        lease = Lease(slots, self.freed.append)
         columns = memoryview(payload)
         lengths_at, segments_at = _HEAD + _LENGTHS * n, _HEAD + _SEGMENTS * n
         offsets = columns[_HEAD + _OFFSETS * n : lengths_at].cast("Q").tolist()
@@ -172,6 +200,13 @@ class Staging:
         if not n:
             self.free(slots)
             return []
+        return self._block(payload, n, (slots, self.freed.append), size, slots)
+
+    def _block(
+        self, payload: bytearray, n: int, lease: tuple[Any, Callable[[Any], None]], size: int,
+        slots: bytes,
+    ) -> Block:
+        """Is :meth:`block` for what a lease keeps: what it keeps, and who gets that back."""
         (begin,) = protocol.U64.unpack_from(payload, _HEAD + _OFFSETS * n)
         (last,) = protocol.U64.unpack_from(payload, _HEAD + _LENGTHS * n - 8)
         segments = payload[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n]
@@ -185,12 +220,12 @@ class Staging:
             or lengths != protocol.U64.pack(size) * n
         ):
             if segment is not None and segment.private:
-                return self._joined(payload, n, slots, size)
+                return self._joined(payload, n, lease, size)
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
-        block = Block(slots, self.freed.append, segment, begin, n * size)
+        block = Block(*lease, segment, begin, n * size)
         if segment.private:
             segment.keep(begin, n * size)
-            self._private[slots] = segment, begin, n * size
+            self._private.setdefault(slots, []).append((segment, begin, n * size))
         return block
 
     def left(self, entries: Sequence[Left]) -> dict[int, LeftBytes]:
@@ -206,7 +241,9 @@ class Staging:
             copies[position] = LeftBytes(memoryview(segment.map)[offset : offset + length])
         return copies
 
-    def _joined(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
+    def _joined(
+        self, payload: bytearray, n: int, lease: tuple[Any, Callable[[Any], None]], size: int
+    ) -> Block:
         """Is :meth:`block` for a batch in a group's window that lies in several pieces."""
         columns = memoryview(payload)
         offsets = columns[_HEAD + _OFFSETS * n : _HEAD + _LENGTHS * n].cast("Q").tolist()
@@ -230,8 +267,12 @@ class Staging:
                 raise _beyond()
             copy.map[at : at + length] = memoryview(segment.map)[begin : begin + length]
             at += length
-        self.free(slots)
+        Lease(*lease)  # is over: the batch is copied
         return Block(copy, self._copies.append, copy, 0, at)
+
+
+def _keep(_: object) -> None:
+    """Returns nothing: what is kept goes back when the last that keeps it is gone."""
 
 
 def _adjacent(payload: bytearray, n: int, begin: int, size: int) -> bool:

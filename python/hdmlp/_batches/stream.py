@@ -31,7 +31,8 @@ from .._lib.typing import Opened
 from ..errors import EndError, HDMLPError, ProtocolError, from_answer
 from .acks import Acks
 from .output import Output
-from .segments import Block, Returns, Segment
+from .segments import Returns, Segment
+from .fields import fields_of
 from .source import HEAD_SIZE, Taken, is_whole, left_in
 from .staging import Staging
 from .stall import causes, stalled
@@ -76,7 +77,9 @@ class Stream:
     Attributes:
         daemon: The daemon that the stream comes from.
         opened: The OPENED object.
-        output: What every sample becomes; None means that it stays as it is.
+        outputs: What is delivered of each of a sample's fields; None: the field as it is.
+        output: The first of them, if there is one.
+        fields: The names of the fields that are delivered; one is empty: samples have none.
         steps: Batches per epoch.
         position: What comes next, or None if the daemon sends nothing.
         stall: Nanoseconds for which the last :meth:`next` blocked.
@@ -116,11 +119,15 @@ class Stream:
         self.position: int | None = None
         self.stall = self.python = 0
         self.opened = self._open(request, fds)
-        output = self.opened.get("output")
-        self.output = Output(output) if output else None
-        # Bytes of each sample of a batch that is mapped in one piece; 0: views of samples, or none.
-        whole = on_segment is None and self.output is not None and not self.output.ragged
-        self._sample_size = self.output.nbytes if whole and self.output is not None else 0
+        answers = self.opened["outputs"]
+        self.fields = [answer["field"] for answer in answers]
+        self.outputs = [Output(answer) if answer["shape"] else None for answer in answers]
+        self.output = self.outputs[0] if len(answers) == 1 else None
+        # Bytes of each result of a batch that is mapped in one piece; 0: views of samples.
+        self._sizes = [
+            0 if output is None or output.ragged else output.nbytes for output in self.outputs
+        ]
+        self._sample_size = self._sizes[0] if len(answers) == 1 and on_segment is None else 0
         self.steps = int(self.opened["steps"])
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
@@ -333,10 +340,12 @@ class Stream:
             item = items.popleft()
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
-                end = HEAD_SIZE + 32 * n + 4 * m
-                if len(item) != end and not is_whole(item, n, m):
+                outputs = len(self.outputs)
+                begin = HEAD_SIZE + (12 + 20 * outputs) * n
+                end = begin + 4 * m
+                if len(item) != end and not is_whole(item, end):
                     raise ProtocolError(f"a batch of {n} samples in {len(item)} bytes")
-                slots = bytes(item[HEAD_SIZE + 32 * n : end]) if m else b""
+                slots = bytes(item[begin:end]) if m else b""
                 position = epoch * self.steps + step
                 if generation != self._generation or self.ends(position):
                     self.free(slots)
@@ -344,12 +353,15 @@ class Stream:
                 if position != self.position:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position = position + 1
-                content: list[memoryview] | Block | None = None
+                content: Any = None
+                if outputs > 1 and self._on_segment is None:
+                    return self._of_fields(item, n, m, slots)
                 if self._sample_size:
                     content = self._staging.block(item, n, slots, self._sample_size)
                 elif self._on_segment is None:
                     content = self._staging.views(item, n, slots)
                 taken = Taken(content, item, n, epoch, step, audit, slots)
+                taken.outputs = outputs
                 if len(item) != end and self._on_segment is None:
                     taken.left = self._staging.left(left_in(item, n, m))
                 return taken
@@ -368,6 +380,20 @@ class Stream:
                 self.position = None
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
+
+    def _of_fields(self, item: bytearray, n: int, m: int, slots: bytes) -> Taken:
+        """Returns a batch of samples of several fields: its content is a list, one per field."""
+        _, epoch, step, _, _, audit = _HEAD(item)
+        parts = fields_of(item, n, m, len(self.outputs))
+        contents = self._staging.fields(parts, n, slots, self._sizes)
+        taken = Taken(contents, parts[0].payload, n, epoch, step, audit, slots)
+        if any(part.left for part in parts):
+            taken.left = {
+                field * n + place: data
+                for field, part in enumerate(parts)
+                for place, data in self._staging.left(part.left).items()
+            }
+        return taken
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.

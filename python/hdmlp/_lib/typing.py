@@ -10,9 +10,13 @@ if TYPE_CHECKING:
 
 
 class OutputAnswer(TypedDict):
-    """What the daemon makes of a sample, as OPENED says it."""
+    """What the daemon delivers of a field, as OPENED says it.
 
-    shape: Sequence[int]
+    ``shape`` is None if the field comes as it is.
+    """
+
+    field: str
+    shape: Sequence[int] | None
     type: str
 
 
@@ -33,7 +37,7 @@ class Opened(Facts, total=False):
     steps: int
     epoch: int
     prefetch_batches: int
-    output: OutputAnswer | None
+    outputs: list[OutputAnswer]
     warnings: list[str] | None
 
 

@@ -18,7 +18,7 @@ def check_batch(taken: Taken) -> None:
     Raises:
         AuditError: They differ.
     """
-    if audit_sum(taken.epoch, column(taken.payload, taken.n, "ids")) != taken.audit:
+    if audit_sum(taken.epoch, column(taken.payload, taken.n, "ids", taken.outputs)) != taken.audit:
         raise AuditError(
             f"batch {taken.step} of epoch {taken.epoch} does not contain the samples that the "
             "daemon counted"

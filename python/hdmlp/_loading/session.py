@@ -43,6 +43,9 @@ class Dataset(Protocol):
     def _describe(self) -> Mapping[str, object]:
         """Returns the dataset as requests name it."""
 
+    def _manifest(self) -> int | None:
+        """Returns a descriptor of the dataset's records, which the caller closes; None: no list."""
+
     def _check_version(self, fingerprint: str) -> None:
         """Raises MismatchError if the object has described another version of the dataset."""
 
@@ -157,6 +160,10 @@ class Session:
     def _open(self, number: int, opener: Opener) -> tuple[Stream, BatchSource]:
         request = self._request(self.name if not number else f"{self.name}+{number}")
         fds = []
+        manifest = self._dataset._manifest()
+        if manifest is not None:
+            request["dataset"]["manifest"] = True
+            fds.append(manifest)
         if self.subset is not None:
             request["stream"] = {**self.spec, "subset": {"count": len(self.subset)}}
             fds.append(memory.listed(self.subset))

@@ -255,35 +255,47 @@ func (m *Member) batch(n int, from, to int64, pieces []share.Piece) *stage.Batch
 	}
 	epoch, step := m.shape.split(n)
 	b := stage.Concat(epoch, step, parts)
-	b.Segments = b.Segments[:0]
+	numbers := make([]map[uint32]uint32, len(parts))
 	for i, p := range parts {
-		m.place(b, p, &hold{piece: pieces[i].ID})
+		numbers[i] = m.place(b, p, &hold{piece: pieces[i].ID})
+	}
+	at := 0
+	for range b.Outputs() {
+		for i, p := range parts {
+			for range p.To - p.From {
+				b.Segments[at] = numbers[i][b.Segments[at]]
+				at++
+			}
+		}
 	}
 	return b
 }
 
-// place adds to a batch where the samples of one of its parts are, and a slot for each segment in
-// which some of them are: one, unless their sizes differ.
-func (m *Member) place(b *stage.Batch, p stage.Part, of *hold) {
-	numbers := make(map[uint32]uint32, 1) // the process's, by the producer's
-	for _, s := range p.Segments[p.From:p.To] {
-		number, known := numbers[s]
-		if !known {
+// place adds to a batch a slot for each segment in which samples of one of its parts are: one,
+// unless their sizes differ. It returns the process's numbers of these segments, by the producer's.
+func (m *Member) place(b *stage.Batch, p stage.Part, of *hold) map[uint32]uint32 {
+	numbers := make(map[uint32]uint32, 1)
+	n := len(p.IDs)
+	for o := range p.Outputs() {
+		for _, s := range p.Segments[o*n+p.From : o*n+p.To] {
+			if _, known := numbers[s]; known {
+				continue
+			}
 			memory := staging.Extra{File: m.feed.window, Size: m.feed.size}
 			for _, x := range p.Extras {
 				if x.Segment == s {
 					memory = x
 				}
 			}
-			number = m.use(b, memory)
+			number := m.use(b, memory)
 			numbers[s] = number
 			slot := m.newSlot()
 			of.slots++
 			m.slots[slot] = taken{of, memory.Segment}
 			b.Slots = append(b.Slots, slot)
 		}
-		b.Segments = append(b.Segments, number)
 	}
+	return numbers
 }
 
 // use notes that a batch lies in a segment, which comes with it if the process does not know it,

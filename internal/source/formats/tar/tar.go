@@ -75,7 +75,7 @@ func Index(ctx context.Context, o objects.Objects, names []string, opts formats.
 	if err := readAll(ctx, o, shards, opts.Progress); err != nil {
 		return nil, err
 	}
-	return build(shards, wanted, values)
+	return build(shards, wanted, values, opts.Origin)
 }
 
 // choice is a field that was asked for: the name that it has, and those of which the first counts.
@@ -318,7 +318,7 @@ func (s *shard) keep(now *sample, name string, offset, size int64) error {
 }
 
 // build makes the index: the shards in their order, the members in theirs.
-func build(shards []*shard, wanted []choice, values []string) (*source.Index, error) {
+func build(shards []*shard, wanted []choice, values, origin []string) (*source.Index, error) {
 	all := len(wanted) == 0
 	if all {
 		wanted = everyField(shards)
@@ -337,6 +337,7 @@ func build(shards []*shard, wanted []choice, values []string) (*source.Index, er
 		}
 	}
 	b := source.NewRecordBuilder(fields, nil, values)
+	b.Origin = origin
 	for _, s := range shards {
 		object := b.Object(s.object)
 		for i := range s.samples {

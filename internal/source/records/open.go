@@ -1,0 +1,191 @@
+package records
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
+	"github.com/hdmlp/hdmlp/internal/source/index"
+	"github.com/hdmlp/hdmlp/internal/source/objects"
+)
+
+// watched is a place whose calls a monitor watches.
+type watched struct {
+	objects.Objects
+	monitor *hangs.Monitor
+}
+
+func (w *watched) call(op, name string) (end func()) {
+	c := w.monitor.Caller()
+	c.Begin(op, w.Path(name), "")
+	return c.End
+}
+
+func (w *watched) Stat(ctx context.Context, name string) (source.Object, error) {
+	defer w.call("stat", name)()
+	return w.Objects.Stat(ctx, name)
+}
+
+func (w *watched) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
+) (source.Stamp, error) {
+	defer w.call("read", o.Name)()
+	return w.Objects.Read(ctx, o, offset, parts)
+}
+
+// attempts is how often a dataset is indexed that changes meanwhile.
+const attempts = 3
+
+// open finds the index, or makes and writes it.
+func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
+	if !x.format.Manifest {
+		if err := x.expand(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := x.locate(); err != nil {
+		return nil, err
+	}
+	beside := index.NewBeside(x.path, func() int { return x.directory.Root().FD() }, x.locations)
+	files := index.Files{
+		Root: x.path, RootFD: x.directory.Root().FD(), Locations: x.locations, Memory: x.memory,
+		Warn: x.options.Tell, Calls: m.Caller(),
+	}
+	if len(x.locations) > 0 {
+		if err := files.Check(); err != nil {
+			return nil, err
+		}
+	}
+	opened := &Opened{Beside: beside, directory: x.directory}
+	if x.options.Unscanned {
+		opened.Source = New(x.directory, nil)
+		return opened, nil
+	}
+	made := x.made()
+	var known *source.Index
+	if !x.format.Manifest && !option.Get[bool](x.options.Values, source.RescanKey) {
+		known, _ = files.Read(made)
+	}
+	for attempt := 1; ; attempt++ {
+		found, err := x.current(ctx, known)
+		known = nil
+		if errors.Is(err, errOutdated) && attempt < attempts {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if found.changed && !x.format.Manifest {
+			// A failure only means that the next start has to find the samples again.
+			_, _ = files.Write(found.index)
+		}
+		x.known = found.index
+		opened.Source = New(x.directory, found.index)
+		return opened, nil
+	}
+}
+
+// locate sets where the index file, and what lies beside it, may be. A manifest's directory is only
+// what its files have in common, so that nothing is written there.
+func (x *opening) locate() (err error) {
+	dir := option.Get[string](x.options.Values, source.IndexDirKey)
+	if x.format.Manifest {
+		x.locations, err = index.Elsewhere(x.path, dir,
+			[]string{x.format.Name, x.options.Manifest.Sum()})
+	} else {
+		x.locations, err = index.Locations(x.path, dir, x.asked())
+	}
+	if err != nil {
+		return &source.Error{Path: x.path, Kind: source.ErrNoDirectory, Err: err}
+	}
+	return nil
+}
+
+// asked returns what distinguishes the index from others of the directory: what was asked for.
+func (x *opening) asked() []string {
+	asked := []string{x.format.Name}
+	for _, o := range x.format.Options {
+		asked = append(asked, fmt.Sprintf("%s=%q", o.Key, x.options.Values[o.Key]))
+	}
+	return append(asked, fmt.Sprintf("%q", option.Get[[]string](x.options.Values, ObjectsKey)))
+}
+
+// made returns what an index says that it was made of: what was asked for, and which objects that
+// were.
+func (x *opening) made() []string {
+	if x.format.Manifest {
+		return nil
+	}
+	sum := xxh3.HashString128(strings.Join(x.names, "\x00")).Bytes()
+	return append(x.asked(), hex.EncodeToString(sum[:]))
+}
+
+// errOutdated reports that objects changed while they were read.
+var errOutdated = errors.New("its files changed while they were read")
+
+// indexed is an index that is up to date.
+type indexed struct {
+	index   *source.Index
+	changed bool // it is not the one that was known
+}
+
+// current returns an up-to-date index: the known one, or a new one.
+func (x *opening) current(ctx context.Context, known *source.Index) (indexed, error) {
+	if known != nil && compareAll(ctx, x.objects, known) == nil {
+		digests, err := x.contents(ctx, known)
+		if err == nil {
+			if _, same := source.SameContents(digests, known.Contents()); same {
+				return indexed{index: known}, nil
+			}
+		} else if !errors.Is(err, errOutdated) {
+			return indexed{}, err
+		}
+	}
+	found, err := x.format.Index(ctx, x.objects, x.names, formats.Options{
+		Values: x.options.Values, Manifest: x.options.Manifest, Progress: x.options.Progress,
+		Origin: x.made(),
+	})
+	if err != nil {
+		return indexed{}, err
+	}
+	if found.Len() == 0 {
+		return indexed{}, &source.Error{
+			Path: x.path, Kind: source.ErrNoSamples, Hint: "give files that have some",
+		}
+	}
+	digests, err := x.contents(ctx, found)
+	if err != nil {
+		return indexed{}, err
+	}
+	found, err = found.WithContents(digests)
+	return indexed{found, true}, err
+}
+
+// recognise returns an error unless the dataset is below a directory that was opened again.
+func (x *opening) recognise(ctx context.Context, again objects.Objects) error {
+	if x.known == nil {
+		return nil // it is being opened
+	}
+	digests, err := contentsOf(ctx, New(keepOpen{again}, x.known))
+	if err != nil {
+		return err
+	}
+	return source.Recognise(digests, x.known.Contents())
+}
+
+// contents returns the digests of the excerpts of an index.
+func (x *opening) contents(ctx context.Context, of *source.Index) ([][16]byte, error) {
+	return contentsOf(ctx, New(keepOpen{x.objects}, of))
+}
+
+// keepOpen is a place that its user does not close.
+type keepOpen struct{ objects.Objects }
+
+func (keepOpen) Close() error { return nil }
