@@ -21,6 +21,9 @@ type Dataset struct {
 	Fingerprint [16]byte           // its version, as source.Index computes it
 	Samples     int                // F: IDs are in [0, F)
 	Size        func(id int) int64 // bytes of one sample; must be cheap and safe for concurrent use
+	// Align is the multiple, a power of 2, at which samples begin in classes that deliver them in
+	// place; 0: they begin anywhere.
+	Align int64
 	// Directory identifies the directory that it is in, by device and inode; zeros: its source has
 	// none. Datasets of one directory, kind and list of extensions are versions of each other.
 	Directory [2]uint64

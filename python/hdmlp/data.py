@@ -38,11 +38,13 @@ from ._loading.base_loader import Loader
 from ._loading.directory import located, path_of, suffixes
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
+from ._records.files import Files
+from ._records.records import Listed, Records
 from ._transforms.decode import within_pil_limit
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
-__all__ = ["Batch", "DataLoader", "Folder"]
+__all__ = ["Batch", "DataLoader", "Files", "Folder", "Records"]
 
 #: Paths that one call fetches.
 _PAGE = 10_000
@@ -271,18 +273,28 @@ def _open_without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)
 
 
-def described(transforms: object) -> list[dict[str, Any]] | None:
-    """Returns a list of :mod:`hdmlp.transforms` as the daemon takes it; None if it is empty.
+def described(transforms: object) -> Any:
+    """Returns :mod:`hdmlp.transforms` as the daemon takes them; None if there are none.
+
+    Args:
+        transforms: A list of them; or, of records of several fields, of (field, list).
 
     Raises:
         ConfigError: The daemon cannot carry out all of them.
     """
     if not transforms:
         return None
+    if isinstance(transforms, FieldTransforms):
+        fields = [{"field": name, "transforms": described(own)} for name, own in transforms]
+        return {"fields": fields}
     try:
         return within_pil_limit(describe(transforms))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"transforms: {error}") from None
+
+
+class FieldTransforms(list[Any]):
+    """(field, transforms) of each field: what the daemon delivers of records of several fields."""
 
 
 class Batch(NamedTuple):
@@ -292,11 +304,24 @@ class Batch(NamedTuple):
         samples: The bytes of each sample as a read-only memoryview in shared memory, which is valid
             as long as the view, or anything made of it, is kept; ``bytes(x)`` makes a copy. With
             transforms, a writable numpy array of shape (n, ...) in shared memory.
-        labels: Class numbers: a numpy int64 array of shape (n,), or a list if numpy is missing.
+        labels: Class numbers: a numpy int64 array of shape (n,), or a list if numpy is missing. Of
+            records, their labels; None if they have none.
     """
 
     samples: Any
     labels: Any
+
+
+def _by_field(dataset: object, transforms: Any) -> Any:
+    """Returns transforms that are given by field as :func:`described` takes them."""
+    if not isinstance(transforms, dict):
+        return transforms
+    fields = dataset.fields if isinstance(dataset, Listed) else ()
+    for name in transforms:
+        if name not in fields:
+            has = f"; the records have {', '.join(fields)}" if fields else ""
+            raise ConfigError(f"transforms[{name!r}]: there is no field of that name{has}")
+    return FieldTransforms((name, transforms.get(name)) for name in fields)
 
 
 def _numpy() -> ModuleType | None:
@@ -311,7 +336,7 @@ class DataLoader(Loader):
     """Delivers batches of raw samples to one rank, without torch.
 
     Args:
-        dataset: A :class:`Folder`, or a directory.
+        dataset: A :class:`Folder`, :class:`Files` or :class:`Records`, or a directory.
         batch_size: Samples per batch of this rank. Default: 1.
         shuffle: True or ``"torch"``: the order of torch's ``DistributedSampler``. ``"feistel"``:
             another random order, for very large datasets. False or ``"none"``: by ID.
@@ -324,10 +349,11 @@ class DataLoader(Loader):
         drop_last: If True, leave out samples that do not fill a batch on every rank. Otherwise
             ranks are padded to equal length, as by torch, and the last batch may be short.
             Default: False.
-        collate_fn: Called with a list of (memoryview, int), or with transforms (array, int); what
-            it returns is the batch. Default: None, which makes a :class:`Batch`.
-        transforms: A list of :mod:`hdmlp.transforms`, which the daemon carries out. Default: None,
-            samples stay as they are.
+        collate_fn: Called with a list of (memoryview, int), or with transforms (array, int); of
+            records, with a list of items; what it returns is the batch. Default: None, which makes
+            a :class:`Batch`.
+        transforms: A list of :mod:`hdmlp.transforms`, which the daemon carries out; of records of
+            several fields, a dict of lists by field. Default: None, samples stay as they are.
         timeout: Seconds to wait for a batch before
             :class:`~hdmlp.errors.StallTimeoutError` is raised; 0: no limit. Default: 0.
         name: The loader's name, the same on all ranks. Default: its number in the process.
@@ -347,7 +373,7 @@ class DataLoader(Loader):
 
     def __init__(
         self,
-        dataset: Folder | str,
+        dataset: Folder | Listed | str,
         batch_size: int = 1,
         shuffle: bool | str = True,
         *,
@@ -364,8 +390,8 @@ class DataLoader(Loader):
         config_file: str | None = None,
         **keys: Any,
     ):
-        if not isinstance(dataset, Folder):
-            check_path("dataset", dataset, "a Folder or a path")
+        if not isinstance(dataset, (Folder, Listed)):
+            check_path("dataset", dataset, "a Folder, Files, Records or a path")
             dataset = Folder(dataset)
         check_functions(collate_fn=collate_fn)
         self._collate, self._works = collate_fn, collate_fn is not None
@@ -386,15 +412,18 @@ class DataLoader(Loader):
             name=name,
             timeout=timeout,
             verify=switch("verify", verify),
-            transforms=described(transforms),
+            transforms=described(_by_field(dataset, transforms)),
             config=configuration(keys, parameters(type(self))),
             config_file=config_file,
         )
         super().__init__(dataset, options)
-        if self.output is not None:
-            self.output.array(None, 0)  # raises here rather than in the first epoch
+        for output in self._ready().outputs:
+            if output is not None:
+                output.array(None, 0)  # raises here rather than in the first epoch
 
     def _make(self, feed: Feed, taken: Taken) -> object:
+        if isinstance(self.dataset, Listed):
+            return self._make_records(self.dataset, feed, taken)
         output, content = feed.stream.output, taken.content
         if output is not None:
             content = output.array(content, taken.n)
@@ -404,3 +433,27 @@ class DataLoader(Loader):
         if numpy is None:
             return Batch(content, column(taken.payload, taken.n, "labels"))
         return Batch(content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))
+
+    def _make_records(self, dataset: Listed, feed: Feed, taken: Taken) -> object:
+        """Makes a batch of records: :class:`Batch`, whose samples have the form of an item."""
+        outputs = feed.stream.outputs
+        contents = taken.content if len(outputs) > 1 else [taken.content]
+        values: list[Any] = [
+            content if output is None else output.array(content, taken.n)
+            for content, output in zip(contents, outputs)
+        ]
+        ids = column(taken.payload, taken.n, "ids")
+        if self._collate is not None:
+            items = [
+                dataset._form.item([value[i] for value in values], sample, dataset._label(sample))
+                for i, sample in enumerate(ids)
+            ]
+            return self._collate(items)
+        samples = dataset._form.batch(values, ids)
+        if dataset._labels is None:
+            return Batch(samples, None)
+        labels = [dataset._labels[i] for i in ids]
+        numpy = _numpy()
+        if numpy is None or dataset._labels.kind == "object":
+            return Batch(samples, labels)
+        return Batch(samples, numpy.asarray(labels))

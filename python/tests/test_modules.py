@@ -15,6 +15,7 @@ PACKAGES = {
     "hdmlp._lib": "nothing of daemons, jobs or batches: arguments, memory, frames, progress",
     "hdmlp._daemon": "the daemon of this node: address, start, requests, its end",
     "hdmlp._launch": "what started this process: rank, node, secret",
+    "hdmlp._records": "datasets that are lists of records: ranges of files, keys, labels",
     "hdmlp._batches": "the stream of batches, and the shared memory in which they lie",
     "hdmlp._transforms": "what the daemon and Python make of samples",
     "hdmlp._workers": "worker processes",

@@ -42,8 +42,8 @@ import (
 // those of the first output for all samples, then those of the second, and so on.
 type Batch struct {
 	Epoch, Step int
-	Audit       uint64 // sum of access.Mix over the batch
-	Labels      []int64 // numbers of classes; if samples have none, IDs
+	Audit       uint64   // sum of access.Mix over the batch
+	Labels      []int64  // numbers of classes; if samples have none, IDs
 	Offsets     []uint64 // within the segment
 	Lengths     []uint64 // bytes; NoField: the sample does not have the field
 	IDs         []uint32

@@ -3,12 +3,16 @@ package catalog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -231,6 +235,23 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 	return Class{}, late
 }
 
+// asked returns what distinguishes the dataset from others of its directory and kind: the
+// extensions of its samples or, of a kind without, all that it was asked for by.
+func (e *entry) asked() []string {
+	index := e.source.Index()
+	if index.Fields() == nil {
+		return index.Extensions()
+	}
+	var asked []string
+	for _, key := range slices.Sorted(maps.Keys(e.spec.Options)) {
+		asked = append(asked, fmt.Sprintf("%s=%v", key, e.spec.Options[key]))
+	}
+	if sum := e.spec.Manifest.Sum(); sum != "" {
+		asked = append(asked, sum)
+	}
+	return asked
+}
+
 func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	class, err := d.catalog.class(c)
 	if err != nil {
@@ -242,7 +263,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		About: store.About{
 			Kind:       d.entry.spec.Kind,
 			Path:       d.entry.spec.Path,
-			Extensions: index.Extensions(),
+			Extensions: d.entry.asked(),
 			Bytes:      index.Bytes(),
 		},
 	}
@@ -253,7 +274,12 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 			return Class{}, unusable(err)
 		}
 	}
-	capacity = min(capacity, index.Bytes())
+	if most := index.Bytes(); index.Fields() == nil {
+		capacity = min(capacity, most)
+	} else {
+		ds.Align = source.Align
+		capacity = min(capacity, most+(source.Align-1)*int64(index.Len()))
+	}
 	opened, err := class.Open(ds, capacity)
 	if err != nil {
 		return Class{}, unusable(err)

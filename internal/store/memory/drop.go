@@ -42,7 +42,7 @@ func (s *classStore) drop(id int) *segment {
 	s.where[id].Store(absent)
 	s.mu.order.Gone(s.holds)
 	g.held--
-	g.dead += s.dataset.Size(id)
+	g.dead += s.takes(id)
 	return g
 }
 

@@ -18,7 +18,7 @@ func (s *classStore) shrink(capacity int64) (used int64) {
 	sum := int64(0)
 	left := 0
 	for _, id := range held {
-		if sum += s.dataset.Size(int(id)); sum > capacity {
+		if sum += s.takes(int(id)); sum > capacity {
 			break
 		}
 		keep[id] = true

@@ -185,7 +185,7 @@ func (s *classStore) Fill(id int, read func(dst []byte) (store.Origin, error)) e
 	defer func() {
 		if !done { // read failed, or panicked
 			s.mu.Lock()
-			s.abandon(g, offset, n)
+			s.abandon(g, offset, s.takes(id))
 			s.mu.Unlock()
 			s.where[id].Store(absent)
 		}
@@ -288,12 +288,21 @@ func (s *classStore) check(id, length int) error {
 	return nil
 }
 
+// takes returns how many bytes of the class a sample takes: it begins where Dataset.Align says.
+func (s *classStore) takes(id int) int64 {
+	n := s.dataset.Size(id)
+	if align := s.dataset.Align; align > 1 {
+		n = (n + align - 1) &^ (align - 1)
+	}
+	return n
+}
+
 // reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
 // room, it becomes absent.
 func (s *classStore) reserve(id int) (*segment, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, room := s.dataset.Size(id), s.room()
+	n, room := s.takes(id), s.room()
 	if g, offset, ok := s.allocate(n, room); ok {
 		return g, offset, nil
 	}

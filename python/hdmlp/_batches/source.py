@@ -105,7 +105,8 @@ class Taken:
         self.outputs = 1
 
 
-#: Columns of a BATCH: bytes per sample before it, and per output before it, bytes per entry, format.
+#: Columns of a BATCH: bytes before it per sample, and per sample and output; bytes per entry;
+#: format.
 _COLUMNS = {
     "labels": (0, 0, 8, "q"),
     "offsets": (8, 0, 8, "Q"),

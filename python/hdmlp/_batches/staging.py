@@ -203,7 +203,11 @@ class Staging:
         return self._block(payload, n, (slots, self.freed.append), size, slots)
 
     def _block(
-        self, payload: bytearray, n: int, lease: tuple[Any, Callable[[Any], None]], size: int,
+        self,
+        payload: bytearray,
+        n: int,
+        lease: tuple[Any, Callable[[Any], None]],
+        size: int,
         slots: bytes,
     ) -> Block:
         """Is :meth:`block` for what a lease keeps: what it keeps, and who gets that back."""

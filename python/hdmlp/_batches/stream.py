@@ -30,9 +30,9 @@ from .._lib import protocol
 from .._lib.typing import Opened
 from ..errors import EndError, HDMLPError, ProtocolError, from_answer
 from .acks import Acks
+from .fields import fields_of
 from .output import Output
 from .segments import Returns, Segment
-from .fields import fields_of
 from .source import HEAD_SIZE, Taken, is_whole, left_in
 from .staging import Staging
 from .stall import causes, stalled

@@ -76,7 +76,7 @@ class Session:
         self.place = options.place
         self.spec = options.stream.request()
         self.subset = options.stream.subset
-        self.transforms = list(options.transforms or ()) or None
+        self.transforms = options.transforms or None
         self.verify = options.verify
         self.opened: Opened | None = None
         self._dataset = dataset

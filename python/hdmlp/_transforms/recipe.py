@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Callable
+from typing import Any, Callable
 
+from .._batches.output import Handed, Output
 from .._batches.segments import Lease, Segment
-from .._batches.source import LeftBytes, Taken, column, left_in
+from .._batches.source import Left, LeftBytes, Taken, column, left_in
 from .._lib.interrupts import interrupts
 from .._lib.protocol import BATCH_HEAD, mix64
 
@@ -134,27 +135,43 @@ class Recipe:
             seed: The job's.
             place: Where the batch may be written.
         """
-        _, epoch, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
-        unleased = Lease(b"", _keep)  # the training process returns the slots
-        views: list[memoryview | LeftBytes] = [
-            segments[s].view(unleased)[o : o + length]
-            for s, o, length in zip(
-                column(payload, n, "segments"),
-                column(payload, n, "offsets"),
-                column(payload, n, "lengths"),
-            )
-        ]
-        for position, number, offset, length in left_in(payload, n, m):
-            view = segments[number].view(unleased)
-            views[position] = LeftBytes(view[offset : offset + length])
-        batch = self.samples(
-            views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch
-        )
+        epoch = BATCH_HEAD.unpack_from(payload)[1]
+        batch = self.samples(*self.read(payload, segments), seed, epoch)
         return self.collate(batch) if self.stack is None else self.stack(batch, place)
+
+    def read(
+        self, payload: bytearray, segments: Mapping[int, Segment]
+    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+        """Returns the samples of a BATCH payload, in a worker: their views, labels and IDs.
+
+        Args:
+            payload: As the daemon sent it.
+            segments: The shared memory in which samples are, by number.
+        """
+        _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
+        views = views_in(payload, n, segments, left_in(payload, n, m))
+        return views, column(payload, n, "labels"), column(payload, n, "ids")
+
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+        """Returns the views of a batch's samples, in the process that has taken it.
+
+        Args:
+            taken: The batch.
+            outputs: What the daemon delivers of each field.
+        """
+        views = taken.content if outputs[0] is None else outputs[0].split(taken.content, taken.n)
+        for place, data in taken.left.items():
+            views[place] = data
+        return views
+
+    def told(self, outputs: Sequence[Output | None]) -> None:
+        """Takes what the daemon delivers of each field, once the job is open."""
+        if isinstance(self.loader, Handed):
+            self.loader.output = outputs[0]
 
     def samples(
         self,
-        views: Sequence[memoryview | LeftBytes],
+        views: Sequence[Any],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,
@@ -221,6 +238,32 @@ class Recipe:
             ) from error
 
 
+def views_in(
+    payload: bytearray, n: int, segments: Mapping[int, Segment], left: Iterable[Left]
+) -> list[Any]:
+    """Returns the samples of a BATCH payload of one output, in a worker.
+
+    Args:
+        payload: The payload.
+        n: The number of samples.
+        segments: The shared memory in which samples are, by number.
+        left: Which samples the daemon leaves to Python.
+    """
+    unleased = Lease(b"", _keep)  # the training process returns the slots
+    views: list[memoryview | LeftBytes] = [
+        segments[s].view(unleased)[o : o + length]
+        for s, o, length in zip(
+            column(payload, n, "segments"),
+            column(payload, n, "offsets"),
+            column(payload, n, "lengths"),
+        )
+    ]
+    for position, number, offset, length in left:
+        view = segments[number].view(unleased)
+        views[position] = LeftBytes(view[offset : offset + length])
+    return views
+
+
 def first_of(made: Sequence[object]) -> object:
     """Returns the object of the first of (object, label) pairs."""
     value: object = made[0][0]  # type: ignore[index]
@@ -247,7 +290,7 @@ class Unchanged(Recipe):
 
     def samples(
         self,
-        views: Sequence[memoryview | LeftBytes],
+        views: Sequence[Any],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,

@@ -29,15 +29,18 @@ except ModuleNotFoundError as error:
 
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
+from ._data.records import Files, Records
 from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPImageFolder
 
 __all__ = [
     "DataLoader",
+    "Files",
     "HDMLPDataLoader",
     "HDMLPImageFolder",
     "ImageFolder",
+    "Records",
     "pil_loader",
     "stack_into",
     "use_in",

@@ -12,7 +12,6 @@ from torch.utils.data import IterableDataset
 from .._batches.output import Output
 from .._lib.arguments import KEYS, configuration, parameters, switch, whole_number
 from .._loading.reports import Explanation, Report, Stats
-from ..data import Folder
 from ._engine.choice import Engine, Engines
 from ._engine.content import Content, users_collate
 from ._engine.iterable import Iterables, check_iterator, own_iterator
@@ -224,7 +223,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._engines.current
 
     @property
-    def _folder(self) -> Folder | None:
+    def _folder(self) -> Any:
         """The folder that the daemon serves; None: it serves nothing."""
         return self._content.folder
 

@@ -18,6 +18,7 @@ from typing import Any, Callable, NamedTuple
 from torch.utils.data.dataset import ConcatDataset, Subset
 
 from ..._lib import originals
+from ..._records.records import Listed
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
@@ -42,7 +43,7 @@ class Samples:
         why: Why the daemon does not serve a dataset whose items are files of a folder; else empty.
     """
 
-    folder: Folder | None
+    folder: Any
     ids: array.array[int] | None = None
     why: str = ""
 
@@ -112,6 +113,10 @@ class Datasets:
                 f"{type(dataset).__name__}.__init__ does not call super().__init__(), so it has no "
                 f"{_lacks(dataset)}"
             )
+        if isinstance(dataset, Listed):
+            own = own_methods(type_of_records(dataset), dataset, *ITEMS, "sample", "targets")
+            why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
+            return _unserved(why) if why else Samples(dataset)
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
             own = own_methods(known, dataset, *ITEMS, "sample", "samples", "targets")
@@ -194,9 +199,14 @@ class Datasets:
         return Samples(first, ids)
 
 
+def type_of_records(dataset: Listed) -> type:
+    """Returns the class of HDMLP's that a dataset of records is of."""
+    return next(kind for kind in type(dataset).__mro__ if kind.__module__.startswith("hdmlp."))
+
+
 def _lacks(dataset: object) -> str:
     """Returns what a folder lacks if it was not initialised; empty: it was."""
-    if isinstance(dataset, Folder):
+    if isinstance(dataset, (Folder, Listed)):
         return "" if "_made" in vars(dataset) else "directory"
     names = ("root", "extensions", "samples", "loader", "transform", "target_transform")
     return ", ".join(name for name in names if not hasattr(dataset, name))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..._batches.output import Handed
 from ..._lib import originals
+from ..._records.records import Listed
 from ..._transforms import Transform
 from ..._transforms.in_python import in_python, leaving
 from ..._transforms.own_state import own_state
 from ..._transforms.recipe import Composed, Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
+from ...errors import ConfigError
 from .collation import is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
+from .fields import Fields, FieldsRecipe, collate_records
 from .folder import offload, pil_loader, short
 
 
@@ -31,6 +34,8 @@ class Making(NamedTuple):
         raw: Samples stay as they are.
         left: What makes those samples that the daemon leaves to Python, if there is no recipe;
             None: it leaves none.
+        fields: What is made of records, where Python has nothing else to do than to put their
+            batches together; None: the dataset is a folder, or there is a recipe.
     """
 
     transforms: list[Transform]
@@ -39,6 +44,7 @@ class Making(NamedTuple):
     target_transform: Callable[..., object] | None
     raw: bool
     left: Recipe | None = None
+    fields: Fields | None = None
 
     @property
     def draws(self) -> bool:
@@ -51,8 +57,11 @@ class Making(NamedTuple):
     @property
     def transforms_draw(self) -> bool:
         """Reports whether a transform draws random numbers, or one that HDMLP does not know may."""
-        if any(str(t["name"]).startswith(RANDOM) for t in described(self.transforms) or ()):
+        if any(name.startswith(RANDOM) for name in names_of(self.transforms)):
             return True
+        if isinstance(self.recipe, FieldsRecipe):
+            steps = [self.recipe.joint, *(part.transform for part in self.recipe.parts)]
+            return any(may_draw(getattr(step, "steps", step)) for step in steps)
         transform = None if self.recipe is None else self.recipe.transform
         return may_draw(getattr(transform, "steps", transform))
 
@@ -69,6 +78,8 @@ class Making(NamedTuple):
         replaced = originals.replaced("images", "transforms", "transforms.v2")
         if replaced:
             return replaced
+        if isinstance(self.recipe, FieldsRecipe):
+            return self._state_of_fields(self.recipe)
         recipe, composed = self.recipe, getattr(self.recipe.transform, "steps", None)
         steps = [recipe.transform] if composed is None else composed
         default = recipe.stack is not None
@@ -86,6 +97,22 @@ class Making(NamedTuple):
                 )
         return ""
 
+    @staticmethod
+    def _state_of_fields(recipe: FieldsRecipe) -> str:
+        steps: list[object] = [recipe.target_transform, recipe.joint]
+        for part in recipe.parts:
+            steps += [part.load, *getattr(part.transform, "steps", [part.transform])]
+        if recipe.collate is not collate_records:
+            steps.append(recipe.collate)
+        for step in steps:
+            why = own_state(step)
+            if why:
+                return (
+                    f"{short(step)} may have state of its own, of which each worker would have a "
+                    f"copy ({why})"
+                )
+        return ""
+
     def identity(self, copied: bool) -> object:
         """Returns a value which is equal as long as the same is made of samples.
 
@@ -94,13 +121,28 @@ class Making(NamedTuple):
                 as far as they can be compared.
         """
         own: list[object] = [self.target_transform]
-        if self.recipe is not None:
+        if isinstance(self.recipe, FieldsRecipe):
+            own += [self.recipe.target_transform, self.recipe.joint]
+            for part in self.recipe.parts:
+                own += [
+                    None if isinstance(part.load, Handed) else part.load,
+                    *getattr(part.transform, "steps", [part.transform]),
+                ]
+        elif self.recipe is not None:
             own += [
                 self.recipe.target_transform,
                 None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
                 *getattr(self.recipe.transform, "steps", [self.recipe.transform]),
             ]
         return described(self.transforms), [_identity(value, copied) for value in own]
+
+
+def names_of(transforms: Any) -> list[str]:
+    """Returns the names of the daemon's transforms, of all fields."""
+    found = described(transforms) or []
+    if isinstance(found, dict):
+        found = [t for field in found["fields"] for t in field["transforms"] or ()]
+    return [str(t["name"]) for t in found]
 
 
 def _identity(value: object, copied: bool) -> object:
@@ -113,6 +155,28 @@ def _identity(value: object, copied: bool) -> object:
     if isinstance(value, Relabelled):  # is made anew each time
         return value.labels, _identity(value.then, copied)
     return id(value)
+
+
+def making_of_records(
+    dataset: Any,
+    raw: bool | None,
+    labels: str,
+    collate: Callable[..., object] | None,
+    wanted: bool,
+    say: bool,
+) -> Making:
+    """Returns what is made of a dataset of records; see :func:`making`."""
+    if raw is not None and not raw and not dataset._plan(False, False).parts[0].load:
+        raise ConfigError(
+            "raw=False: the dataset has neither a transform nor a loader: give one, or decode=True"
+        )
+    fields = dataset._plan(wanted, say, bool(raw))
+    if labels == "name":
+        fields = fields.named()
+    if fields.native and collate is None:
+        return Making(fields.described, None, None, None, not fields.described, fields=fields)
+    recipe = FieldsRecipe(fields, collate or collate_records)
+    return Making(fields.described, recipe, None, None, False)
 
 
 def making(
@@ -133,6 +197,8 @@ def making(
         wanted: The daemon does what it can.
         say: Log what it cannot do.
     """
+    if isinstance(dataset, Listed):
+        return making_of_records(dataset, raw, labels, collate, wanted, say)
     raw = bool(getattr(dataset, "raw", True)) if raw is None else raw
     target_transform = _target_transform(dataset, labels)
     if raw and collate is not None and is_default(collate):

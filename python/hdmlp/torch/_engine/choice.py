@@ -20,8 +20,10 @@ from ..._launch import membership
 from ..._launch.place import Place
 from ..._lib.arguments import settings
 from ..._loading.options import Options, StreamOptions
+from ..._records.records import Listed
 from ...data import Folder, described
 from ...errors import BusyError, ClosedError, ConfigError
+from .._data.fields import collate_records
 from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
@@ -318,6 +320,11 @@ class Engines:
         ids = self._content.samples.ids
         dataset: Any = loader.dataset
         collate = loader.collate_fn
+        if isinstance(folder, Listed):
+            if _collate(loader) is None:
+                batched = loader.batch_sampler is not None
+                return dataset, collate_records if batched else _as_it_is
+            return dataset, collate
         if made.raw:
             dataset = Encoded(folder, made.target_transform)
             if _collate(loader) is None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from typing import Callable
+from typing import Any, Callable
 
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 from ..._launch.processors import not_started, unasked
 from ..._lib.arguments import check_functions, whole_number
 from ..._lib.typing import Context
-from ...data import Folder
 from ...errors import ConfigError
 from .._data.collation import default_stacks, is_default, torchs_default
 from .._data.datasets import Datasets, Samples
@@ -114,7 +113,7 @@ class Content:
                 )
 
     @property
-    def folder(self) -> Folder | None:
+    def folder(self) -> Any:
         """The folder that the daemon serves; None: it does not serve the dataset."""
         return self.samples.folder
 

@@ -12,7 +12,6 @@ from typing import Any, Callable
 
 from torch.utils.data import DataLoader
 
-from ..._batches.output import Handed
 from ..._batches.source import BatchSource, Taken, column
 from ..._batches.stream import Stream
 from ..._daemon import connecting
@@ -30,6 +29,7 @@ from ..._workers.results import Arena
 from ..._workers.seeds import base_seed
 from ...data import Folder, described
 from .._data.collation import for_training, labels_of
+from .._data.fields import Assembled
 from .._data.making import Making
 from .._data.tensors import Tensors
 from .._order.repeats import Repeating
@@ -211,9 +211,8 @@ class Served(Loader):
         self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
 
     def _tell_output(self, stream: Stream) -> None:
-        recipe = self._made.recipe
-        if recipe is not None and isinstance(recipe.loader, Handed):
-            recipe.loader.output = stream.output
+        if self._made.recipe is not None:
+            self._made.recipe.told(stream.outputs)
 
     def _maker(self, stream: Stream) -> Callable[[Taken], object] | None:
         """Returns what makes a batch of what was taken; None: the user's code runs for it.
@@ -222,6 +221,8 @@ class Served(Loader):
         """
         if self._works:
             return None
+        if self._made.fields is not None:
+            return for_training(Assembled(stream, self._made.fields).of)
         if self._made.transforms:
             tensors = Tensors(stream, self._made.left)
             return for_training(lambda taken: [tensors.of(taken), labels_of(taken)])
@@ -237,6 +238,12 @@ class Served(Loader):
             return self._value(source, taken)
         if made.recipe is not None:
             batch = self._run_recipe(feed, taken)
+        elif made.fields is not None:
+            try:
+                batch = Assembled(feed.stream, made.fields).of(taken)
+            except Exception as error:  # of a record that is left to Python
+                self._name_sample(error, getattr(error, "sample", None), taken)
+                raise
         elif made.transforms:
             try:
                 tensors = Tensors(feed.stream, made.left).of(taken)
@@ -274,10 +281,7 @@ class Served(Loader):
         assert recipe is not None
         try:
             with generators_kept():
-                output = feed.stream.output
-                views = taken.content if output is None else output.split(taken.content, taken.n)
-                for place, data in taken.left.items():
-                    views[place] = data
+                views = recipe.taken(taken, feed.stream.outputs)
                 seed = self.seed
                 if isinstance(recipe, Repeating):
                     seed = recipe.seed_of(seed, taken.step)
@@ -311,7 +315,7 @@ class Served(Loader):
         if self._said_left:
             return
         self._said_left = True
-        sample = column(taken.payload, taken.n, "ids")[min(taken.left)]
+        sample = column(taken.payload, taken.n, "ids")[min(taken.left) % taken.n]
         log.warning(
             "sample %d (%s), and others of its kind, are decoded by Pillow and transformed in this "
             "process, while the loop waits: it is no JPEG, PNG or still WebP, or one that only the "

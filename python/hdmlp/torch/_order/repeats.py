@@ -6,7 +6,9 @@ As in torch, Python's transforms of each occurrence draw random numbers of its o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ..._batches.output import Output
 from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken
 from ..._lib.protocol import BATCH_HEAD, mix64
@@ -28,6 +30,7 @@ class Repeating(Recipe):
 
     def __init__(self, recipe: Recipe, rank: int, world_size: int):
         self.__dict__.update(recipe.__dict__)
+        self._recipe = recipe
         self._rank, self._world_size = rank, world_size
 
     def make(
@@ -45,14 +48,28 @@ class Repeating(Recipe):
     def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
         """Makes a sample; see :meth:`hdmlp._transforms.recipe.Recipe.left`."""
         key = self._key(self.seed_of(seed, taken.step), place)
-        return first_of(super().samples([data], [0], [sample], key, taken.epoch))
+        return first_of(self._recipe.samples([data], [0], [sample], key, taken.epoch))
+
+    def read(
+        self, payload: bytearray, segments: Mapping[int, Segment]
+    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+        """Returns a batch's samples; see :meth:`hdmlp._transforms.recipe.Recipe.read`."""
+        return self._recipe.read(payload, segments)
+
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+        """Returns a batch's views; see :meth:`hdmlp._transforms.recipe.Recipe.taken`."""
+        return self._recipe.taken(taken, outputs)
+
+    def told(self, outputs: Sequence[Output | None]) -> None:
+        """Takes the outputs; see :meth:`hdmlp._transforms.recipe.Recipe.told`."""
+        self._recipe.told(outputs)
 
     def _key(self, seed: int, place: int) -> int:
         return mix64((seed + place * self._world_size + self._rank) & _MASK)
 
     def samples(
         self,
-        views: Sequence[memoryview | LeftBytes],
+        views: Sequence[Any],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,
@@ -62,5 +79,5 @@ class Repeating(Recipe):
         made: list[object] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
             key = self._key(seed, place)
-            made += super().samples([view], [label], [sample], key, epoch)
+            made += self._recipe.samples([view], [label], [sample], key, epoch)
         return made

@@ -1,0 +1,66 @@
+"""What an item of a dataset of records looks like: as what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: In place of a label, if records have none.
+NONE = object()
+
+
+class Form:
+    """How the values of a record's fields become an item.
+
+    Args:
+        kind: ``"one"``: the value of the only field. ``"tuple"``, ``"dict"``: of all.
+        fields: The fields' names.
+        columns: Of a dict: values by record ID, by name, which come before the fields.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        fields: Sequence[str],
+        columns: Mapping[str, Sequence[Any]] | None = None,
+    ):
+        self.kind, self.fields = kind, list(fields)
+        self.columns = dict(columns or {})
+
+    def item(self, values: Sequence[Any], sample: int, label: object = NONE) -> Any:
+        """Returns an item.
+
+        Args:
+            values: One per field.
+            sample: The record's ID.
+            label: Its label, which is the last member of an item, or ``"label"`` of a dict.
+        """
+        if self.kind == "one":
+            return values[0] if label is NONE else (values[0], label)
+        if self.kind == "tuple":
+            return tuple(values) if label is NONE else (*values, label)
+        item = {name: column[sample] for name, column in self.columns.items()}
+        item.update(zip(self.fields, values))
+        if label is not NONE:
+            item["label"] = label
+        return item
+
+    def batch(self, values: Sequence[Any], ids: Sequence[int], labels: object = NONE) -> Any:
+        """Returns a batch of collated values, as ``default_collate`` makes it of items.
+
+        Args:
+            values: One per field: of all records.
+            ids: Their IDs.
+            labels: Their labels, collated.
+        """
+        if self.kind == "one":
+            return values[0] if labels is NONE else [values[0], labels]
+        if self.kind == "tuple":
+            return list(values) if labels is NONE else [*values, labels]
+        made: dict[str, Any] = {
+            name: [column[i] for i in ids] for name, column in self.columns.items()
+        }
+        made.update(zip(self.fields, values))
+        if labels is not NONE:
+            made["label"] = labels
+        return made

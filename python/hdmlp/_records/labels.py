@@ -1,0 +1,104 @@
+"""The labels of records: as they were given, and as batches have them."""
+
+from __future__ import annotations
+
+import array
+import numbers
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ConfigError
+
+
+class Labels:
+    """The labels of a dataset's records, by ID.
+
+    Integers stay as they are, and so do floats. Texts become the numbers of classes, which are
+    sorted. The rows of an array become rows; other objects stay objects.
+
+    Args:
+        given: One per record.
+        classes: The names of the classes, in the order of their numbers; texts are labels by these,
+            and integers are numbers of them. None: texts have the classes that there are, sorted.
+
+    Attributes:
+        kind: ``"int"``, ``"float"``, ``"row"`` or ``"object"``.
+        values: One per record: an array for integers and floats, else what was given.
+        classes: The classes' names; empty if labels are no classes.
+
+    Raises:
+        ConfigError: A label is not one of ``classes``.
+    """
+
+    def __init__(self, given: Sequence[Any], classes: Sequence[str] | None = None):
+        self.classes: list[str] = [] if classes is None else list(classes)
+        self.kind, self.values = "object", given
+        if _rows(given):
+            self.kind = "row"
+            return
+        listed = given.tolist() if hasattr(given, "tolist") else list(given)
+        self.values = listed
+        types = set(map(type, listed))
+        if types and types <= {str}:
+            self._number(listed)
+        elif types <= {int, bool} or all(isinstance(x, (numbers.Integral, bool)) for x in listed):
+            self.kind = "int"
+            self.values = _array("q", [operator.index(x) for x in listed])
+        elif all(isinstance(x, numbers.Real) and not isinstance(x, bool) for x in listed):
+            self.kind, self.values = "float", array.array("d", map(float, listed))
+        if self.classes and self.kind == "int":
+            self._check()
+
+    @classmethod
+    def of_objects(cls, values: Sequence[Any]) -> Labels:
+        """Returns labels that stay the objects that they are."""
+        made = cls([])
+        made.kind, made.values = "object", values
+        return made
+
+    def _number(self, listed: list[str]) -> None:
+        if not self.classes:
+            self.classes = sorted(set(listed))
+        numbers_of = {name: i for i, name in enumerate(self.classes)}
+        if len(numbers_of) < len(self.classes):
+            raise ConfigError("classes: a name is there twice")
+        try:
+            self.values = array.array("q", [numbers_of[name] for name in listed])
+        except KeyError as error:
+            name = error.args[0]
+            raise ConfigError(
+                f"labels[{listed.index(name)}]={name!r}: it is none of the {len(self.classes)} "
+                "classes that were given"
+            ) from None
+        self.kind = "int"
+
+    def _check(self) -> None:
+        for i, number in enumerate(self.values):
+            if not 0 <= number < len(self.classes):
+                raise ConfigError(
+                    f"labels[{i}]={number}: there are {len(self.classes)} classes, whose numbers "
+                    f"are 0 to {len(self.classes) - 1}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index]
+
+    def listed(self) -> list[Any]:
+        """Returns the labels as a list."""
+        return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
+
+
+def _array(kind: str, values: list[int]) -> Sequence[int]:
+    try:
+        return array.array(kind, values)
+    except OverflowError:
+        return values
+
+
+def _rows(given: Any) -> bool:
+    """Reports whether labels are the rows of an array of two or more dimensions."""
+    return getattr(given, "ndim", 1) > 1

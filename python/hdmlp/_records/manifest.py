@@ -1,0 +1,141 @@
+"""Lists of records as the daemon takes them: docs/FORMATS.md, "Manifests"."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .._lib import memory
+from ..errors import ConfigError
+
+_MAGIC = b"HDMLPM\x01\n"
+#: The length of a range that ends with its file.
+TO_END = -2
+#: The most records that a dataset can have.
+_MOST = 2**31 - 1
+
+
+class Ranges(NamedTuple):
+    """Where one field of all records is.
+
+    Attributes:
+        objects: The number of each record's file; -1: it does not have the field.
+        offsets: Where its range begins, in bytes; None: each range is a whole file.
+        lengths: The lengths of the ranges in bytes; :data:`TO_END`: to the file's end. None as
+            ``offsets``.
+    """
+
+    objects: array.array[int]
+    offsets: array.array[int] | None = None
+    lengths: array.array[int] | None = None
+
+
+class Located(NamedTuple):
+    """The files of a list, below the directory that they have in common.
+
+    Attributes:
+        root: The directory, an absolute path.
+        names: The files' paths below it.
+    """
+
+    root: str
+    names: list[str]
+
+
+def located(paths: Sequence[str], root: str | None) -> Located:
+    """Returns the files at these paths, below a directory that all of them are in.
+
+    Args:
+        paths: Absolute, or relative to ``root``; each once.
+        root: A directory; None: the current one.
+
+    Raises:
+        ConfigError: A path cannot be one of a file, or there is no current directory.
+    """
+    try:
+        base = os.path.abspath(os.getcwd() if root is None else root)
+    except FileNotFoundError:
+        raise ConfigError(
+            "the paths of files are relative, and the current directory was deleted; give "
+            "absolute ones, or root="
+        ) from None
+    absolute: list[str] = []
+    directories: set[str] = set()
+    for path in paths:
+        if not path or "\0" in path:
+            raise ConfigError(f"{path!r} is not the path of a file")
+        path = path if path[0] == "/" else f"{base}/{path}"
+        if "/../" in path or path.endswith("/.."):
+            # After a symbolic link, only the system knows where ".." leads.
+            head, tail = os.path.split(path)
+            path = os.path.join(os.path.realpath(head), tail)
+        elif "//" in path or "/./" in path or path[-1] == "/":
+            path = os.path.normpath(path)
+        absolute.append(path)
+        directories.add(path[: path.rindex("/")])
+    if not absolute:
+        return Located(base, [])
+    common = os.path.commonpath([directory or "/" for directory in directories])
+    cut = len(common) + (common != "/")
+    return Located(common, [path[cut:] for path in absolute])
+
+
+def encoded(
+    names: Sequence[str],
+    fields: Sequence[str],
+    ranges: Sequence[Ranges],
+    keys: Iterable[str] | None = None,
+) -> bytes:
+    """Returns a manifest.
+
+    Args:
+        names: The files' paths below the dataset's root.
+        fields: The names of the fields.
+        ranges: Where each field is.
+        keys: The records' keys. Default: None, they have none.
+    """
+    samples = len(ranges[0].objects)
+    if samples > _MOST:
+        raise ConfigError(f"{samples} records; a dataset can have at most {_MOST}")
+    whole = all(r.offsets is None for r in ranges)
+    name_ends, texts = _texts(names)
+    key_ends, key_texts = (array.array("Q"), b"") if keys is None else _texts(keys)
+    header = {
+        "samples": samples,
+        "objects": len(names),
+        "names": len(texts),
+        "fields": list(fields),
+        "whole": whole,
+        "keys": -1 if keys is None else len(key_texts),
+    }
+    rows: list[bytes] = [name_ends.tobytes(), texts, b"".join(r.objects.tobytes() for r in ranges)]
+    if not whole:
+        zeros, ends = array.array("q", [0]) * samples, array.array("q", [TO_END]) * samples
+        rows.append(b"".join((zeros if r.offsets is None else r.offsets).tobytes() for r in ranges))
+        rows.append(b"".join((ends if r.lengths is None else r.lengths).tobytes() for r in ranges))
+    if keys is not None:
+        rows += [key_ends.tobytes(), key_texts]
+    head = json.dumps(header).encode()
+    out = bytearray(_MAGIC + len(head).to_bytes(4, "little") + head)
+    for row in rows:
+        out += bytes(-len(out) % 8) + row
+    return bytes(out)
+
+
+def _texts(texts: Iterable[str]) -> tuple[array.array[int], bytes]:
+    """Returns where each of the texts ends, and all of them one after another."""
+    ends, parts, end = array.array("Q"), [], 0
+    for text in texts:
+        part = os.fsencode(text)
+        end += len(part)
+        ends.append(end)
+        parts.append(part)
+    return ends, b"".join(parts)
+
+
+def descriptor(manifest: bytes) -> int:
+    """Returns the descriptor of memory that holds a manifest; the caller closes it."""
+    return memory.listed(manifest)

@@ -1,0 +1,340 @@
+"""The base of datasets whose records a process lists."""
+
+from __future__ import annotations
+
+import array
+import operator
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from .._daemon.view import advice
+from .._lib.typing import Facts, Opened
+from ..errors import ConfigError, MismatchError, SampleError
+from .form import NONE, Form
+from .labels import Labels
+from .manifest import TO_END, Located, Ranges, descriptor, encoded
+
+#: Attributes which follow from the list of records.
+_FIXED = ("fields", "samples", "imgs", "targets", "classes", "class_to_idx")
+
+
+class Listed:
+    """A dataset whose records a process lists: ranges of files, with keys and labels.
+
+    The daemon reads and caches what the records name, and nothing else. Its files must not change
+    while a loader is open: a loader that finds one changed raises
+    :class:`~hdmlp.errors.MismatchError` or :class:`~hdmlp.errors.SampleError`.
+
+    Attributes:
+        fields: The names of the fields.
+    """
+
+    #: Name of the kind of source, as ``hdmlp kinds`` has it.
+    kind: ClassVar[str] = "records"
+
+    def _set(
+        self,
+        files: Located,
+        form: Form,
+        ranges: Sequence[Ranges],
+        labels: Labels | None,
+        keys: Sequence[str] | None = None,
+    ) -> None:
+        self.fields = tuple(form.fields)
+        self._files, self._form, self._ranges = files, form, list(ranges)
+        self._labels, self._keys = labels, keys
+        self._path = files.root
+        self._listed: Facts | None = None
+        self._bytes: bytes | None = None
+        self._made = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FIXED and "_made" in self.__dict__:
+            raise ConfigError(
+                f"{name} cannot be set, because the records are listed already: make another "
+                f"{type(self).__name__}, or use torch.utils.data.Subset for some of them"
+            )
+        super().__setattr__(name, value)
+
+    # What requests say of it.
+
+    def _describe(self) -> dict[str, object]:
+        """Returns the dataset as requests name it: ``kind``, ``path``, ``options``."""
+        return {"kind": self.kind, "path": self._path, "options": {}}
+
+    def _manifest(self) -> int | None:
+        """Returns a descriptor of the list of records, which the caller closes."""
+        if self._bytes is None:
+            self._bytes = encoded(self._files.names, self.fields, self._ranges, self._keys)
+        return descriptor(self._bytes)
+
+    def _told(self, opened: Opened) -> None:
+        """Takes what OPENED says of the dataset."""
+        if self._listed is None:
+            self._listed = {"fingerprint": opened["fingerprint"], "bytes": opened["bytes"]}
+
+    def _check_version(self, fingerprint: str) -> None:
+        """Checks that the files are those that were opened before.
+
+        Raises:
+            MismatchError: They are others.
+        """
+        mine = None if self._listed is None else self._listed.get("fingerprint")
+        if mine not in (None, fingerprint):
+            raise MismatchError(
+                f"{self!r}: a file was written since its first loader was made: make a new "
+                f"{type(self).__name__}",
+                {"key": "fingerprint", "mine": mine, "theirs": fingerprint},
+            )
+
+    # What there is.
+
+    def __len__(self) -> int:
+        """Returns the number of records."""
+        return len(self._ranges[0].objects)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, in the order of their numbers; empty if there are none."""
+        return [] if self._labels is None else list(self._labels.classes)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The classes' numbers by name."""
+        return {name: i for i, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[Any]:
+        """The label of every record, by ID.
+
+        Raises:
+            AttributeError: The records have no labels.
+        """
+        if self._labels is None:
+            raise AttributeError(f"the records of this {type(self).__name__} have no labels")
+        return self._labels.listed()
+
+    @property
+    def samples(self) -> list[tuple[Any, Any]]:
+        """(path, label) of every record, by ID.
+
+        Of records of several fields, paths have the form of an item; without labels, the label is
+        None.
+        """
+        return [self.sample(i) for i in range(len(self))]
+
+    imgs = samples
+
+    def sample(self, index: int) -> tuple[Any, Any]:
+        """Returns (path, label) of one record; see :attr:`samples`.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        index = self._index(index)
+        paths = [self._path_of(field, index) for field in range(len(self.fields))]
+        label = None if self._labels is None else self._labels[index]
+        return Form(self._form.kind, self.fields).item(paths, index), label
+
+    def key(self, index: int) -> str:
+        """Returns the key of a record: what it was given, or the path of its first file.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        index = self._index(index)
+        if self._keys is not None:
+            return self._keys[index]
+        return next(
+            (p for p in (self._path_of(f, index) for f in range(len(self.fields))) if p), ""
+        )
+
+    def _index(self, index: int) -> int:
+        index, count = operator.index(index), len(self)
+        if not -count <= index < count:
+            raise IndexError(
+                f"record {index} is out of range: the dataset has {count}, 0 to {count - 1}"
+            )
+        return index % count
+
+    def _path_of(self, field: int, index: int) -> str | None:
+        """Returns the path of a record's file; None: it does not have the field."""
+        number = self._ranges[field].objects[index]
+        if number < 0:
+            return None
+        return os.path.join(self._files.root, self._files.names[number])
+
+    # Items.
+
+    def _label(self, index: int) -> object:
+        return NONE if self._labels is None else self._labels[index]
+
+    def _fields_of(self, index: int) -> list[bytes | None]:
+        """Returns the bytes of a record's fields, read from its files."""
+        return [self._bytes_of(field, index) for field in range(len(self.fields))]
+
+    def _read(self, index: int) -> tuple[Any, int]:
+        """Returns (bytes, ID) of a record of one field."""
+        index = self._index(index)
+        return self._fields_of(index)[0], index
+
+    def _bytes_of(self, field: int, index: int) -> bytes | None:
+        path = self._path_of(field, index)
+        if path is None:
+            return None
+        ranges = self._ranges[field]
+        offset = 0 if ranges.offsets is None else ranges.offsets[index]
+        length = TO_END if ranges.lengths is None else ranges.lengths[index]
+        try:
+            with open(path, "rb", opener=_open_without_waiting) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise SampleError(
+                        f"record {index} ({path}): it is not a regular file",
+                        {"sample": index, "path": path},
+                    )
+                file.seek(offset)
+                data = file.read() if length == TO_END else file.read(length)
+        except OSError as error:
+            why = error.strerror or "unknown"
+            if error.errno is not None:
+                why = advice(error.errno)
+            raise SampleError(
+                f"record {index} ({path}): {why}", {"sample": index, "path": path}
+            ) from error
+        if length not in (TO_END, len(data)):
+            raise SampleError(
+                f"record {index} ({path}): {len(data)} bytes from byte {offset} on, not {length}",
+                {"sample": index, "path": path},
+            )
+        return data
+
+    def __getitem__(self, index: int) -> Any:
+        """Returns one item, of bytes that are read from the files, without the daemon.
+
+        Raises:
+            IndexError: There is no such record.
+            SampleError: A file cannot be read.
+        """
+        index = self._index(index)
+        return self._form.item(self._fields_of(index), index, self._label(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bytes": None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} records below {self._path!r})"
+
+
+def _open_without_waiting(name: str, flags: int) -> int:
+    """Opens a file; a FIFO without a writer must not block."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+class Records(Listed):
+    """Records given as ranges of files: any format that some library can index is served.
+
+    Args:
+        objects: The paths of the files.
+        ranges: For each field, by name: the number of each record's file in ``objects`` (-1: it
+            does not have the field), where its range begins, and how many bytes it has (-2: to the
+            file's end); or the numbers alone, if records are whole files.
+        values: Values by record ID, by name, which items have as they are. Default: none.
+        labels: One per record: see :class:`Files`. Default: None, there are none.
+        classes: See :class:`Files`. Default: None.
+        keys: What the records are called. Default: None, by their files.
+        root: What relative paths are relative to. Default: None, the current directory.
+
+    An item is a dict: of ``values``, then of the fields, then ``"label"``.
+
+    Raises:
+        ConfigError: The lists do not fit together.
+    """
+
+    def __init__(
+        self,
+        objects: Sequence[str | os.PathLike[str]],
+        ranges: Mapping[str, Any],
+        values: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        labels: Sequence[Any] | None = None,
+        classes: Sequence[str] | None = None,
+        keys: Sequence[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+    ):
+        from .manifest import located
+
+        if not ranges:
+            raise ConfigError("ranges={}: records need at least one field")
+        paths = [os.fsdecode(path) for path in objects]
+        if len(set(paths)) < len(paths):
+            raise ConfigError("objects: a path is there twice; give each file once")
+        files = located(paths, None if root is None else os.fsdecode(root))
+        columns = {name: _ranges(name, given, len(paths)) for name, given in ranges.items()}
+        count = len(next(iter(columns.values())).objects)
+        for name, column in columns.items():
+            check_count(f"ranges[{name!r}]", len(column.objects), count)
+        for name, value in (values or {}).items():
+            check_count(f"values[{name!r}]", len(value), count)
+            if name in columns or name == "label":
+                raise ConfigError(f"values[{name!r}]: a field or a label has that name")
+        for i in range(count):
+            if all(column.objects[i] < 0 for column in columns.values()):
+                raise ConfigError(f"record {i} has none of the fields {', '.join(columns)}")
+        made = None if labels is None else Labels(labels, classes)
+        if made is not None:
+            check_count("labels", len(made), count)
+        if keys is not None:
+            check_count("keys", len(keys), count)
+            keys = [str(key) for key in keys]
+        self._set(files, Form("dict", list(columns), values), list(columns.values()), made, keys)
+
+
+def check_count(what: str, count: int, records: int) -> None:
+    """Checks that there is one of something per record.
+
+    Raises:
+        ConfigError: There is not.
+    """
+    if count != records:
+        raise ConfigError(f"{what} has {count} entries, and there are {records} records")
+
+
+def _ranges(name: str, given: Any, objects: int) -> Ranges:
+    """Returns a field's ranges, checked."""
+    try:
+        if isinstance(given, tuple) and len(given) == 3:
+            numbers, offsets, lengths = (_integers(kind, x) for kind, x in zip("iqq", given))
+            if not len(numbers) == len(offsets) == len(lengths):
+                raise ConfigError(
+                    f"ranges[{name!r}]: {len(numbers)} files, {len(offsets)} offsets and "
+                    f"{len(lengths)} lengths"
+                )
+            made = Ranges(numbers, offsets, lengths)
+        else:
+            made = Ranges(_integers("i", given))
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(
+            f"ranges[{name!r}]: give (numbers of files, offsets, lengths), or the numbers alone, "
+            "as sequences of integers"
+        ) from None
+    for i, number in enumerate(made.objects):
+        if not -1 <= number < objects:
+            raise ConfigError(f"ranges[{name!r}]: record {i} is in file {number} of {objects}")
+        if made.offsets is not None and made.lengths is not None and number >= 0:
+            offset, length = made.offsets[i], made.lengths[i]
+            if offset < 0 or length < TO_END or length == -1:
+                raise ConfigError(
+                    f"ranges[{name!r}]: record {i} has {length} bytes from byte {offset} on"
+                )
+    return made
+
+
+def _integers(kind: str, given: Any) -> array.array[int]:
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    return array.array(kind, map(operator.index, given))

@@ -1,0 +1,354 @@
+"""What is made of the fields of records: the daemon's part, and Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..._batches.fields import fields_of
+from ..._batches.output import Handed, Output
+from ..._batches.segments import Segment
+from ..._batches.source import LeftBytes, Taken, column, left_in
+from ..._batches.stream import Stream
+from ..._lib.protocol import BATCH_HEAD
+from ..._records.form import NONE, Form
+from ..._records.labels import Labels
+from ..._transforms import Transform
+from ..._transforms.in_python import in_python, leaving
+from ..._transforms.recipe import (
+    Composed,
+    Recipe,
+    generators_kept,
+    name_sample,
+    sample_key,
+    seed_generators,
+    views_in,
+)
+from ...data import FieldTransforms
+from ...errors import ConfigError
+from .collation import torchs_default
+from .folder import offload, pil_loader
+
+Step = Callable[..., Any]
+
+
+class Part(NamedTuple):
+    """What is made of one field.
+
+    Attributes:
+        name: The field's name.
+        described: The daemon's transforms.
+        load: From what the daemon delivers to an object; None: it is a tensor, or bytes.
+        transform: Applied to that; None: nothing is.
+        instead: From a file's bytes to the daemon's tensor, for those which it leaves to Python;
+            None: it leaves none.
+    """
+
+    name: str
+    described: list[Transform]
+    load: Step | None
+    transform: Step | None
+    instead: Step | None = None
+
+    @property
+    def native(self) -> bool:
+        """Reports whether Python has nothing to do."""
+        return self.load is None and self.transform is None
+
+
+def part_of(name: str, loader: Step | None, transform: Any, wanted: bool, say: bool) -> Part:
+    """Returns what is made of a field that is loaded and transformed.
+
+    Args:
+        name: The field's name.
+        loader: From its bytes to an object; None: it stays as it is.
+        transform: Applied to that; None: nothing is.
+        wanted: The daemon does what it can.
+        say: Log what it cannot do.
+    """
+    if loader is None:
+        return Part(name, [], None, transform)
+    found = offload(loader, transform, wanted, say, ragged=True)
+    if not found.described:
+        return Part(name, [], loader, transform)
+    instead = in_python(found.done)
+    whole = found.described if instead is None else leaving(found.described)
+    if not found.rest and found.hands != "ragged":
+        return Part(name, whole, None, None, instead)
+    described = whole if found.hands == "tensor" else found.for_images(instead is not None)
+    rest = Composed(found.rest) if found.rest else None
+    return Part(name, described, Handed(found.hands, instead), rest)
+
+
+class Fields:
+    """What is made of a dataset's records.
+
+    Args:
+        parts: What is made of each field.
+        form: What items look like.
+        labels: The records' labels; None: they have none.
+        target_transform: Applied to labels; None: nothing is.
+        joint: Applied to a whole item; None: nothing is.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        form: Form,
+        labels: Labels | None,
+        target_transform: Step | None,
+        joint: Step | None,
+    ):
+        self.parts, self.form, self.labels = list(parts), form, labels
+        self.target_transform, self.joint = target_transform, joint
+
+    @property
+    def native(self) -> bool:
+        """Reports whether Python has nothing to do but to put batches together."""
+        return (
+            self.joint is None
+            and self.target_transform is None
+            and all(part.native for part in self.parts)
+        )
+
+    def named(self) -> Fields:
+        """Returns the same with the names of classes as labels.
+
+        Raises:
+            ConfigError: The labels are no classes.
+        """
+        if self.labels is None or not self.labels.classes:
+            raise ConfigError("labels='name': the records' labels are no classes; leave labels out")
+        names = [self.labels.classes[number] for number in self.labels.values]
+        made = Labels.of_objects(names)
+        return Fields(self.parts, self.form, made, self.target_transform, self.joint)
+
+    @property
+    def described(self) -> list[Transform] | FieldTransforms:
+        """The daemon's transforms."""
+        if not any(part.described for part in self.parts):
+            return []
+        if len(self.parts) == 1:
+            return self.parts[0].described
+        return FieldTransforms([(part.name, part.described) for part in self.parts])
+
+
+class FieldsRecipe(Recipe):
+    """How items are made of records; goes to worker processes by fork or by pickle.
+
+    Args:
+        fields: What is made of them.
+        collate: From a list of items to a batch.
+    """
+
+    def __init__(self, fields: Fields, collate: Step):
+        super().__init__(pil_loader, None, fields.target_transform, collate)
+        self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
+        self.parts = [
+            part._replace(load=Handed("tensor", part.instead))
+            if part.described and part.load is None
+            else part
+            for part in fields.parts
+        ]
+
+    def told(self, outputs: Sequence[Output | None]) -> None:
+        """Takes what the daemon delivers of each field; see :meth:`Recipe.told`."""
+        for part, output in zip(self.parts, outputs):
+            if isinstance(part.load, Handed):
+                part.load.output = output
+
+    def read(
+        self, payload: bytearray, segments: Mapping[int, Segment]
+    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+        """Returns the records of a BATCH payload; see :meth:`Recipe.read`."""
+        _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
+        if len(self.parts) == 1:
+            views = [views_in(payload, n, segments, left_in(payload, n, m))]
+            ids = column(payload, n, "ids")
+        else:
+            views = []
+            for field in fields_of(payload, n, m, len(self.parts)):
+                found = views_in(field.payload, n, segments, field.left)
+                for place in field.missing:
+                    found[place] = None
+                views.append(found)
+            ids = column(payload, n, "ids", len(self.parts))
+        return list(zip(*views)), ids, ids
+
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+        """Returns the views of a batch's records; see :meth:`Recipe.taken`."""
+        contents = taken.content if len(outputs) > 1 else [taken.content]
+        views = [
+            content if output is None else output.split(content, taken.n)
+            for content, output in zip(contents, outputs)
+        ]
+        for place, data in taken.left.items():
+            field, at = divmod(place, taken.n)
+            views[field][at] = data
+        return list(zip(*views))
+
+    def samples(
+        self,
+        views: Sequence[Any],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> list[object]:
+        """Makes the batch's items; see :meth:`Recipe.samples`."""
+        made: list[object] = []
+        for fields, sample in zip(views, ids):
+            seed_generators(sample_key(seed, epoch, sample))
+            try:
+                made.append(self.item(fields, sample))
+            except Exception as error:
+                name_sample(error, sample)
+                raise
+        return made
+
+    def item(self, fields: Sequence[Any], sample: int) -> object:
+        """Makes an item of a record.
+
+        Args:
+            fields: The bytes of its fields, or what the daemon made of them; None: it does not
+                have the field.
+            sample: Its ID.
+        """
+        values = [_made(part, field) for part, field in zip(self.parts, fields)]
+        label: Any = NONE if self.labels is None else self.labels[sample]
+        if self.target_transform is not None and label is not NONE:
+            label = self.target_transform(label)
+        if self.joint is None:
+            return self.form.item(values, sample, label)
+        return self._jointly(values, sample, label)
+
+    def _jointly(self, values: list[Any], sample: int, label: Any) -> object:
+        assert self.joint is not None
+        if self.form.kind == "one" and label is not NONE:
+            return self.joint(values[0], label)
+        if self.form.kind == "one":
+            return self.joint(values[0])
+        if self.form.kind == "dict":
+            return self.joint(self.form.item(values, sample, label))
+        made = self.joint(*values)
+        if not isinstance(made, (tuple, list)):
+            made = (made,)
+        return tuple(made) if label is NONE else (*made, label)
+
+
+def _made(part: Part, field: Any) -> Any:
+    if field is None:
+        return None
+    value = field if part.load is None else part.load(field)
+    return value if part.transform is None else part.transform(value)
+
+
+class Assembled:
+    """Puts batches together of what the daemon delivers, where Python has nothing else to do.
+
+    Args:
+        stream: An open stream.
+        fields: What is made of records.
+    """
+
+    def __init__(self, stream: Stream, fields: Fields):
+        self._outputs, self._form = stream.outputs, fields.form
+        self._parts, self._seed = fields.parts, int(stream.opened["seed"])
+        self._labels = fields.labels
+        self._numbers: Any = None
+        if fields.labels is not None and fields.labels.kind != "object":
+            self._numbers = torch.as_tensor(_plain(fields.labels))
+
+    def of(self, taken: Taken) -> object:
+        """Returns a batch.
+
+        An exception has the ID of a record that was left to Python as ``sample``.
+        """
+        outputs = self._outputs
+        contents = taken.content if len(outputs) > 1 else [taken.content]
+        values: list[Any] = [
+            content if output is None else output.tensor(content, taken.n)
+            for content, output in zip(contents, outputs)
+        ]
+        ids = column(taken.payload, taken.n, "ids")
+        if taken.left:
+            self._fill(values, ids, taken)
+        labels: Any = NONE
+        if self._numbers is not None:
+            labels = self._numbers[torch.as_tensor(ids, dtype=torch.int64)]
+        elif self._labels is not None:
+            labels = collate_records([self._labels[i] for i in ids])
+        return self._form.batch(values, ids, labels)
+
+    def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
+        with generators_kept():
+            for place, data in taken.left.items():
+                field, at = divmod(place, taken.n)
+                output, instead = self._outputs[field], self._parts[field].instead
+                assert output is not None
+                assert instead is not None
+                seed_generators(sample_key(self._seed, taken.epoch, ids[at]))
+                try:
+                    values[field][at] = output.left(instead(data))
+                except Exception as error:
+                    name_sample(error, ids[at])
+                    raise
+
+
+def _plain(labels: Labels) -> Any:
+    """Returns labels in a form of which torch makes a tensor."""
+    values = labels.values
+    if labels.kind == "int":
+        return torch.tensor(list(values), dtype=torch.int64)
+    if labels.kind == "float":
+        return torch.tensor(list(values), dtype=torch.float64)
+    return values
+
+
+def collate_records(items: Sequence[Any]) -> Any:
+    """Collates items as torch's ``default_collate``, but for what it cannot.
+
+    Bytes, tensors of different shapes, images and other objects that it does not know become lists.
+    """
+    first = items[0]
+    if isinstance(first, (bytes, bytearray, memoryview, LeftBytes)) or first is None:
+        return list(items)
+    if isinstance(first, Mapping):
+        return {name: collate_records([item[name] for item in items]) for name in first}
+    if isinstance(first, tuple) and not hasattr(first, "_fields"):
+        return [collate_records(column) for column in zip(*items)]
+    shapes = {tuple(item.shape) for item in items if hasattr(item, "shape")}
+    if len(shapes) > 1 or any(item is None for item in items):
+        return list(items)
+    try:
+        return torchs_default()(list(items))
+    except TypeError:  # it does not know the type
+        return list(items)
+
+
+def check_parts(given: Any, what: str, fields: Sequence[str], form: str) -> dict[str, Any]:
+    """Returns an argument by field: one for the only field, or a dict for some of them.
+
+    Raises:
+        ConfigError: It names a field that there is not, or none of several.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        named = {str(name): value for name, value in given.items()}
+        for name in named:
+            if name not in fields:
+                raise ConfigError(
+                    f"{what}[{name!r}]: there is no field of that name; there are "
+                    f"{', '.join(fields)}"
+                )
+        return named
+    if form != "one" and len(fields) > 1:
+        example = "{" + ", ".join(f"{name!r}: ..." for name in fields[:2]) + "}"
+        raise ConfigError(
+            f"{what}: records have the fields {', '.join(fields)}: give one for each that needs "
+            f"it, as {example}, or transforms= for a whole item"
+        )
+    return dict.fromkeys(fields, given)

@@ -1,0 +1,211 @@
+"""Datasets of records for torch: what the daemon reads is decoded and transformed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch.utils.data
+
+from ..._lib.arguments import check_functions, switch
+from ..._records import decoders
+from ..._records.files import IMAGES
+from ..._records.files import Files as PlainFiles
+from ..._records.records import Listed
+from ..._records.records import Records as PlainRecords
+from ...errors import ConfigError
+from .fields import Fields, FieldsRecipe, Part, Step, check_parts, collate_records, part_of
+from .folder import as_transform, pil_loader
+
+
+class Making:
+    """What is made of a dataset's fields: arguments that all datasets of records have."""
+
+    def _set_making(
+        self,
+        loader: Any,
+        transform: Any,
+        target_transform: Step | None,
+        transforms: Step | None,
+        decode: bool,
+    ) -> None:
+        check_functions(target_transform=target_transform, transforms=transforms)
+        self.loader, self.transform = loader, transform
+        self.target_transform, self.transforms = target_transform, transforms
+        self.decode = switch("decode", decode)
+        self._plan(wanted=True, say=False)  # raises here rather than in the first epoch
+
+    def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
+        """Returns what is made of the records, as the dataset's attributes say now.
+
+        Args:
+            wanted: The daemon does what it can.
+            say: Log what it cannot do.
+            raw: Fields stay as they are.
+        """
+        assert isinstance(self, Listed)
+        form, names = self._form, self.fields
+        loaders = check_parts(self.loader, "loader", names, form.kind)
+        transforms = check_parts(self.transform, "transform", names, form.kind)
+        parts = []
+        for i, name in enumerate(names):
+            if raw:
+                parts.append(Part(name, [], None, None))
+                continue
+            transform = as_transform(transforms.get(name), None)
+            load = loaders.get(name)
+            if load is not None and not callable(load):
+                raise ConfigError(f"loader={load!r}: must be callable")
+            suffix = decoders.suffix_of(self._name_of(i))
+            if load is None and (transform is not None or self.transforms is not None):
+                load = pil_loader if suffix in decoders.IMAGES else None
+            if load is None and (self.decode or self.transforms is not None):
+                load = decoders.decoder(suffix)
+                load = pil_loader if load is decoders.image else load
+            if load is pil_loader and i:
+                self._check_mode(i, name)
+            parts.append(part_of(name, load, transform, wanted, say))
+        return Fields(
+            parts,
+            form,
+            self._labels,
+            None if raw else self.target_transform,
+            None if raw else self.transforms,
+        )
+
+    def _name_of(self, field: int) -> str:
+        """Returns a name whose suffix says what the field is: its own, or that of its files."""
+        assert isinstance(self, Listed)
+        name = self.fields[field]
+        if decoders.suffix_of(name) in decoders.IMAGES or "." in name:
+            return name
+        numbers = self._ranges[field].objects
+        number = next((n for n in numbers if n >= 0), -1)
+        return name if number < 0 else self._files.names[number]
+
+    def _check_mode(self, field: int, name: str) -> None:
+        """Checks that the first image of a field after the first loses nothing as RGB.
+
+        Masks are often numbers of classes, as the indices of a palette: as colours they would be
+        wrong without a word.
+        """
+        assert isinstance(self, Listed)
+        try:
+            from PIL import Image
+
+            with Image.open(self._path_of(field, 0) or "") as first:
+                mode = first.mode
+        except (OSError, ImportError, IndexError):
+            return  # the loader says what is wrong with it
+        if mode not in ("RGB", "RGBA", "CMYK", "YCbCr"):
+            raise ConfigError(
+                f"the field {name!r} has images of mode {mode!r}, whose levels may be numbers of "
+                "classes, and they would be converted to RGB: give loader="
+                f"{{{name!r}: function}}, which is given the bytes, for example "
+                "lambda data: PIL.Image.open(io.BytesIO(data))"
+            )
+
+    def __getitem__(self, index: int) -> Any:
+        """Returns one item, decoded and transformed in this process, without the daemon.
+
+        Raises:
+            IndexError: There is no such record.
+            SampleError: A file cannot be read.
+        """
+        assert isinstance(self, Listed)
+        index = self._index(index)
+        plan = self._plan(wanted=False, say=False)
+        return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index)
+
+
+class Files(Making, PlainFiles, torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Files by a list of paths, in the order of the list.
+
+    Args:
+        paths: A path per record; or a tuple or a dict of paths, such as (image, mask) or
+            ``{"image": ..., "json": ...}``, in which None stands for a file that a record does not
+            have. Or a directory: the images below it, by their paths.
+        labels: One per record. Integers stay as they are (int64), and so do floats (float64). Texts
+            become the numbers of ``classes``. Rows of an array become rows of a tensor; other
+            objects become lists. Default: None, there are none.
+        loader: From the bytes of a file to an object; of several fields, a dict by field. The
+            fields of tuples have the names ``"0"``, ``"1"`` and so on. Default: None: with a
+            transform, images become RGB PIL images.
+        transform: Applied to that object; a list is applied in order. Of several fields, a dict by
+            field. The daemon carries out what it can. Default: None.
+        target_transform: Applied to labels. Default: None.
+        transforms: Applied to a whole item, in Python: called with the image and the label, with
+            the members of a tuple, or with a dict. Default: None.
+        classes: The names of the classes. Default: None: of texts, those that there are, sorted.
+        root: What relative paths are relative to. Default: None, the current directory.
+        suffixes: Of a directory, how the names of files end. Default: those of images.
+        decode: Files become what their suffixes say: images, text, JSON, arrays (npy). Default:
+            False: without transform and loader, they stay bytes.
+
+    An item has the form of what was given: a path, the object; a tuple, a tuple; a dict, a dict.
+    With labels: (object, label); a tuple has the label as its last member, a dict as ``"label"``. A
+    batch is what ``default_collate`` makes of such items, except that bytes, and tensors of
+    different shapes, are lists.
+
+    Raises:
+        ConfigError: The lists do not fit together.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Any] | str | os.PathLike[str],
+        labels: Sequence[Any] | None = None,
+        *,
+        loader: Any = None,
+        transform: Any = None,
+        target_transform: Step | None = None,
+        transforms: Step | None = None,
+        classes: Sequence[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        suffixes: Sequence[str] = IMAGES,
+        decode: bool = False,
+    ):
+        super().__init__(paths, labels, classes=classes, root=root, suffixes=suffixes)
+        self._set_making(loader, transform, target_transform, transforms, decode)
+
+
+class Records(Making, PlainRecords, torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Records given as ranges of files: any format that some library can index is served.
+
+    Args:
+        objects: The paths of the files.
+        ranges: For each field, by name: the number of each record's file in ``objects`` (-1: it
+            does not have the field), where its range begins, and how many bytes it has (-2: to the
+            file's end); or the numbers alone, if records are whole files.
+        values: Values by record ID, by name, which items have as they are. Default: none.
+        labels: One per record: see :class:`Files`. Default: None, there are none.
+        classes, keys, root: See :class:`hdmlp.data.Records`.
+        loader, transform, target_transform, transforms, decode: See :class:`Files`.
+
+    An item is a dict: of ``values``, then of the fields, then ``"label"``.
+
+    Raises:
+        ConfigError: The lists do not fit together.
+    """
+
+    def __init__(
+        self,
+        objects: Sequence[str | os.PathLike[str]],
+        ranges: Mapping[str, Any],
+        values: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        labels: Sequence[Any] | None = None,
+        classes: Sequence[str] | None = None,
+        keys: Sequence[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        loader: Any = None,
+        transform: Any = None,
+        target_transform: Step | None = None,
+        transforms: Step | None = None,
+        decode: bool = False,
+    ):
+        super().__init__(
+            objects, ranges, values, labels=labels, classes=classes, keys=keys, root=root
+        )
+        self._set_making(loader, transform, target_transform, transforms, decode)
