@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/node"
@@ -59,7 +60,7 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 
 // viewOf returns the descriptors that come with a call about a dataset, or nil.
 func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*source.View, error) {
-	if m.Method != "dataset" && m.Method != "samples" {
+	if m.Method != "dataset" && m.Method != "samples" && m.Method != "records" {
 		return nil, nil
 	}
 	// Other errors in the parameters are reported by the answer. Here the descriptors must be
@@ -112,6 +113,8 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 		return x.describeDataset(ctx, m, view)
 	case "samples":
 		return x.listSamples(ctx, m, view)
+	case "records":
+		return x.listRecords(ctx, m, view)
 	case "stats":
 		x.queried.Store(true)
 		return x.d.stats(), nil
@@ -210,8 +213,9 @@ func params[T any](m protocol.CallMessage) (p T, err error) {
 type datasetParams struct {
 	protocol.DatasetMessage
 	protocol.Settings
-	From int `json:"from"`
-	To   int `json:"to"`
+	From   int  `json:"from"`
+	To     int  `json:"to"`
+	Ranges bool `json:"ranges"` // of records: also where their fields are
 }
 
 // Decided is the policy that applies to samples that cannot be used.
@@ -289,10 +293,75 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
 	}
 	index := ds.Index()
 	fingerprint := index.Fingerprint()
-	return map[string]any{
+	facts := map[string]any{
 		"samples": index.Len(), "classes": protocol.Names(index.Classes()), "bytes": index.Bytes(),
 		"fingerprint": hex.EncodeToString(fingerprint[:]), "class_sizes": index.ClassSizes(),
-	}, nil
+	}
+	if fields := index.Fields(); fields != nil {
+		objects := make([]protocol.Name, index.Objects())
+		for o := range objects {
+			objects[o] = protocol.Name(index.Object(o).Name)
+		}
+		facts["fields"], facts["objects"] = protocol.Names(fields), objects
+		facts["columns"] = protocol.Names(index.Columns())
+	}
+	return facts, nil
+}
+
+// recordList describes records: what they are called, their values, and where they are.
+type recordList struct {
+	Keys    []protocol.Name   `json:"keys"`
+	Objects []int             `json:"objects"` // of the first field that each has
+	Values  [][]protocol.Name `json:"values"`  // by column
+	Ranges  [][][3]int64      `json:"ranges"`  // object, offset and length; length -1: missing
+}
+
+func (x *conn) listRecords(ctx context.Context, m protocol.CallMessage,
+	view *source.View,
+) (any, error) {
+	ds, p, err := x.openDataset(ctx, m, view)
+	if err != nil {
+		return nil, err
+	}
+	index := ds.Index()
+	if err := p.check(index.Len()); err != nil {
+		return nil, err
+	}
+	list := recordList{Values: make([][]protocol.Name, len(index.Columns()))}
+	var ranges []source.Range
+	for id := p.From; id < p.To; id++ {
+		list.Keys = append(list.Keys, protocol.Name(index.Name(id)))
+		for c := range list.Values {
+			list.Values[c] = append(list.Values[c], protocol.Name(index.Value(c, id)))
+		}
+		ranges = index.Ranges(ranges[:0], id)
+		first := slices.IndexFunc(ranges, func(r source.Range) bool {
+			return r.Length != source.Missing
+		})
+		list.Objects = append(list.Objects, ranges[first].Object)
+		if !p.Ranges {
+			continue
+		}
+		of := make([][3]int64, len(ranges))
+		for f, r := range ranges {
+			of[f] = [3]int64{int64(r.Object), r.Offset, r.Length}
+		}
+		list.Ranges = append(list.Ranges, of)
+	}
+	return list, nil
+}
+
+// check checks the range of samples that a call lists.
+func (p *datasetParams) check(samples int) error {
+	if p.From >= 0 && p.To >= p.From && p.To <= samples && p.To-p.From <= maxSamples {
+		return nil
+	}
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindConfig,
+		Message: fmt.Sprintf("samples from %d to %d cannot be listed: the range must be "+
+			"within 0 to %d, and one call lists at most %d samples", p.From, p.To, samples,
+			maxSamples),
+	}
 }
 
 func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
@@ -303,13 +372,8 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 		return nil, err
 	}
 	index := ds.Index()
-	if p.From < 0 || p.To < p.From || p.To > index.Len() || p.To-p.From > maxSamples {
-		return nil, &protocol.ErrorMessage{
-			Kind: protocol.KindConfig,
-			Message: fmt.Sprintf("samples from %d to %d cannot be listed: the range must be "+
-				"within 0 to %d, and one call lists at most %d samples", p.From, p.To, index.Len(),
-				maxSamples),
-		}
+	if err := p.check(index.Len()); err != nil {
+		return nil, err
 	}
 	list := make([][2]any, 0, p.To-p.From)
 	for id := p.From; id < p.To; id++ {

@@ -40,11 +40,12 @@ from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
 from ._records.files import Files
 from ._records.records import Listed, Records
+from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
-__all__ = ["Batch", "DataLoader", "Files", "Folder", "Records"]
+__all__ = ["Batch", "DataLoader", "Files", "Folder", "Records", "WebDataset"]
 
 #: Paths that one call fetches.
 _PAGE = 10_000

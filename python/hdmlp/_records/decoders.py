@@ -78,7 +78,8 @@ def _text(data: Any) -> str:
     return bytes(data).decode()
 
 
-def _number(data: Any) -> int:
+def number(data: Any) -> int:
+    """Returns the integer that a text says."""
     return int(bytes(data))
 
 
@@ -88,12 +89,12 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "txt": _text,
     "text": _text,
     "transcript": _text,
-    "cls": _number,
-    "cls2": _number,
-    "class": _number,
-    "index": _number,
-    "inx": _number,
-    "id": _number,
-    "count": _number,
+    "cls": number,
+    "cls2": number,
+    "class": number,
+    "index": number,
+    "inx": number,
+    "id": number,
+    "count": number,
     "npy": array_of,
 }

@@ -16,6 +16,7 @@ class Form:
         kind: ``"one"``: the value of the only field. ``"tuple"``, ``"dict"``: of all.
         fields: The fields' names.
         columns: Of a dict: values by record ID, by name, which come before the fields.
+        omits: A dict leaves out the fields that a record does not have, instead of None.
     """
 
     def __init__(
@@ -23,8 +24,9 @@ class Form:
         kind: str,
         fields: Sequence[str],
         columns: Mapping[str, Sequence[Any]] | None = None,
+        omits: bool = False,
     ):
-        self.kind, self.fields = kind, list(fields)
+        self.kind, self.fields, self.omits = kind, list(fields), omits
         self.columns = dict(columns or {})
 
     def item(self, values: Sequence[Any], sample: int, label: object = NONE) -> Any:
@@ -40,7 +42,9 @@ class Form:
         if self.kind == "tuple":
             return tuple(values) if label is NONE else (*values, label)
         item = {name: column[sample] for name, column in self.columns.items()}
-        item.update(zip(self.fields, values))
+        for name, value in zip(self.fields, values):
+            if value is not None or not self.omits:
+                item[name] = value
         if label is not NONE:
             item["label"] = label
         return item

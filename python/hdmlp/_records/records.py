@@ -180,13 +180,17 @@ class Listed:
         index = self._index(index)
         return self._fields_of(index)[0], index
 
+    def _place(self, field: int, index: int) -> tuple[int, int]:
+        """Returns where a field's range begins in its file, and its length."""
+        ranges = self._ranges[field]
+        offset = 0 if ranges.offsets is None else ranges.offsets[index]
+        return offset, TO_END if ranges.lengths is None else ranges.lengths[index]
+
     def _bytes_of(self, field: int, index: int) -> bytes | None:
         path = self._path_of(field, index)
         if path is None:
             return None
-        ranges = self._ranges[field]
-        offset = 0 if ranges.offsets is None else ranges.offsets[index]
-        length = TO_END if ranges.lengths is None else ranges.lengths[index]
+        offset, length = self._place(field, index)
         try:
             with open(path, "rb", opener=_open_without_waiting) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.records import Files, Records
+from ._data.webdataset import WebDataset
 from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPImageFolder
@@ -41,6 +42,7 @@ __all__ = [
     "HDMLPImageFolder",
     "ImageFolder",
     "Records",
+    "WebDataset",
     "pil_loader",
     "stack_into",
     "use_in",

@@ -30,6 +30,8 @@ const (
 	// FieldsKey is which fields there are, in this order: each a name, or several with ";" between
 	// them, of which a sample's first counts. Default: all, in the order in which they occur first.
 	FieldsKey = "fields"
+	// MissingKey is what becomes of samples that lack one of the fields.
+	MissingKey = "missing"
 	// ValuesKey is which fields of up to MaxValue bytes the index has, too.
 	ValuesKey = "values"
 )
@@ -52,6 +54,11 @@ func Format() formats.Format {
 				Help:    `Fields, in this order; "jpg;png" is the first of these that a sample has`,
 			},
 			{
+				Key: MissingKey, Kind: option.Enum, Default: none, Values: []string{raise, skip, none},
+				Help: "What becomes of samples that lack a field: an error, they are left out, or " +
+					"they are delivered without it",
+			},
+			{
 				Key: ValuesKey, Kind: option.List, Default: "cls, txt",
 				Help: "Fields whose contents of up to 64 bytes are in the index, too",
 			},
@@ -60,6 +67,13 @@ func Format() formats.Format {
 	}
 }
 
+// What becomes of samples that lack a field.
+const (
+	raise = "raise" // it is an error
+	skip  = "skip"  // they are left out
+	none  = "none"  // they are delivered without it
+)
+
 // Index implements formats.Format.
 func Index(ctx context.Context, o objects.Objects, names []string, opts formats.Options,
 ) (*source.Index, error) {
@@ -67,7 +81,10 @@ func Index(ctx context.Context, o objects.Objects, names []string, opts formats.
 	if err != nil {
 		return nil, err
 	}
-	values := option.Get[[]string](opts.Values, ValuesKey)
+	values := []string{"cls", "txt"}
+	if given, ok := opts.Values[ValuesKey]; ok {
+		values = given.([]string)
+	}
 	shards := make([]*shard, len(names))
 	for i, name := range names {
 		shards[i] = &shard{name: name, values: values, choices: wanted}
@@ -75,7 +92,11 @@ func Index(ctx context.Context, o objects.Objects, names []string, opts formats.
 	if err := readAll(ctx, o, shards, opts.Progress); err != nil {
 		return nil, err
 	}
-	return build(shards, wanted, values, opts.Origin)
+	b := &builder{wanted: wanted, values: values, missing: none}
+	if m := option.Get[string](opts.Values, MissingKey); m != "" {
+		b.missing = m
+	}
+	return b.build(shards, opts.Origin)
 }
 
 // choice is a field that was asked for: the name that it has, and those of which the first counts.
@@ -317,43 +338,63 @@ func (s *shard) keep(now *sample, name string, offset, size int64) error {
 	return nil
 }
 
+// builder makes the index of what was found.
+type builder struct {
+	wanted  []choice
+	values  []string
+	missing string
+}
+
 // build makes the index: the shards in their order, the members in theirs.
-func build(shards []*shard, wanted []choice, values, origin []string) (*source.Index, error) {
-	all := len(wanted) == 0
-	if all {
-		wanted = everyField(shards)
+func (x *builder) build(shards []*shard, origin []string) (*source.Index, error) {
+	if len(x.wanted) == 0 {
+		x.wanted = everyField(shards)
 	}
-	if len(wanted) == 0 {
+	if len(x.wanted) == 0 {
 		return nil, errors.New("the archives have no members with a dot in their names, as " +
 			"0001.jpg: there are no samples")
 	}
-	fields := make([]string, len(wanted))
+	fields := make([]string, len(x.wanted))
 	place := map[string]int{}
 	rank := map[string]int{}
-	for i, c := range wanted {
+	for i, c := range x.wanted {
 		fields[i] = c.name
 		for r, name := range c.of {
 			place[name], rank[name] = i, r
 		}
 	}
-	b := source.NewRecordBuilder(fields, nil, values)
+	b := source.NewRecordBuilder(fields, nil, x.values)
 	b.Origin = origin
 	for _, s := range shards {
 		object := b.Object(s.object)
 		for i := range s.samples {
 			v := &s.samples[i]
-			r := v.record(object, len(fields), place, rank, len(values))
-			if !slices.ContainsFunc(r.Ranges, func(r source.Range) bool {
-				return r.Length != source.Missing
-			}) {
+			r := v.record(object, len(fields), place, rank, len(x.values))
+			lacks, all := lacking(r.Ranges)
+			switch {
+			case lacks < 0:
+			case x.missing == skip:
+				continue
+			case all:
 				return nil, s.walker.failed(v.parts[0].offset, v.key, fmt.Errorf("the sample has none "+
 					"of the fields %s; it has %s", strings.Join(fields, ", "), v.fields()))
+			case x.missing == raise:
+				return nil, s.walker.failed(v.parts[0].offset, v.key, fmt.Errorf("the sample has no "+
+					"field %s; it has %s (missing: skip leaves such samples out)", fields[lacks],
+					v.fields()))
 			}
 			b.Add(r)
 		}
 		s.samples = nil
 	}
 	return b.Build()
+}
+
+// lacking returns the first field that a sample lacks, or -1, and whether it lacks all.
+func lacking(ranges []source.Range) (first int, all bool) {
+	lacks := func(r source.Range) bool { return r.Length == source.Missing }
+	has := func(r source.Range) bool { return r.Length != source.Missing }
+	return slices.IndexFunc(ranges, lacks), !slices.ContainsFunc(ranges, has)
 }
 
 // fields returns the names of the sample's fields, for messages.

@@ -44,6 +44,8 @@ class Part(NamedTuple):
         transform: Applied to that; None: nothing is.
         instead: From a file's bytes to the daemon's tensor, for those which it leaves to Python;
             None: it leaves none.
+        column: The field's values by record ID, which are known without reading it; None: they are
+            not.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Part(NamedTuple):
     load: Step | None
     transform: Step | None
     instead: Step | None = None
+    column: Labels | None = None
 
     @property
     def native(self) -> bool:
@@ -91,6 +94,7 @@ class Fields:
         labels: The records' labels; None: they have none.
         target_transform: Applied to labels; None: nothing is.
         joint: Applied to a whole item; None: nothing is.
+        then: Applied to that, one after another.
     """
 
     def __init__(
@@ -100,15 +104,17 @@ class Fields:
         labels: Labels | None,
         target_transform: Step | None,
         joint: Step | None,
+        then: Sequence[Step] = (),
     ):
         self.parts, self.form, self.labels = list(parts), form, labels
-        self.target_transform, self.joint = target_transform, joint
+        self.target_transform, self.joint, self.then = target_transform, joint, list(then)
 
     @property
     def native(self) -> bool:
         """Reports whether Python has nothing to do but to put batches together."""
         return (
             self.joint is None
+            and not self.then
             and self.target_transform is None
             and all(part.native for part in self.parts)
         )
@@ -123,7 +129,21 @@ class Fields:
             raise ConfigError("labels='name': the records' labels are no classes; leave labels out")
         names = [self.labels.classes[number] for number in self.labels.values]
         made = Labels.of_objects(names)
-        return Fields(self.parts, self.form, made, self.target_transform, self.joint)
+        return Fields(self.parts, self.form, made, self.target_transform, self.joint, self.then)
+
+    @property
+    def places(self) -> list[int]:
+        """Which of the fields that the daemon delivers each part is; -1: none of them.
+
+        If nothing is described it delivers all, in place.
+        """
+        if not any(part.described for part in self.parts):
+            return list(range(len(self.parts)))
+        places, count = [], 0
+        for part in self.parts:
+            places.append(count if part.column is None else -1)
+            count += part.column is None
+        return places
 
     @property
     def described(self) -> list[Transform] | FieldTransforms:
@@ -132,7 +152,9 @@ class Fields:
             return []
         if len(self.parts) == 1:
             return self.parts[0].described
-        return FieldTransforms([(part.name, part.described) for part in self.parts])
+        return FieldTransforms(
+            [(part.name, part.described) for part in self.parts if part.column is None]
+        )
 
 
 class FieldsRecipe(Recipe):
@@ -146,6 +168,8 @@ class FieldsRecipe(Recipe):
     def __init__(self, fields: Fields, collate: Step):
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
+        self.then, self.places = fields.then, fields.places
+        self.count = max(self.places) + 1  # of what the daemon delivers
         self.parts = [
             part._replace(load=Handed("tensor", part.instead))
             if part.described and part.load is None
@@ -155,26 +179,26 @@ class FieldsRecipe(Recipe):
 
     def told(self, outputs: Sequence[Output | None]) -> None:
         """Takes what the daemon delivers of each field; see :meth:`Recipe.told`."""
-        for part, output in zip(self.parts, outputs):
+        for part, place in zip(self.parts, self.places):
             if isinstance(part.load, Handed):
-                part.load.output = output
+                part.load.output = outputs[place]
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
     ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
         """Returns the records of a BATCH payload; see :meth:`Recipe.read`."""
         _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
-        if len(self.parts) == 1:
+        if self.count == 1:
             views = [views_in(payload, n, segments, left_in(payload, n, m))]
             ids = column(payload, n, "ids")
         else:
             views = []
-            for field in fields_of(payload, n, m, len(self.parts)):
+            for field in fields_of(payload, n, m, self.count):
                 found = views_in(field.payload, n, segments, field.left)
                 for place in field.missing:
                     found[place] = None
                 views.append(found)
-            ids = column(payload, n, "ids", len(self.parts))
+            ids = column(payload, n, "ids", self.count)
         return list(zip(*views)), ids, ids
 
     def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
@@ -216,13 +240,20 @@ class FieldsRecipe(Recipe):
                 have the field.
             sample: Its ID.
         """
-        values = [_made(part, field) for part, field in zip(self.parts, fields)]
+        values = [
+            _made(part, fields[place]) if part.column is None else part.column[sample]
+            for part, place in zip(self.parts, self.places)
+        ]
         label: Any = NONE if self.labels is None else self.labels[sample]
         if self.target_transform is not None and label is not NONE:
             label = self.target_transform(label)
         if self.joint is None:
-            return self.form.item(values, sample, label)
-        return self._jointly(values, sample, label)
+            item = self.form.item(values, sample, label)
+        else:
+            item = self._jointly(values, sample, label)
+        for step in self.then:
+            item = step(item)
+        return item
 
     def _jointly(self, values: list[Any], sample: int, label: Any) -> object:
         assert self.joint is not None
@@ -256,10 +287,11 @@ class Assembled:
     def __init__(self, stream: Stream, fields: Fields):
         self._outputs, self._form = stream.outputs, fields.form
         self._parts, self._seed = fields.parts, int(stream.opened["seed"])
-        self._labels = fields.labels
-        self._numbers: Any = None
-        if fields.labels is not None and fields.labels.kind != "object":
-            self._numbers = torch.as_tensor(_plain(fields.labels))
+        self._places = fields.places
+        self._labels = None if fields.labels is None else _Column(fields.labels)
+        self._columns = [
+            None if part.column is None else _Column(part.column) for part in fields.parts
+        ]
 
     def of(self, taken: Taken) -> object:
         """Returns a batch.
@@ -268,25 +300,28 @@ class Assembled:
         """
         outputs = self._outputs
         contents = taken.content if len(outputs) > 1 else [taken.content]
-        values: list[Any] = [
+        delivered: list[Any] = [
             content if output is None else output.tensor(content, taken.n)
             for content, output in zip(contents, outputs)
         ]
         ids = column(taken.payload, taken.n, "ids")
         if taken.left:
-            self._fill(values, ids, taken)
-        labels: Any = NONE
-        if self._numbers is not None:
-            labels = self._numbers[torch.as_tensor(ids, dtype=torch.int64)]
-        elif self._labels is not None:
-            labels = collate_records([self._labels[i] for i in ids])
+            self._fill(delivered, ids, taken)
+        values = [
+            delivered[place] if known is None else known.of(ids)
+            for known, place in zip(self._columns, self._places)
+        ]
+        labels = NONE if self._labels is None else self._labels.of(ids)
         return self._form.batch(values, ids, labels)
 
     def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
         with generators_kept():
             for place, data in taken.left.items():
                 field, at = divmod(place, taken.n)
-                output, instead = self._outputs[field], self._parts[field].instead
+                output, instead = (
+                    self._outputs[field],
+                    self._parts[self._places.index(field)].instead,
+                )
                 assert output is not None
                 assert instead is not None
                 seed_generators(sample_key(self._seed, taken.epoch, ids[at]))
@@ -295,6 +330,24 @@ class Assembled:
                 except Exception as error:
                     name_sample(error, ids[at])
                     raise
+
+
+class _Column:
+    """Labels, or other values of records, of which batches have parts.
+
+    Args:
+        labels: The values.
+    """
+
+    def __init__(self, labels: Labels):
+        self._labels = labels
+        self._numbers = None if labels.kind == "object" else torch.as_tensor(_plain(labels))
+
+    def of(self, ids: Sequence[int]) -> object:
+        """Returns the values of records, collated."""
+        if self._numbers is None:
+            return collate_records([self._labels[i] for i in ids])
+        return self._numbers[torch.tensor(ids, dtype=torch.int64)]
 
 
 def _plain(labels: Labels) -> Any:
@@ -316,7 +369,8 @@ def collate_records(items: Sequence[Any]) -> Any:
     if isinstance(first, (bytes, bytearray, memoryview, LeftBytes)) or first is None:
         return list(items)
     if isinstance(first, Mapping):
-        return {name: collate_records([item[name] for item in items]) for name in first}
+        names = dict.fromkeys(name for item in items for name in item)
+        return {name: collate_records([item.get(name) for item in items]) for name in names}
     if isinstance(first, tuple) and not hasattr(first, "_fields"):
         return [collate_records(column) for column in zip(*items)]
     shapes = {tuple(item.shape) for item in items if hasattr(item, "shape")}

@@ -60,7 +60,11 @@ class Making(NamedTuple):
         if any(name.startswith(RANDOM) for name in names_of(self.transforms)):
             return True
         if isinstance(self.recipe, FieldsRecipe):
-            steps = [self.recipe.joint, *(part.transform for part in self.recipe.parts)]
+            steps = [
+                self.recipe.joint,
+                *self.recipe.then,
+                *(part.transform for part in self.recipe.parts),
+            ]
             return any(may_draw(getattr(step, "steps", step)) for step in steps)
         transform = None if self.recipe is None else self.recipe.transform
         return may_draw(getattr(transform, "steps", transform))
@@ -99,7 +103,7 @@ class Making(NamedTuple):
 
     @staticmethod
     def _state_of_fields(recipe: FieldsRecipe) -> str:
-        steps: list[object] = [recipe.target_transform, recipe.joint]
+        steps: list[object] = [recipe.target_transform, recipe.joint, *recipe.then]
         for part in recipe.parts:
             steps += [part.load, *getattr(part.transform, "steps", [part.transform])]
         if recipe.collate is not collate_records:
@@ -122,7 +126,7 @@ class Making(NamedTuple):
         """
         own: list[object] = [self.target_transform]
         if isinstance(self.recipe, FieldsRecipe):
-            own += [self.recipe.target_transform, self.recipe.joint]
+            own += [self.recipe.target_transform, self.recipe.joint, *self.recipe.then]
             for part in self.recipe.parts:
                 own += [
                     None if isinstance(part.load, Handed) else part.load,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +13,10 @@ from ..._lib.arguments import check_functions, switch
 from ..._records import decoders
 from ..._records.files import IMAGES
 from ..._records.files import Files as PlainFiles
+from ..._records.labels import Labels
 from ..._records.records import Listed
 from ..._records.records import Records as PlainRecords
-from ...errors import ConfigError
+from ...errors import ConfigError, HDMLPError
 from .fields import Fields, FieldsRecipe, Part, Step, check_parts, collate_records, part_of
 from .folder import as_transform, pil_loader
 
@@ -33,7 +35,8 @@ class Making:
         check_functions(target_transform=target_transform, transforms=transforms)
         self.loader, self.transform = loader, transform
         self.target_transform, self.transforms = target_transform, transforms
-        self.decode = switch("decode", decode)
+        self._decode = switch("decode", decode)
+        self._then: list[Step] = []
         self._plan(wanted=True, say=False)  # raises here rather than in the first epoch
 
     def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
@@ -60,25 +63,36 @@ class Making:
             suffix = decoders.suffix_of(self._name_of(i))
             if load is None and (transform is not None or self.transforms is not None):
                 load = pil_loader if suffix in decoders.IMAGES else None
-            if load is None and (self.decode or self.transforms is not None):
+            if load is None and (self._decode or self.transforms is not None):
                 load = decoders.decoder(suffix)
                 load = pil_loader if load is decoders.image else load
             if load is pil_loader and i:
                 self._check_mode(i, name)
-            parts.append(part_of(name, load, transform, wanted, say))
+            known = None if transform is not None else self._known(name, load)
+            if known is not None:
+                parts.append(Part(name, [], None, None, column=known))
+            else:
+                parts.append(part_of(name, load, transform, wanted, say))
         return Fields(
             parts,
             form,
             self._labels,
             None if raw else self.target_transform,
             None if raw else self.transforms,
+            () if raw else self._then,
         )
+
+    def _known(self, name: str, load: Step | None) -> Labels | None:
+        """Returns what a field that is loaded so is, if that is known without reading it."""
+        return None
 
     def _name_of(self, field: int) -> str:
         """Returns a name whose suffix says what the field is: its own, or that of its files."""
         assert isinstance(self, Listed)
-        name = self.fields[field]
+        name = self.fields[field].partition(";")[0]
         if decoders.suffix_of(name) in decoders.IMAGES or "." in name:
+            return name
+        if self.kind != PlainRecords.kind:
             return name
         numbers = self._ranges[field].objects
         number = next((n for n in numbers if n >= 0), -1)
@@ -94,9 +108,12 @@ class Making:
         try:
             from PIL import Image
 
-            with Image.open(self._path_of(field, 0) or "") as first:
+            data = self._bytes_of(field, 0)
+            if data is None:
+                return
+            with Image.open(io.BytesIO(data)) as first:
                 mode = first.mode
-        except (OSError, ImportError, IndexError):
+        except (OSError, ImportError, IndexError, HDMLPError):
             return  # the loader says what is wrong with it
         if mode not in ("RGB", "RGBA", "CMYK", "YCbCr"):
             raise ConfigError(
