@@ -22,6 +22,9 @@ type Format struct {
 	// object, where in it, and what to do.
 	Index func(ctx context.Context, o objects.Objects, names []string, opts Options,
 	) (*source.Index, error)
+	// Objects, if not nil, returns the place as samples of the format are to be read from it: where
+	// an object may change in place, the reads check more than its size and times.
+	Objects func(o objects.Objects) objects.Objects
 }
 
 // Options are the options of Format.Index.
