@@ -18,6 +18,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/groups"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/folder"
+	"github.com/hdmlp/hdmlp/internal/source/formats/lmdb"
 	"github.com/hdmlp/hdmlp/internal/source/formats/manifest"
 	"github.com/hdmlp/hdmlp/internal/source/formats/tar"
 	"github.com/hdmlp/hdmlp/internal/source/records"
@@ -33,6 +34,7 @@ func sources() []source.Kind {
 	return []source.Kind{
 		folder.Kind(availableMemory),
 		records.Kind(tar.Format(), availableMemory),
+		records.Kind(lmdb.Format(), availableMemory),
 		records.Kind(manifest.Format(), availableMemory),
 	}
 }

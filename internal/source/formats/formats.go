@@ -16,6 +16,8 @@ type Format struct {
 	Help string // what the objects are, without a full stop
 	// Options are what a dataset of this format is described by, besides its objects.
 	Options []option.Option
+	// Pattern is which files of a directory are the objects, if none are named.
+	Pattern string
 	// Manifest is set if the records come in a manifest, instead of being found in objects.
 	Manifest bool
 	// Index finds the samples in the objects of these names, in this order. An error names the

@@ -29,7 +29,7 @@ func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
 	k := source.Kind{Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options}
 	if !f.Manifest {
 		k.Options = append(k.Options, option.Option{
-			Key: ObjectsKey, Kind: option.List, Default: "*", Help: "Files below the directory, in " +
+			Key: ObjectsKey, Kind: option.List, Default: f.Pattern, Help: "Files below the directory, in " +
 				"this order: names, with {000..099}, {a,b}, * and ?",
 		}, option.Option{
 			Key: source.RescanKey, Kind: option.Switch, Default: "off",
@@ -77,7 +77,8 @@ type opening struct {
 	options   source.OpenOptions
 	memory    func() (int64, error)
 	directory *directory.Directory
-	objects   objects.Objects // watched
+	place     objects.Objects // the directory, as the format reads it
+	objects   objects.Objects // the same, watched
 	names     []string        // of the objects
 	locations []index.Location
 	known     *source.Index // once it is open
@@ -116,7 +117,11 @@ func open(ctx context.Context, f formats.Format, at string, o source.OpenOptions
 		if err != nil {
 			return nil, datasetError(absolute, err)
 		}
-		x.directory, x.objects = d, &watched{Objects: d, monitor: m}
+		x.directory, x.place = d, d
+		if f.Objects != nil {
+			x.place = f.Objects(d)
+		}
+		x.objects = &watched{Objects: x.place, monitor: m}
 		opened, err := x.open(ctx, m)
 		if err != nil {
 			_ = d.Close()
@@ -153,7 +158,7 @@ func datasetError(at string, err error) error {
 func (x *opening) expand(ctx context.Context) error {
 	patterns := option.Get[[]string](x.options.Values, ObjectsKey)
 	if len(patterns) == 0 {
-		patterns = []string{"*"}
+		patterns = []string{x.format.Pattern}
 	}
 	for _, p := range patterns {
 		names, err := braces(p)

@@ -65,7 +65,7 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	}
 	opened := &Opened{Beside: beside, directory: x.directory}
 	if x.options.Unscanned {
-		opened.Source = New(x.directory, nil)
+		opened.Source = New(x.place, nil)
 		return opened, nil
 	}
 	made := x.made()
@@ -87,7 +87,7 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 			_, _ = files.Write(found.index)
 		}
 		x.known = found.index
-		opened.Source = New(x.directory, found.index)
+		opened.Source = New(x.place, found.index)
 		return opened, nil
 	}
 }
@@ -172,6 +172,9 @@ func (x *opening) current(ctx context.Context, known *source.Index) (indexed, er
 func (x *opening) recognise(ctx context.Context, again objects.Objects) error {
 	if x.known == nil {
 		return nil // it is being opened
+	}
+	if x.format.Objects != nil {
+		again = x.format.Objects(again)
 	}
 	digests, err := contentsOf(ctx, New(keepOpen{again}, x.known))
 	if err != nil {

@@ -53,7 +53,7 @@ const (
 // Format returns the format.
 func Format() formats.Format {
 	return formats.Format{
-		Name: "lmdb",
+		Name: "lmdb", Pattern: "data.mdb",
 		Help: "LMDB environments: directories with a data.mdb, or data files",
 		Options: []option.Option{
 			{
@@ -78,7 +78,7 @@ func Format() formats.Format {
 func Index(ctx context.Context, o objects.Objects, names []string, opts formats.Options,
 ) (*source.Index, error) {
 	x := &indexer{
-		objects: Objects(o), progress: opts.Progress,
+		objects: Objects(o), progress: opts.Progress, origin: opts.Origin,
 		database: option.Get[string](opts.Values, DatabaseKey),
 		datum:    option.Get[string](opts.Values, DecoderKey) == caffe,
 		prefix:   option.Get[string](opts.Values, LabelKey) == prefix,
@@ -97,6 +97,7 @@ func Index(ctx context.Context, o objects.Objects, names []string, opts formats.
 
 // indexer collects the records of data files.
 type indexer struct {
+	origin        []string
 	objects       objects.Objects
 	progress      func(int64)
 	database      string

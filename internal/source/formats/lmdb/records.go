@@ -128,6 +128,7 @@ func (x *indexer) build() (*source.Index, error) {
 		columns = append(columns, KeyColumn)
 	}
 	b := source.NewRecordBuilder(fields, nil, columns)
+	b.Origin = x.origin
 	r := source.Record{Ranges: make([]source.Range, len(fields))} // its slices are reused
 	for i, object := range x.files {
 		number := b.Object(object)
