@@ -29,8 +29,8 @@ func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
 	k := source.Kind{Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options}
 	if !f.Manifest {
 		k.Options = append(k.Options, option.Option{
-			Key: ObjectsKey, Kind: option.List, Default: f.Pattern, Help: "Files below the directory, in " +
-				"this order: names, with {000..099}, {a,b}, * and ?",
+			Key: ObjectsKey, Kind: option.List, Default: f.Pattern,
+			Help: "Files below the directory, in this order: names, with {000..099}, {a,b}, * and ?",
 		}, option.Option{
 			Key: source.RescanKey, Kind: option.Switch, Default: "off",
 			Help: "Ignore an existing index file, and find the samples again",
