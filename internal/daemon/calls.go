@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
@@ -23,20 +24,20 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 		return err
 	}
 	m.Params = append(json.RawMessage(nil), m.Params...)
-	view, err := x.viewOf(m, in)
+	with, err := x.broughtBy(m, in)
 	if err != nil {
 		return err
 	}
 	select {
 	case x.callSlots <- struct{}{}:
 	default:
-		_ = view.Close()
+		with.close()
 		return fmt.Errorf("%w: more than %d calls are pending", protocol.ErrProtocol, maxCalls)
 	}
 	x.tasks.Go(func() {
 		reply := protocol.ReplyMessage{ID: m.ID}
-		result, err := x.answer(ctx, m, view)
-		_ = view.Close() // its users have duplicated the descriptors
+		result, err := x.answer(ctx, m, with)
+		with.close() // its users have duplicated the descriptors
 		if err != nil && ctx.Err() != nil {
 			<-x.callSlots
 			return // no reply: the process sees the connection end
@@ -58,24 +59,43 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 	return nil
 }
 
-// viewOf returns the descriptors that come with a call about a dataset, or nil.
-func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*source.View, error) {
+// brought is what comes with a call about a dataset in descriptors.
+type brought struct {
+	view     *source.View // nil: none
+	manifest *os.File     // nil: none
+}
+
+func (b brought) close() {
+	_ = b.view.Close()
+	_ = b.manifest.Close()
+}
+
+// broughtBy returns the descriptors that come with a call.
+func (x *conn) broughtBy(m protocol.CallMessage, in *inbox) (b brought, err error) {
 	if m.Method != "dataset" && m.Method != "samples" && m.Method != "records" {
-		return nil, nil
+		return b, nil
 	}
 	// Other errors in the parameters are reported by the answer. Here the descriptors must be
 	// closed, so that they are not taken for the next call's.
 	var p struct {
-		View bool `json:"view"`
+		View     bool `json:"view"`
+		Manifest bool `json:"manifest"`
 	}
 	if err := json.Unmarshal(m.Params, &p); err != nil {
 		in.close()
-		return nil, nil
+		return b, nil
 	}
-	if !p.View {
-		return nil, nil
+	if p.View {
+		if b.view, err = in.view(); err != nil {
+			return b, err
+		}
 	}
-	return in.view()
+	if p.Manifest {
+		if b.manifest, err = in.file(); err != nil {
+			_ = b.view.Close()
+		}
+	}
+	return b, err
 }
 
 // tooLong is the error for an answer that does not fit into a frame.
@@ -92,7 +112,7 @@ const maxSamples = 10_000
 
 // answer returns the result of a call.
 func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
-	view *source.View,
+	with brought,
 ) (any, error) {
 	if x.versionErr != nil && m.Method != "stats" && m.Method != "shutdown" {
 		return nil, x.versionErr
@@ -110,11 +130,11 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 	case "check":
 		return x.check(m)
 	case "dataset":
-		return x.describeDataset(ctx, m, view)
+		return x.describeDataset(ctx, m, with)
 	case "samples":
-		return x.listSamples(ctx, m, view)
+		return x.listSamples(ctx, m, with)
 	case "records":
-		return x.listRecords(ctx, m, view)
+		return x.listRecords(ctx, m, with)
 	case "stats":
 		x.queried.Store(true)
 		return x.d.stats(), nil
@@ -244,7 +264,7 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 
 // openDataset opens the dataset of a call. It stays open as long as the connection.
 func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
-	view *source.View,
+	with brought,
 ) (*catalog.Dataset, *datasetParams, error) {
 	p, err := params[datasetParams](m)
 	if err != nil {
@@ -254,7 +274,13 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 	if err != nil {
 		return nil, nil, err
 	}
-	asked := fmt.Sprintf("%q", []any{p.DatasetMessage, cfg.IndexDir})
+	spec := datasetSpec(p.DatasetMessage)
+	if with.manifest != nil {
+		if spec.Manifest, err = request.ReadManifest(with.manifest, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	asked := fmt.Sprintf("%q", []any{p.DatasetMessage, cfg.IndexDir, spec.Manifest.Sum()})
 	x.mu.Lock()
 	ds := x.datasets[asked]
 	x.mu.Unlock()
@@ -262,7 +288,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 		return ds, &p, nil
 	}
 	progress := x.progress()
-	ds, err = x.d.cfg.Node.OpenDataset(ctx, datasetSpec(p.DatasetMessage), view, cfg,
+	ds, err = x.d.cfg.Node.OpenDataset(ctx, spec, with.view, cfg,
 		func(files int64, warning string) {
 			if warning != "" {
 				progress(request.Step{What: warning, Warning: true})
@@ -285,9 +311,9 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 }
 
 func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
-	view *source.View,
+	with brought,
 ) (any, error) {
-	ds, _, err := x.openDataset(ctx, m, view)
+	ds, _, err := x.openDataset(ctx, m, with)
 	if err != nil {
 		return nil, err
 	}
@@ -317,9 +343,9 @@ type recordList struct {
 }
 
 func (x *conn) listRecords(ctx context.Context, m protocol.CallMessage,
-	view *source.View,
+	with brought,
 ) (any, error) {
-	ds, p, err := x.openDataset(ctx, m, view)
+	ds, p, err := x.openDataset(ctx, m, with)
 	if err != nil {
 		return nil, err
 	}
@@ -365,9 +391,9 @@ func (p *datasetParams) check(samples int) error {
 }
 
 func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
-	view *source.View,
+	with brought,
 ) (any, error) {
-	ds, p, err := x.openDataset(ctx, m, view)
+	ds, p, err := x.openDataset(ctx, m, with)
 	if err != nil {
 		return nil, err
 	}

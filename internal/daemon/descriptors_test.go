@@ -116,15 +116,15 @@ func TestDescriptorsOfAnUnexpectedViewAreClosed(t *testing.T) {
 func TestDescriptorsOfAMalformedCallAreClosed(t *testing.T) {
 	x, in := idleConn(t, viewFiles)
 	files := in.files
-	view, err := x.viewOf(protocol.CallMessage{
+	with, err := x.broughtBy(protocol.CallMessage{
 		Method: "dataset",
 		Params: json.RawMessage(`{"view": 3}`),
 	}, in)
-	if view != nil || err != nil || len(in.files) != 0 || !allClosed(files) {
-		t.Errorf("%v, %v, and %d descriptors are left", view, err, len(in.files))
+	if with.view != nil || err != nil || len(in.files) != 0 || !allClosed(files) {
+		t.Errorf("%v, %v, and %d descriptors are left", with, err, len(in.files))
 	}
-	for _, method := range []string{"dataset", "samples"} {
-		if _, err := x.viewOf(protocol.CallMessage{
+	for _, method := range []string{"dataset", "samples", "records"} {
+		if _, err := x.broughtBy(protocol.CallMessage{
 			Method: method,
 			Params: json.RawMessage(`{"view": true}`),
 		}, in); !errors.Is(err, protocol.ErrProtocol) {

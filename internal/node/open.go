@@ -106,8 +106,11 @@ func (n *Node) read(m request.Open, view *source.View, progress request.Progress
 	if err != nil {
 		return o, err
 	}
-	if err := request.ReadManifest(&m, n.options.Budget.Check); err != nil {
-		return o, err
+	if m.Manifest != nil {
+		m.Dataset.Manifest, err = request.ReadManifest(m.Manifest, n.options.Budget.Check)
+		if err != nil {
+			return o, err
+		}
 	}
 	said, err := request.ReadOrder(&m, n.options.Budget.Check)
 	return opening{request: m, config: cfg, said: said, view: view, progress: progress}, err

@@ -187,29 +187,25 @@ func sizeOf(file *os.File, what string) (int64, error) {
 	return st.Size, nil
 }
 
-// ReadManifest reads the manifest that came with a request, if one did, into its dataset. It does
-// not map the file, so that a process which truncates it meanwhile does no harm.
-func ReadManifest(m *Open, admit Admit) error {
-	if m.Manifest == nil {
-		return nil
-	}
+// ReadManifest reads a manifest that came with a request. It does not map the file, so that a
+// process which truncates it meanwhile does no harm.
+func ReadManifest(file *os.File, admit Admit) (*source.Manifest, error) {
 	const what = "dataset.manifest"
-	size, err := sizeOf(m.Manifest, what)
+	size, err := sizeOf(file, what)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if admit != nil {
 		// The index that is made of it takes about as much.
 		if err := admit(2*size, what+": the list of records", "give fewer at a time"); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	data := make([]byte, size)
-	if n, err := m.Manifest.ReadAt(data, 0); int64(n) < size {
-		return failure.Input("%s: its descriptor cannot be read: %v", what, err)
+	if n, err := file.ReadAt(data, 0); int64(n) < size {
+		return nil, failure.Input("%s: its descriptor cannot be read: %v", what, err)
 	}
-	m.Dataset.Manifest = source.NewManifest(data)
-	return nil
+	return source.NewManifest(data), nil
 }
 
 // list returns an error if there is too little memory for the list.

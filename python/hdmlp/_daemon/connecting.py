@@ -362,6 +362,7 @@ def check(params: dict[str, object]) -> dict[str, Any]:
 def call(
     calls: Sequence[tuple[str, Mapping[str, Any]]],
     progress: Callable[[dict[str, object] | None], None] | None = None,
+    manifest: int | None = None,
 ) -> Iterator[Any]:
     """Calls methods about a dataset, on one connection, so that all see one version of it.
 
@@ -369,6 +370,8 @@ def call(
         calls: For each call a method of docs/FORMATS.md, and its parameters, which name the
             dataset.
         progress: Called with every PROGRESS object, and with None at the end of each call.
+        manifest: A descriptor of the dataset's records, which stays the caller's. Default: None,
+            the daemon finds them.
 
     Yields:
         Each call's result, before the next call is made.
@@ -377,11 +380,12 @@ def call(
     try:
         for number, (method, params) in enumerate(calls, 1):
             with View(params["path"]) as view:
+                params = {**params, "view": True, "manifest": manifest is not None}
                 frame = protocol.encode_json(
-                    protocol.CALL,
-                    {"id": number, "method": method, "params": {**params, "view": True}},
+                    protocol.CALL, {"id": number, "method": method, "params": params}
                 )
-                answer = request(client, frame, (protocol.REPLY,), progress, view.fds)
+                fds = view.fds if manifest is None else (*view.fds, manifest)
+                answer = request(client, frame, (protocol.REPLY,), progress, fds)
             if answer.get("error"):
                 raise from_answer(answer["error"])
             yield answer.get("result")

@@ -139,19 +139,17 @@ class Files(Listed):
                 )
             base = None
         given = by_field(paths)
-        numbers: dict[str, int] = {}
-        ranges = []
-        for column in given.columns:
-            of = array.array("i")
-            for path in column:
-                of.append(-1 if path is None else numbers.setdefault(path, len(numbers)))
-            ranges.append(Ranges(of))
+        files = located([path for column in given.columns for path in entries(column)], base)
+        numbers = iter(files.numbers)
+        ranges = [
+            Ranges(array.array("i", (-1 if path is None else next(numbers) for path in column)))
+            for column in given.columns
+        ]
         made = None if labels is None else Labels(labels, classes)
         if made is not None:
             check_count("labels", len(made), len(ranges[0].objects))
         elif classes is not None:
             raise ConfigError("classes without labels: give labels=")
-        files = located(list(numbers), base)
         self._set(files, Form(given.form, given.fields), ranges, made)
 
     @classmethod

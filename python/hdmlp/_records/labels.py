@@ -43,8 +43,7 @@ class Labels:
         if types and types <= {str}:
             self._number(listed)
         elif types <= {int, bool} or all(isinstance(x, (numbers.Integral, bool)) for x in listed):
-            self.kind = "int"
-            self.values = _array("q", [operator.index(x) for x in listed])
+            self._keep([operator.index(x) for x in listed])
         elif all(isinstance(x, numbers.Real) and not isinstance(x, bool) for x in listed):
             self.kind, self.values = "float", array.array("d", map(float, listed))
         if self.classes and self.kind == "int":
@@ -73,6 +72,12 @@ class Labels:
             ) from None
         self.kind = "int"
 
+    def _keep(self, integers: list[int]) -> None:
+        try:
+            self.values, self.kind = array.array("q", integers), "int"
+        except OverflowError:  # they stay objects
+            self.values = integers
+
     def _check(self) -> None:
         for i, number in enumerate(self.values):
             if not 0 <= number < len(self.classes):
@@ -90,13 +95,6 @@ class Labels:
     def listed(self) -> list[Any]:
         """Returns the labels as a list."""
         return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
-
-
-def _array(kind: str, values: list[int]) -> Sequence[int]:
-    try:
-        return array.array(kind, values)
-    except OverflowError:
-        return values
 
 
 def _rows(given: Any) -> bool:

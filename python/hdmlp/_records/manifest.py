@@ -38,18 +38,20 @@ class Located(NamedTuple):
 
     Attributes:
         root: The directory, an absolute path.
-        names: The files' paths below it.
+        names: The files' paths below it, each once.
+        numbers: For each path that was given, which file it leads to.
     """
 
     root: str
     names: list[str]
+    numbers: Sequence[int]
 
 
 def located(paths: Sequence[str], root: str | None) -> Located:
     """Returns the files at these paths, below a directory that all of them are in.
 
     Args:
-        paths: Absolute, or relative to ``root``; each once.
+        paths: Absolute, or relative to ``root``.
         root: A directory; None: the current one.
 
     Raises:
@@ -62,7 +64,8 @@ def located(paths: Sequence[str], root: str | None) -> Located:
             "the paths of files are relative, and the current directory was deleted; give "
             "absolute ones, or root="
         ) from None
-    absolute: list[str] = []
+    absolute: dict[str, int] = {}
+    numbers = array.array("i")
     directories: set[str] = set()
     for path in paths:
         if not path or "\0" in path:
@@ -74,13 +77,13 @@ def located(paths: Sequence[str], root: str | None) -> Located:
             path = os.path.join(os.path.realpath(head), tail)
         elif "//" in path or "/./" in path or path[-1] == "/":
             path = os.path.normpath(path)
-        absolute.append(path)
+        numbers.append(absolute.setdefault(path, len(absolute)))
         directories.add(path[: path.rindex("/")])
     if not absolute:
-        return Located(base, [])
+        return Located(base, [], numbers)
     common = os.path.commonpath([directory or "/" for directory in directories])
     cut = len(common) + (common != "/")
-    return Located(common, [path[cut:] for path in absolute])
+    return Located(common, [path[cut:] for path in absolute], numbers)
 
 
 def encoded(

@@ -9,7 +9,10 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from .._daemon import connecting
 from .._daemon.view import advice
+from .._lib.arguments import settings
+from .._lib.progress import Progress
 from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
 from .form import NONE, Form
@@ -88,6 +91,20 @@ class Listed:
                 f"{type(self).__name__}",
                 {"key": "fingerprint", "mine": mine, "theirs": fingerprint},
             )
+
+    @property
+    def _facts(self) -> Facts:
+        """``fingerprint`` and ``bytes``, which the daemon says."""
+        if self._listed is None:
+            manifest = self._manifest()
+            try:
+                params = {**self._describe(), **settings({}, None)}
+                (facts,) = connecting.call([("dataset", params)], Progress(), manifest)
+            finally:
+                if manifest is not None:
+                    os.close(manifest)
+            self._listed = {"fingerprint": facts["fingerprint"], "bytes": facts["bytes"]}
+        return self._listed
 
     # What there is.
 
@@ -275,10 +292,8 @@ class Records(Listed):
         if not ranges:
             raise ConfigError("ranges={}: records need at least one field")
         paths = [os.fsdecode(path) for path in objects]
-        if len(set(paths)) < len(paths):
-            raise ConfigError("objects: a path is there twice; give each file once")
         files = located(paths, None if root is None else os.fsdecode(root))
-        columns = {name: _ranges(name, given, len(paths)) for name, given in ranges.items()}
+        columns = {name: _ranges(name, given, files.numbers) for name, given in ranges.items()}
         count = len(next(iter(columns.values())).objects)
         for name, column in columns.items():
             check_count(f"ranges[{name!r}]", len(column.objects), count)
@@ -308,8 +323,9 @@ def check_count(what: str, count: int, records: int) -> None:
         raise ConfigError(f"{what} has {count} entries, and there are {records} records")
 
 
-def _ranges(name: str, given: Any, objects: int) -> Ranges:
-    """Returns a field's ranges, checked."""
+def _ranges(name: str, given: Any, files: Sequence[int]) -> Ranges:
+    """Returns a field's ranges, checked; ``files`` are the numbers of those that were given."""
+    objects = len(files)
     try:
         if isinstance(given, tuple) and len(given) == 3:
             numbers, offsets, lengths = (_integers(kind, x) for kind, x in zip("iqq", given))
@@ -335,7 +351,8 @@ def _ranges(name: str, given: Any, objects: int) -> Ranges:
                 raise ConfigError(
                     f"ranges[{name!r}]: record {i} has {length} bytes from byte {offset} on"
                 )
-    return made
+    numbers = array.array("i", (-1 if n < 0 else files[n] for n in made.objects))
+    return made._replace(objects=numbers)
 
 
 def _integers(kind: str, given: Any) -> array.array[int]:

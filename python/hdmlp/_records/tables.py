@@ -72,7 +72,9 @@ def read(path: str, where: Callable[[Mapping[str, Any]], object] | None = None) 
 
 
 def _csv(path: str, file: Any) -> list[tuple[int, dict[str, Any]]]:
-    reader = csv.reader(file, delimiter="\t" if path.endswith((".tsv", ".tab")) else ",")
+    reader = csv.reader(
+        file, strict=True, delimiter="\t" if path.endswith((".tsv", ".tab")) else ","
+    )
     names: list[str] | None = None
     rows = []
     try:

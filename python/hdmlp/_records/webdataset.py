@@ -167,7 +167,7 @@ class WebDataset(Listed):
         facts = self._ask(root, options)
         names = list(facts["fields"])
         self._count = int(facts["samples"])
-        files = Located(root, list(facts["objects"]))
+        files = Located(root, list(facts["objects"]), ())
         form = Form("dict" if self._chosen is None else "tuple", names, omits=True)
         self._values = targets in names
         self._pages: dict[int, list[list[list[int]]]] = {}

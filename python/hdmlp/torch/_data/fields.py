@@ -132,6 +132,11 @@ class Fields:
         return Fields(self.parts, self.form, made, self.target_transform, self.joint, self.then)
 
     @property
+    def changes_labels(self) -> bool:
+        """Reports whether Python makes something else of labels."""
+        return bool(self.target_transform or self.joint or self.then)
+
+    @property
     def places(self) -> list[int]:
         """Which of the fields that the daemon delivers each part is; -1: none of them.
 
@@ -166,6 +171,9 @@ class FieldsRecipe(Recipe):
     """
 
     def __init__(self, fields: Fields, collate: Step):
+        objects = fields.labels is not None and fields.labels.kind == "object"
+        if objects and collate is collate_records and not fields.changes_labels:
+            collate = Collated(fields.form)
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
@@ -346,7 +354,7 @@ class _Column:
     def of(self, ids: Sequence[int]) -> object:
         """Returns the values of records, collated."""
         if self._numbers is None:
-            return collate_records([self._labels[i] for i in ids])
+            return [self._labels[i] for i in ids]
         return self._numbers[torch.tensor(ids, dtype=torch.int64)]
 
 
@@ -358,6 +366,25 @@ def _plain(labels: Labels) -> Any:
     if labels.kind == "float":
         return torch.tensor(list(values), dtype=torch.float64)
     return values
+
+
+class Collated:
+    """Collates items whose labels are objects, which become a list.
+
+    Args:
+        form: What items look like.
+    """
+
+    def __init__(self, form: Form):
+        self.form = form
+
+    def __call__(self, items: Sequence[Any]) -> object:
+        if self.form.kind == "dict":
+            labels = [item["label"] for item in items]
+            rest = [{k: v for k, v in item.items() if k != "label"} for item in items]
+            return {**collate_records(rest), "label": labels}
+        made = [collate_records(column) for column in list(zip(*items))[:-1]]
+        return [*made, [item[-1] for item in items]]
 
 
 def collate_records(items: Sequence[Any]) -> Any:

@@ -132,7 +132,7 @@ class Given(Served):
         }
         fd = memory.listed(array.array("i", order.sizes.tobytes()) + order.ids)
         try:
-            return super()._open_stream(client, request, (fd,))
+            return super()._open_stream(client, request, (*fds, fd))
         finally:
             os.close(fd)
 

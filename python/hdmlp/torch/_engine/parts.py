@@ -122,7 +122,7 @@ class Parts(Given):
         }
         fd = memory.listed(ids)
         try:
-            return Served._open_stream(self, client, request, (fd,))
+            return Served._open_stream(self, client, request, (*fds, fd))
         finally:
             os.close(fd)
 
