@@ -35,9 +35,9 @@ from ._lib.arguments import (
 from ._lib.progress import Progress
 from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
-from ._loading.directory import located, path_of, suffixes
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
+from ._records.directory import located, path_of, suffixes
 from ._records.files import Files
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
@@ -67,7 +67,7 @@ class Fixed(list[Any]):
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return list, (list(self),)
 
 
@@ -262,7 +262,7 @@ class Folder:
                 )
             return file.read(), label
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_pages": {}, "_lists": {}}
 
     def __repr__(self) -> str:
@@ -309,11 +309,11 @@ class Batch(NamedTuple):
             records, their labels; None if they have none.
     """
 
-    samples: Any
-    labels: Any
+    samples: object
+    labels: object
 
 
-def _by_field(dataset: object, transforms: Any) -> Any:
+def _by_field(dataset: object, transforms: object) -> object:
     """Returns transforms that are given by field as :func:`described` takes them."""
     if not isinstance(transforms, dict):
         return transforms
@@ -383,13 +383,13 @@ class DataLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        transforms: Any = None,
+        collate_fn: Callable[[list[object]], object] | None = None,
+        transforms: object = None,
         timeout: float = 0,
         name: str | None = None,
         verify: bool = False,
         config_file: str | None = None,
-        **keys: Any,
+        **keys: object,
     ):
         if not isinstance(dataset, (Folder, Listed)):
             check_path("dataset", dataset, "a Folder, Files, Records or a path")

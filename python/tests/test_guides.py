@@ -28,7 +28,10 @@ COMMANDS = [
 
 #: What the guides take for granted.
 BEFORE = """
+import glob
+import os
 import sys
+import tarfile
 
 from torchvision import transforms
 
@@ -36,6 +39,15 @@ import hdmlp.torch as ht
 
 train = val = sys.argv[1]
 cache = sys.argv[2]
+tars = os.getcwd()
+paths = sorted(glob.glob(f"{train}/*/*.jpg"))
+for shard in range(2):
+    with tarfile.open(f"train-{shard:03d}.tar", "w") as archive:
+        for number, path in enumerate(paths[shard::2]):
+            archive.add(path, f"{number}.jpg")
+            with open("cls", "w") as cls:
+                cls.write("1")
+            archive.add("cls", f"{number}.cls")
 transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
 """
 #: The daemon, and no loop in Python, has served the last loader's samples.
@@ -78,7 +90,8 @@ def run(command, folder, **variables):
 def test_the_code_of_guides_runs(block, pictures, tmp_path):
     pytest.importorskip("torchvision")
     script = tmp_path / "script.py"
-    script.write_text("\n".join([BEFORE, PYTHON[block], AFTER]))
+    use = "next(iter(loader))" if block.startswith("data,") else ""
+    script.write_text("\n".join([BEFORE, PYTHON[block], use, AFTER]))
     run([sys.executable, str(script), str(pictures), str(tmp_path / "cache")], tmp_path)
 
 

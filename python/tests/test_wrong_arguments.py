@@ -11,7 +11,7 @@ import torch
 from hdmlp import Job, data, errors
 from hdmlp import transforms as T
 from hdmlp._lib.arguments import switch
-from hdmlp._loading.directory import located
+from hdmlp._records.directory import located
 from hdmlp._workers.handle import _advice
 from torch.utils.data import DistributedSampler, Sampler, Subset, TensorDataset
 
@@ -183,7 +183,7 @@ def test_a_directory_that_does_not_answer_is_left_to_the_loader(tmp_path, monkey
     def stat(path, *_, **__):
         raise OSError(errno.ETIMEDOUT, "timed out")
 
-    monkeypatch.setattr("hdmlp._loading.directory.os.stat", stat)
+    monkeypatch.setattr("hdmlp._records.directory.os.stat", stat)
     assert located(str(tmp_path)) == str(tmp_path)
 
 

@@ -24,7 +24,7 @@ func sequence(text string) (list []string, ok bool) {
 	first, err1 := strconv.Atoi(ends[0])
 	last, err2 := strconv.Atoi(ends[1])
 	show := func(n int) string { return strconv.Itoa(n) }
-	switch letters := len(ends[0]) == 1 && len(ends[1]) == 1; {
+	switch letters := isLetter(ends[0]) && isLetter(ends[1]); {
 	case err1 == nil && err2 == nil:
 		if padded(ends[0]) || padded(ends[1]) {
 			width := max(len(ends[0]), len(ends[1]))
@@ -46,6 +46,11 @@ func sequence(text string) (list []string, ok bool) {
 		list = append(list, show(n))
 	}
 	return list, true
+}
+
+// isLetter reports whether a text is one letter.
+func isLetter(text string) bool {
+	return len(text) == 1 && (text[0]|0x20) >= 'a' && (text[0]|0x20) <= 'z'
 }
 
 // padded reports whether a number is written with zeros before it.

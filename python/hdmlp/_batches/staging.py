@@ -206,7 +206,7 @@ class Staging:
         self,
         payload: bytearray,
         n: int,
-        lease: tuple[Any, Callable[[Any], None]],
+        lease: tuple[object, Callable[[Any], None]],
         size: int,
         slots: bytes,
     ) -> Block:
@@ -246,7 +246,7 @@ class Staging:
         return copies
 
     def _joined(
-        self, payload: bytearray, n: int, lease: tuple[Any, Callable[[Any], None]], size: int
+        self, payload: bytearray, n: int, lease: tuple[object, Callable[[object], None]], size: int
     ) -> Block:
         """Is :meth:`block` for a batch in a group's window that lies in several pieces."""
         columns = memoryview(payload)

@@ -353,7 +353,7 @@ class Stream:
                 if position != self.position:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position = position + 1
-                content: Any = None
+                content: object = None
                 if outputs > 1 and self._on_segment is None:
                     return self._of_fields(item, n, m, slots)
                 if self._sample_size:

@@ -18,7 +18,7 @@ def suffix_of(name: str) -> str:
     return name.rpartition(".")[2].lower()
 
 
-def decoder(name: str) -> Callable[[Any], Any] | None:
+def decoder(name: str) -> Callable[[object], object] | None:
     """Returns what decodes a field's bytes, by its name; None: they stay bytes.
 
     Args:
@@ -38,14 +38,14 @@ def decoder(name: str) -> Callable[[Any], Any] | None:
     return _DECODERS.get(suffix)
 
 
-def image(data: Any) -> Any:
+def image(data: Any) -> object:
     """Decodes an image to RGB, as torchvision's loader does."""
     from PIL import Image
 
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def array_of(data: Any) -> Any:
+def array_of(data: Any) -> object:
     """Returns the array of an npy file, as a view of its bytes.
 
     Raises:
@@ -83,7 +83,7 @@ def number(data: Any) -> int:
     return int(bytes(data))
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {
+_DECODERS: dict[str, Callable[[object], object]] = {
     "json": _json,
     "jsn": _json,
     "txt": _text,

@@ -32,7 +32,7 @@ class Paths(NamedTuple):
     columns: list[list[str | None]]
 
 
-def by_field(paths: Sequence[Any]) -> Paths:
+def by_field(paths: Sequence[object]) -> Paths:
     """Returns the paths of a list by field.
 
     Raises:
@@ -60,7 +60,7 @@ def by_field(paths: Sequence[Any]) -> Paths:
     return Paths(form, fields, columns)
 
 
-def _values(entry: Any, first: Any, i: int) -> Sequence[Any]:
+def _values(entry: object, first: Any, i: int) -> Sequence[Any]:
     if isinstance(first, Mapping):
         if not isinstance(entry, Mapping) or list(entry) != list(first):
             has = list(entry) if isinstance(entry, Mapping) else type(entry).__name__
@@ -71,7 +71,7 @@ def _values(entry: Any, first: Any, i: int) -> Sequence[Any]:
     return entry
 
 
-def _path(value: Any, where: str) -> str:
+def _path(value: object, where: str) -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise ConfigError(f"{where}={value!r}: must be a path")
     return os.fsdecode(value)
@@ -117,8 +117,8 @@ class Files(Listed):
 
     def __init__(
         self,
-        paths: Sequence[Any] | str | os.PathLike[str],
-        labels: Sequence[Any] | None = None,
+        paths: Sequence[object] | str | os.PathLike[str],
+        labels: Sequence[object] | None = None,
         *,
         classes: Sequence[str] | None = None,
         root: str | os.PathLike[str] | None = None,
@@ -163,7 +163,7 @@ class Files(Listed):
         where: Any = None,
         suffix: str = "",
         **options: Any,
-    ) -> Any:
+    ) -> object:
         """Returns the files that a table lists.
 
         Args:
@@ -214,7 +214,7 @@ def _cell(rows: Table, name: str, i: int, value: Any) -> str:
     return value
 
 
-def _as_rows(labels: list[Any]) -> Any:
+def _as_rows(labels: list[object]) -> Any:
     try:
         import numpy
     except ImportError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 #: In place of a label, if records have none.
 NONE = object()
@@ -23,13 +22,13 @@ class Form:
         self,
         kind: str,
         fields: Sequence[str],
-        columns: Mapping[str, Sequence[Any]] | None = None,
+        columns: Mapping[str, Sequence[object]] | None = None,
         omits: bool = False,
     ):
         self.kind, self.fields, self.omits = kind, list(fields), omits
         self.columns = dict(columns or {})
 
-    def item(self, values: Sequence[Any], sample: int, label: object = NONE) -> Any:
+    def item(self, values: Sequence[object], sample: int, label: object = NONE) -> object:
         """Returns an item.
 
         Args:
@@ -49,7 +48,7 @@ class Form:
             item["label"] = label
         return item
 
-    def batch(self, values: Sequence[Any], ids: Sequence[int], labels: object = NONE) -> Any:
+    def batch(self, values: Sequence[object], ids: Sequence[int], labels: object = NONE) -> object:
         """Returns a batch of collated values, as ``default_collate`` makes it of items.
 
         Args:
@@ -61,7 +60,7 @@ class Form:
             return values[0] if labels is NONE else [values[0], labels]
         if self.kind == "tuple":
             return list(values) if labels is NONE else [*values, labels]
-        made: dict[str, Any] = {
+        made: dict[str, object] = {
             name: [column[i] for i in ids] for name, column in self.columns.items()
         }
         made.update(zip(self.fields, values))

@@ -50,7 +50,7 @@ class Labels:
             self._check()
 
     @classmethod
-    def of_objects(cls, values: Sequence[Any]) -> Labels:
+    def of_objects(cls, values: Sequence[object]) -> Labels:
         """Returns labels that stay the objects that they are."""
         made = cls([])
         made.kind, made.values = "object", values
@@ -89,14 +89,14 @@ class Labels:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         return self.values[index]
 
-    def listed(self) -> list[Any]:
+    def listed(self) -> list[object]:
         """Returns the labels as a list."""
         return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
 
 
-def _rows(given: Any) -> bool:
+def _rows(given: object) -> bool:
     """Reports whether labels are the rows of an array of two or more dimensions."""
     return getattr(given, "ndim", 1) > 1

@@ -123,7 +123,7 @@ class Listed:
         return {name: i for i, name in enumerate(self.classes)}
 
     @property
-    def targets(self) -> list[Any]:
+    def targets(self) -> list[object]:
         """The label of every record, by ID.
 
         Raises:
@@ -134,7 +134,7 @@ class Listed:
         return self._labels.listed()
 
     @property
-    def samples(self) -> list[tuple[Any, Any]]:
+    def samples(self) -> list[tuple[object, object]]:
         """(path, label) of every record, by ID.
 
         Of records of several fields, paths have the form of an item; without labels, the label is
@@ -144,7 +144,7 @@ class Listed:
 
     imgs = samples
 
-    def sample(self, index: int) -> tuple[Any, Any]:
+    def sample(self, index: int) -> tuple[object, object]:
         """Returns (path, label) of one record; see :attr:`samples`.
 
         Raises:
@@ -192,7 +192,7 @@ class Listed:
         """Returns the bytes of a record's fields, read from its files."""
         return [self._bytes_of(field, index) for field in range(len(self.fields))]
 
-    def _read(self, index: int) -> tuple[Any, int]:
+    def _read(self, index: int) -> tuple[object, int]:
         """Returns (bytes, ID) of a record of one field."""
         index = self._index(index)
         return self._fields_of(index)[0], index
@@ -231,7 +231,7 @@ class Listed:
             )
         return data
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         """Returns one item, of bytes that are read from the files, without the daemon.
 
         Raises:
@@ -241,10 +241,10 @@ class Listed:
         index = self._index(index)
         return self._form.item(self._fields_of(index), index, self._label(index))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return (self[i] for i in range(len(self)))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_bytes": None}
 
     def __repr__(self) -> str:
@@ -279,10 +279,10 @@ class Records(Listed):
     def __init__(
         self,
         objects: Sequence[str | os.PathLike[str]],
-        ranges: Mapping[str, Any],
-        values: Mapping[str, Sequence[Any]] | None = None,
+        ranges: Mapping[str, object],
+        values: Mapping[str, Sequence[object]] | None = None,
         *,
-        labels: Sequence[Any] | None = None,
+        labels: Sequence[object] | None = None,
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         root: str | os.PathLike[str] | None = None,
@@ -323,7 +323,7 @@ def check_count(what: str, count: int, records: int) -> None:
         raise ConfigError(f"{what} has {count} entries, and there are {records} records")
 
 
-def _ranges(name: str, given: Any, files: Sequence[int]) -> Ranges:
+def _ranges(name: str, given: object, files: Sequence[int]) -> Ranges:
     """Returns a field's ranges, checked; ``files`` are the numbers of those that were given."""
     objects = len(files)
     try:

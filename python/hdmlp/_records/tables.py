@@ -19,10 +19,10 @@ class Table:
         lines: The number of each row's line.
     """
 
-    def __init__(self, path: str, columns: dict[str, list[Any]], lines: list[int]):
+    def __init__(self, path: str, columns: dict[str, list[object]], lines: list[int]):
         self.path, self.columns, self.lines = path, columns, lines
 
-    def __getitem__(self, name: str) -> list[Any]:
+    def __getitem__(self, name: str) -> list[object]:
         if name not in self.columns:
             raise ConfigError(
                 f"{self.path}: there is no column {name!r}; there are {', '.join(self.columns)}"
@@ -33,7 +33,7 @@ class Table:
         """Returns the place of a row, for a message."""
         return f"{self.path}, line {self.lines[row]}"
 
-    def labels(self, name: str) -> list[Any]:
+    def labels(self, name: str) -> list[object]:
         """Returns a column as labels: numbers if all its texts are numbers."""
         values = self[name]
         for kind in (int, float):
@@ -44,7 +44,7 @@ class Table:
         return values
 
 
-def read(path: str, where: Callable[[Mapping[str, Any]], object] | None = None) -> Table:
+def read(path: str, where: Callable[[Mapping[str, object]], object] | None = None) -> Table:
     """Reads a table.
 
     Args:
@@ -98,8 +98,8 @@ def _csv(path: str, file: Any) -> list[tuple[int, dict[str, Any]]]:
     return rows
 
 
-def _json(path: str, file: Any) -> list[tuple[int, dict[str, Any]]]:
-    rows: list[tuple[int, dict[str, Any]]] = []
+def _json(path: str, file: Any) -> list[tuple[int, dict[str, object]]]:
+    rows: list[tuple[int, dict[str, object]]] = []
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue

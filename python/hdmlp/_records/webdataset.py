@@ -11,8 +11,8 @@ from .._daemon import connecting
 from .._lib.arguments import is_url, settings
 from .._lib.progress import Progress
 from .._lib.typing import Opened
-from .._loading.directory import located
 from ..errors import ConfigError, MismatchError
+from .directory import located
 from .form import NONE, Form
 from .labels import Labels
 from .manifest import Located, Ranges
@@ -241,7 +241,7 @@ class WebDataset(Listed):
         return self._count
 
     @property
-    def targets(self) -> list[Any]:
+    def targets(self) -> list[object]:
         """The value of the field ``targets`` of every sample, by ID; an integer if all are.
 
         Raises:
@@ -279,7 +279,7 @@ class WebDataset(Listed):
     def _label(self, index: int) -> object:
         return NONE
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_pages": {}}
 
     def __repr__(self) -> str:
@@ -287,7 +287,7 @@ class WebDataset(Listed):
         return f"{type(self).__name__}({shown})"
 
 
-def _numbers(values: Sequence[str]) -> Sequence[Any]:
+def _numbers(values: Sequence[str]) -> Sequence[object]:
     """Returns values as integers if all are."""
     try:
         return [int(value) for value in values]

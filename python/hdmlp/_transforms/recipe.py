@@ -141,7 +141,7 @@ class Recipe:
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[object], Sequence[int], Sequence[int]]:
         """Returns the samples of a BATCH payload, in a worker: their views, labels and IDs.
 
         Args:
@@ -152,7 +152,7 @@ class Recipe:
         views = views_in(payload, n, segments, left_in(payload, n, m))
         return views, column(payload, n, "labels"), column(payload, n, "ids")
 
-    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns the views of a batch's samples, in the process that has taken it.
 
         Args:
@@ -290,7 +290,7 @@ class Unchanged(Recipe):
 
     def samples(
         self,
-        views: Sequence[Any],
+        views: Sequence[object],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,

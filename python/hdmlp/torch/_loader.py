@@ -32,7 +32,7 @@ from ._order.known import Known, asked_epoch
 from ._order.ranks import JobName, Ranks
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+class DataLoader(torch.utils.data.DataLoader[object]):
     """``torch.utils.data.DataLoader`` for one rank, with batches served by the daemon.
 
     Takes torch's arguments in torch's order, and yields the same batches in the same order.
@@ -123,7 +123,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         sampler: Any = None,
         batch_sampler: Any = None,
         num_workers: int | None = None,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[object], object] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -146,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         verify: bool = False,
         raw: bool | None = None,
         config_file: str | None = None,
-        **keys: Any,
+        **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
         # __init__; the order as the daemon knows it; the job, opened if it can be already.
@@ -201,10 +201,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._engines.prepare(self, early=rank is not None)
         self._complete = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if getattr(self, "_complete", False):
             check_settable(self, name)
-        torchs: Any = super()  # whose method has no types in some releases
+        torchs: object = super()  # whose method has no types in some releases
         torchs.__setattr__(name, value)
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._engines.current
 
     @property
-    def _folder(self) -> Any:
+    def _folder(self) -> object:
         """The folder that the daemon serves; None: it serves nothing."""
         return self._content.folder
 
@@ -304,7 +304,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     # Iteration.
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[object]:  # type: ignore[override]
         """Begins the next epoch.
 
         It is the one that ``set_epoch`` of the loader or its sampler set, or the rest of one after

@@ -31,7 +31,7 @@ from ...errors import ConfigError
 from .collation import torchs_default
 from .folder import offload, pil_loader
 
-Step = Callable[..., Any]
+Step = Callable[..., object]
 
 
 class Part(NamedTuple):
@@ -209,7 +209,7 @@ class FieldsRecipe(Recipe):
             ids = column(payload, n, "ids", self.count)
         return list(zip(*views)), ids, ids
 
-    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns the views of a batch's records; see :meth:`Recipe.taken`."""
         contents = taken.content if len(outputs) > 1 else [taken.content]
         views = [
@@ -240,7 +240,7 @@ class FieldsRecipe(Recipe):
                 raise
         return made
 
-    def item(self, fields: Sequence[Any], sample: int) -> object:
+    def item(self, fields: Sequence[object], sample: int) -> object:
         """Makes an item of a record.
 
         Args:
@@ -252,7 +252,7 @@ class FieldsRecipe(Recipe):
             _made(part, fields[place]) if part.column is None else part.column[sample]
             for part, place in zip(self.parts, self.places)
         ]
-        label: Any = NONE if self.labels is None else self.labels[sample]
+        label: object = NONE if self.labels is None else self.labels[sample]
         if self.target_transform is not None and label is not NONE:
             label = self.target_transform(label)
         if self.joint is None:
@@ -263,7 +263,7 @@ class FieldsRecipe(Recipe):
             item = step(item)
         return item
 
-    def _jointly(self, values: list[Any], sample: int, label: Any) -> object:
+    def _jointly(self, values: list[object], sample: int, label: object) -> object:
         assert self.joint is not None
         if self.form.kind == "one" and label is not NONE:
             return self.joint(values[0], label)
@@ -277,7 +277,7 @@ class FieldsRecipe(Recipe):
         return tuple(made) if label is NONE else (*made, label)
 
 
-def _made(part: Part, field: Any) -> Any:
+def _made(part: Part, field: object) -> object:
     if field is None:
         return None
     value = field if part.load is None else part.load(field)
@@ -308,7 +308,7 @@ class Assembled:
         """
         outputs = self._outputs
         contents = taken.content if len(outputs) > 1 else [taken.content]
-        delivered: list[Any] = [
+        delivered: list[object] = [
             content if output is None else output.tensor(content, taken.n)
             for content, output in zip(contents, outputs)
         ]
@@ -358,7 +358,7 @@ class _Column:
         return self._numbers[torch.tensor(ids, dtype=torch.int64)]
 
 
-def _plain(labels: Labels) -> Any:
+def _plain(labels: Labels) -> object:
     """Returns labels in a form of which torch makes a tensor."""
     values = labels.values
     if labels.kind == "int":
@@ -409,7 +409,7 @@ def collate_records(items: Sequence[Any]) -> Any:
         return list(items)
 
 
-def check_parts(given: Any, what: str, fields: Sequence[str], form: str) -> dict[str, Any]:
+def check_parts(given: object, what: str, fields: Sequence[str], form: str) -> dict[str, object]:
     """Returns an argument by field: one for the only field, or a dict for some of them.
 
     Raises:

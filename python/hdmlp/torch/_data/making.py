@@ -141,7 +141,7 @@ class Making(NamedTuple):
         return described(self.transforms), [_identity(value, copied) for value in own]
 
 
-def names_of(transforms: Any) -> list[str]:
+def names_of(transforms: object) -> list[str]:
     """Returns the names of the daemon's transforms, of all fields."""
     found = described(transforms) or []
     if isinstance(found, dict):

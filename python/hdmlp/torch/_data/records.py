@@ -123,7 +123,7 @@ class Making:
                 "lambda data: PIL.Image.open(io.BytesIO(data))"
             )
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         """Returns one item, decoded and transformed in this process, without the daemon.
 
         Raises:
@@ -171,11 +171,11 @@ class Files(Making, PlainFiles, torch.utils.data.Dataset):  # type: ignore[type-
 
     def __init__(
         self,
-        paths: Sequence[Any] | str | os.PathLike[str],
-        labels: Sequence[Any] | None = None,
+        paths: Sequence[object] | str | os.PathLike[str],
+        labels: Sequence[object] | None = None,
         *,
-        loader: Any = None,
-        transform: Any = None,
+        loader: object = None,
+        transform: object = None,
         target_transform: Step | None = None,
         transforms: Step | None = None,
         classes: Sequence[str] | None = None,
@@ -209,15 +209,15 @@ class Records(Making, PlainRecords, torch.utils.data.Dataset):  # type: ignore[t
     def __init__(
         self,
         objects: Sequence[str | os.PathLike[str]],
-        ranges: Mapping[str, Any],
-        values: Mapping[str, Sequence[Any]] | None = None,
+        ranges: Mapping[str, object],
+        values: Mapping[str, Sequence[object]] | None = None,
         *,
-        labels: Sequence[Any] | None = None,
+        labels: Sequence[object] | None = None,
         classes: Sequence[str] | None = None,
         keys: Sequence[str] | None = None,
         root: str | os.PathLike[str] | None = None,
-        loader: Any = None,
-        transform: Any = None,
+        loader: object = None,
+        transform: object = None,
         target_transform: Step | None = None,
         transforms: Step | None = None,
         decode: bool = False,

@@ -6,7 +6,7 @@ import copy
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch.utils.data
 
@@ -31,7 +31,7 @@ class _AsArray:
     def __init__(self, kind: str):
         self.kind = kind
 
-    def __call__(self, image: Any) -> object:
+    def __call__(self, image: object) -> object:
         import numpy
 
         array = numpy.asarray(image)
@@ -112,8 +112,8 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         *,
         missing: str | None = "raise",
         targets: str = "cls",
-        loader: Any = None,
-        transform: Any = None,
+        loader: object = None,
+        transform: object = None,
         transforms: Step | None = None,
         decode: bool = False,
         **others: object,
@@ -130,7 +130,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         found: Labels = self.__dict__["_classes_of"]
         return found if found.kind == "int" else None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in COUNTERPARTS:
             return functools.partial(_refuse, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -161,7 +161,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             )
         made = self._copy()
         loaders: dict[str, Step] = dict(self.loader or {})
-        transforms: dict[str, Any] = dict(self.transform or {})
+        transforms: dict[str, object] = dict(self.transform or {})
         for i, name in enumerate(self.fields):
             suffix = decoders.suffix_of(self._name_of(i))
             if name in loaders:
@@ -218,7 +218,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
                 f"map_tuple: {len(functions)} functions, and items have {len(self.fields)} members"
             )
         made = self._copy()
-        transforms: dict[str, Any] = dict(self.transform or {})
+        transforms: dict[str, object] = dict(self.transform or {})
         for name, function in zip(self.fields, functions):
             if function is None or getattr(function, "__name__", "") == "identity":
                 continue
@@ -233,7 +233,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         return made
 
 
-def _for_fields(given: Any, fields: Sequence[str], chosen: Sequence[str]) -> Any:
+def _for_fields(given: object, fields: Sequence[str], chosen: Sequence[str]) -> object:
     """Returns what is given by fields for others, such as ``"jpg;png"``."""
     if not isinstance(given, dict):
         return given

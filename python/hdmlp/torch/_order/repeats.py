@@ -6,7 +6,6 @@ As in torch, Python's transforms of each occurrence draw random numbers of its o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..._batches.output import Output
 from ..._batches.segments import Segment
@@ -52,11 +51,11 @@ class Repeating(Recipe):
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[object], Sequence[int], Sequence[int]]:
         """Returns a batch's samples; see :meth:`hdmlp._transforms.recipe.Recipe.read`."""
         return self._recipe.read(payload, segments)
 
-    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Any]:
+    def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns a batch's views; see :meth:`hdmlp._transforms.recipe.Recipe.taken`."""
         return self._recipe.taken(taken, outputs)
 
@@ -69,7 +68,7 @@ class Repeating(Recipe):
 
     def samples(
         self,
-        views: Sequence[Any],
+        views: Sequence[object],
         labels: Sequence[int],
         ids: Sequence[int],
         seed: int,
