@@ -425,3 +425,73 @@ def test_without_torch(paths):
     assert first.labels.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(errors.ConfigError, match="no field of that name; the records have 0, 1"):
         hd.DataLoader(data, 5, transforms={"x": crop})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_damaged_files_follow_the_policy(paths, workers):
+    """Whether the daemon or Pillow finds it; the message names the file and the field."""
+    with open(paths[5][1], "wb") as file:
+        file.write(b"no image" * 5)
+    with open(paths[9][0], "r+b") as file:
+        file.truncate(40)
+    asked = {"num_workers": workers}
+    if workers:
+        asked["collate_fn"] = collate
+    expected = [i for i in range(23) if i not in (5, 9)]
+    with ht.DataLoader(pairs(paths), 4, on_error="skip", **asked) as loader:
+        assert [i for batch in loader for i in batch[2].tolist()] == expected
+    message = r"sample 5 .*005\.png, .*005_mask\.png\).*field 1: "
+    with ht.DataLoader(pairs(paths), 4, **asked) as loader:
+        with pytest.raises(errors.SampleError, match=message):
+            list(loader)
+
+
+def collate(items):
+    return [torch.utils.data.default_collate(list(column)) for column in zip(*items)]
+
+
+def test_reports_and_audits(paths):
+    data = pairs(paths)
+    with ht.DataLoader(data, 8, shuffle=True, seed=1, verify=True) as loader:
+        list(loader)
+        explained = loader.explain(0, 0)
+        report = loader.report()
+    assert explained.labels == explained.ids
+    assert explained.paths[0] == f"{explained.ids[0]:03d}.png"
+    names = [transform["name"] for transform in report["preprocessing"]["transforms"]]
+    assert {"0: ImgDecode", "1: ImgDecode"} <= set(names)
+    assert report["ranks"][0]["epochs"][0]["samples"] == 23
+
+
+def test_jobs_share_what_is_prepared(paths):
+    def loaders():
+        return [
+            ht.DataLoader(pairs(paths), size, shuffle=True, seed=3, share="group")
+            for size in (4, 6)
+        ]
+
+    one, two = loaders()
+    with one, two:
+        mine, theirs = list(one), list(two)
+    for i in range(3):
+        columns = (torch.cat([batch[i] for batch in batches]) for batches in (mine, theirs))
+        assert torch.equal(*columns)
+
+
+@pytest.mark.parametrize("buffer", ["64KiB", "64MiB"])
+def test_batches_do_not_depend_on_the_buffer(tmp_path, buffer):
+    """Results of one size, results of different sizes and bytes together, in little memory."""
+    from torchvision import transforms
+
+    paths = write(tmp_path / "data", 40)
+    given = [dict(zip("abc", three)) for three in paths]
+    data = ht.Files(given, transform={"a": TENSOR, "b": transforms.ToTensor()})
+    with ht.DataLoader(data, 16, staging_buffer=buffer, num_workers=0) as loader:
+        made = list(loader)
+    position = 0
+    for batch in made:
+        for i in range(len(batch["a"])):
+            for name, value in data[position].items():
+                assert equal(batch[name][i], value)
+            position += 1
+    assert position == 40

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,11 +89,13 @@ func (s *Source) Close() error {
 	return s.objects.Close()
 }
 
-// Path returns where sample id is: its first object, and its key and first byte there.
+// Path returns where sample id is: its objects or, if it is a part of one, its key and first byte
+// there.
 func (s *Source) Path(id int) string {
 	if id < 0 || id >= s.index.Len() {
 		return ""
 	}
+	var paths []string
 	for f, r := range s.index.Ranges(nil, id) {
 		if r.Length == source.Missing {
 			continue
@@ -100,17 +103,18 @@ func (s *Source) Path(id int) string {
 		o := s.index.Object(r.Object)
 		path := s.objects.Path(o.Name)
 		if r.Offset == 0 && r.Length == o.Size {
-			return path
+			if !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+			continue
 		}
-		var b strings.Builder
-		b.WriteString(path)
 		if key := s.index.Name(id); key != o.Name {
-			fmt.Fprintf(&b, ", %s", human.Name(key+"."+s.index.Fields()[f]))
+			path += ", " + human.Name(key+"."+s.index.Fields()[f])
 		}
-		fmt.Fprintf(&b, ", byte %d", r.Offset)
-		return b.String()
+		paths = append(paths, fmt.Sprintf("%s, byte %d", path, r.Offset))
+		break
 	}
-	return ""
+	return strings.Join(paths, ", ")
 }
 
 func (s *Source) check(ctx context.Context, id int) error {

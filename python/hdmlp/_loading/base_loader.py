@@ -31,6 +31,7 @@ from .._lib.arguments import whole_number
 from .._lib.progress import Progress
 from .._lib.protocol import LAST_EPOCH
 from .._lib.typing import Opened
+from .._records.records import Listed
 from ..errors import BusyError, ClosedError, DaemonDiedError, EndError
 from . import state as _state
 from .audit import check_epoch
@@ -438,7 +439,10 @@ class Loader:
         Raises:
             ConfigError: There is no such batch.
         """
-        return explain(self._ready(), epoch, step, rank)
+        found = explain(self._ready(), epoch, step, rank)
+        if isinstance(self.dataset, Listed):
+            return found._replace(labels=self.dataset.labels_of(found.ids))
+        return found
 
     def __repr__(self) -> str:
         return (

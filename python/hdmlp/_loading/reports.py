@@ -13,12 +13,12 @@ class Explanation(NamedTuple):
 
     Attributes:
         ids: The samples' IDs, in order.
-        labels: Their class numbers.
+        labels: Their class numbers; of records, their labels, if they have any.
         paths: Their paths relative to the dataset's root.
     """
 
     ids: list[int]
-    labels: list[int]
+    labels: list[object]
     paths: list[str]
 
 

@@ -185,6 +185,10 @@ class Listed:
 
     # Items.
 
+    def labels_of(self, ids: Sequence[int]) -> list[object]:
+        """Returns the labels of records; nothing if they have none."""
+        return [] if self._labels is None else [self._labels[i] for i in ids]
+
     def _label(self, index: int) -> object:
         return NONE if self._labels is None else self._labels[index]
 

@@ -225,17 +225,24 @@ class Recipe:
         return first_of(self.samples([data], [0], [sample], seed, taken.epoch))
 
     def _decoded(self, view: memoryview | LeftBytes) -> object:
-        try:
-            return self.loader(view)
-        except (MemoryError, ImportError):  # not due to the file
+        return decoded(self.loader, view)
+
+
+def decoded(loader: Callable[..., object], view: memoryview | LeftBytes) -> object:
+    """Returns what one of HDMLP's own decoders makes of a file.
+
+    Raises:
+        Undecodable: It fails.
+    """
+    try:
+        return loader(view)
+    except (MemoryError, ImportError):  # not due to the file
+        raise
+    except Exception as error:
+        if interrupts(error):
             raise
-        except Exception as error:
-            if interrupts(error):
-                raise
-            # PIL's messages contain the address of its file object.
-            raise Undecodable(
-                f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}"
-            ) from error
+        # PIL's messages contain the address of its file object.
+        raise Undecodable(f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}") from error
 
 
 def views_in(

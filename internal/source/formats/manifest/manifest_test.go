@@ -31,7 +31,8 @@ type list struct {
 // encode returns the manifest as a process would send it.
 func encode(l list) []byte {
 	h := header{
-		Samples: len(l.of[0]), Objects: len(l.names), Fields: l.fields, Whole: l.ranges == nil, Keys: -1,
+		Samples: len(l.of[0]), Objects: len(l.names), Fields: l.fields, Whole: l.ranges == nil,
+		Keys: -1,
 	}
 	texts := func(list []string) (ends, all []byte) {
 		for _, s := range list {

@@ -13,6 +13,7 @@ from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken, column, left_in
 from ..._batches.stream import Stream
 from ..._lib.protocol import BATCH_HEAD
+from ..._records import decoders
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
 from ..._transforms import Transform
@@ -20,6 +21,8 @@ from ..._transforms.in_python import in_python, leaving
 from ..._transforms.recipe import (
     Composed,
     Recipe,
+    Undecodable,
+    decoded,
     generators_kept,
     name_sample,
     sample_key,
@@ -54,6 +57,15 @@ class Part(NamedTuple):
     transform: Step | None
     instead: Step | None = None
     column: Labels | None = None
+
+    @property
+    def decodes(self) -> bool:
+        """Reports whether ``load`` is HDMLP's own, so where it fails the file is the reason."""
+        return (
+            isinstance(self.load, Handed)
+            or self.load is pil_loader
+            or getattr(self.load, "__module__", "") == decoders.__name__
+        )
 
     @property
     def native(self) -> bool:
@@ -280,8 +292,19 @@ class FieldsRecipe(Recipe):
 def _made(part: Part, field: object) -> object:
     if field is None:
         return None
-    value = field if part.load is None else part.load(field)
+    if part.load is None:
+        value = field
+    else:
+        value = _decoded(part, part.load, field) if part.decodes else part.load(field)
     return value if part.transform is None else part.transform(value)
+
+
+def _decoded(part: Part, load: Step, field: Any) -> object:
+    """Returns what HDMLP's own decoder makes of a field; an error names the field."""
+    try:
+        return decoded(load, field)
+    except Undecodable as error:
+        raise Undecodable(f"field {part.name}: {error}") from error.__cause__
 
 
 class Assembled:
@@ -326,15 +349,13 @@ class Assembled:
         with generators_kept():
             for place, data in taken.left.items():
                 field, at = divmod(place, taken.n)
-                output, instead = (
-                    self._outputs[field],
-                    self._parts[self._places.index(field)].instead,
-                )
+                part = self._parts[self._places.index(field)]
+                output, instead = self._outputs[field], part.instead
                 assert output is not None
                 assert instead is not None
                 seed_generators(sample_key(self._seed, taken.epoch, ids[at]))
                 try:
-                    values[field][at] = output.left(instead(data))
+                    values[field][at] = output.left(_decoded(part, instead, data))
                 except Exception as error:
                     name_sample(error, ids[at])
                     raise

@@ -304,7 +304,7 @@ class Served(Loader):
         path = None
         if isinstance(sample, int):
             with contextlib.suppress(Exception):  # the exception at hand matters more
-                path = self.dataset.sample(sample)[0]
+                path = self._path_of(sample)
         with contextlib.suppress(AttributeError):
             error.sample, error.path = sample, path
         if hasattr(error, "add_note"):
@@ -321,8 +321,17 @@ class Served(Loader):
             "process, while the loop waits: it is no JPEG, PNG or still WebP, or one that only the "
             "installed Pillow decodes in the same way; convert such files if that takes too long",
             sample,
-            self.dataset.sample(sample)[0],
+            self._path_of(sample),
         )
+
+    def _path_of(self, sample: int) -> str:
+        """Returns where a sample is: its file, or those of a record, for messages."""
+        path = self.dataset.sample(sample)[0]
+        if isinstance(path, dict):
+            path = tuple(path.values())
+        if isinstance(path, tuple):
+            path = ", ".join(str(one) for one in path if one is not None)
+        return str(path)
 
     @staticmethod
     def _where(sample: object, error: BaseException, taken: Taken) -> str:
