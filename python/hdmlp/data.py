@@ -39,13 +39,14 @@ from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
 from ._records.directory import located, path_of, suffixes
 from ._records.files import Files
+from ._records.lmdb import LMDB
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
-__all__ = ["Batch", "DataLoader", "Files", "Folder", "Records", "WebDataset"]
+__all__ = ["LMDB", "Batch", "DataLoader", "Files", "Folder", "Records", "WebDataset"]
 
 #: Paths that one call fetches.
 _PAGE = 10_000

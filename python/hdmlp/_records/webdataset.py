@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-import array
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-from .._daemon import connecting
-from .._lib.arguments import is_url, settings
-from .._lib.progress import Progress
-from .._lib.typing import Opened
-from ..errors import ConfigError, MismatchError
+from .._lib.arguments import is_url
+from ..errors import ConfigError
 from .directory import located
-from .form import NONE, Form
+from .form import Form
+from .found import Chosen, Found
 from .labels import Labels
-from .manifest import Located, Ranges
-from .records import Listed
 
-#: Records that one call lists.
-_PAGE = 10_000
 _SPECIAL = "*?[{"
-
-
-class Texts(Sequence[str]):
-    """Texts by number, in one piece of memory.
-
-    Args:
-        texts: The texts.
-    """
-
-    def __init__(self, texts: Sequence[str] = ()):
-        self._ends, self._bytes = array.array("Q"), bytearray()
-        self.extend(texts)
-
-    def extend(self, texts: Sequence[str]) -> None:
-        """Adds texts."""
-        for text in texts:
-            self._bytes += os.fsencode(text)
-            self._ends.append(len(self._bytes))
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, index: Any) -> Any:
-        begin = self._ends[index - 1] if index else 0
-        return os.fsdecode(bytes(self._bytes[begin : self._ends[index]]))
-
-
-class Chosen(Sequence[str]):
-    """One of a few texts for each number.
-
-    Args:
-        texts: The texts.
-        numbers: Which of them, by number.
-    """
-
-    def __init__(self, texts: Sequence[str], numbers: Sequence[int]):
-        self._texts, self._numbers = texts, numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._texts[self._numbers[index]]
 
 
 def patterns_of(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -117,7 +67,7 @@ def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
     return given, root, under
 
 
-class WebDataset(Listed):
+class WebDataset(Found):
     """Tar files by WebDataset's rules, in any order.
 
     Members that follow one another and have the same name up to the first dot after the last slash,
@@ -163,28 +113,17 @@ class WebDataset(Listed):
         if self._chosen is not None:
             options["fields"] = self._chosen
             options["missing"] = missing or "none"
-        self._options = options
-        facts = self._ask(root, options)
+        facts = self._find(root, options)
         names = list(facts["fields"])
-        self._count = int(facts["samples"])
-        files = Located(root, list(facts["objects"]), ())
-        form = Form("dict" if self._chosen is None else "tuple", names, omits=True)
         self._values = targets in names
-        self._pages: dict[int, list[list[list[int]]]] = {}
-        self._set(files, form, [Ranges(array.array("i")) for _ in names], None)
-        self._listed = {"fingerprint": facts["fingerprint"], "bytes": facts["bytes"]}
+        form = Form("dict" if self._chosen is None else "tuple", names, omits=True)
+        self._settle(form, facts)
         if self._chosen is None or self._values:
             self._load(form)
 
     def _load(self, form: Form) -> None:
         """Asks for the keys and values of all samples."""
-        keys, shards, values = Texts(), array.array("i"), []
-        for page in self._list(ranges=False):
-            keys.extend(page["keys"])
-            shards.extend(page["objects"])
-            values += page["values"][0]
-        if len(keys) != self._count:
-            raise self._changed()
+        keys, shards, (values,) = self._table(1)
         self.__dict__["_keys"] = keys
         if form.kind == "dict":
             urls = [self._given + name for name in self._names_below()]
@@ -198,47 +137,6 @@ class WebDataset(Listed):
             os.path.relpath(os.path.join(self._files.root, name), base)
             for name in self._files.names
         ]
-
-    def _changed(self) -> MismatchError:
-        return MismatchError(
-            f"{self!r}: its shards changed while it was opened: make a new {type(self).__name__}"
-        )
-
-    # Requests.
-
-    @staticmethod
-    def _ask(root: str, options: Mapping[str, object]) -> Any:
-        params = {"kind": "webdataset", "path": root, "options": options, **settings({}, None)}
-        (facts,) = connecting.call([("dataset", params)], Progress())
-        return facts
-
-    def _list(self, ranges: bool, only: int | None = None) -> Iterator[Any]:
-        """Yields pages of records: their keys, shards, values and, if asked for, ranges."""
-        params = {**self._describe(), **settings({}, None), "ranges": ranges}
-        first = range((self._count + _PAGE - 1) // _PAGE) if only is None else [only]
-        calls = [("dataset", {**self._describe(), **settings({}, None)})]
-        for page in first:
-            end = min((page + 1) * _PAGE, self._count)
-            calls.append(("records", {**params, "from": page * _PAGE, "to": end}))
-        answers = iter(connecting.call(calls, Progress()))
-        self._check_version(next(answers)["fingerprint"])
-        yield from answers
-
-    def _describe(self) -> dict[str, object]:
-        """Returns the dataset as requests name it: ``kind``, ``path``, ``options``."""
-        return {"kind": self.kind, "path": self._path, "options": self._options}
-
-    def _manifest(self) -> int | None:
-        """Returns None: the daemon finds the samples."""
-
-    def _told(self, opened: Opened) -> None:
-        """Takes what OPENED says of the dataset, which is known."""
-
-    # What there is.
-
-    def __len__(self) -> int:
-        """Returns the number of samples."""
-        return self._count
 
     @property
     def targets(self) -> list[object]:
@@ -259,28 +157,6 @@ class WebDataset(Listed):
     def classes(self) -> list[str]:
         """The names of the classes: none, as shards have no names for numbers."""
         return []
-
-    def _range(self, field: int, index: int) -> list[int]:
-        number = index // _PAGE
-        if number not in self._pages:
-            self._pages[number] = next(self._list(ranges=True, only=number))["ranges"]
-        return self._pages[number][index % _PAGE][field]
-
-    def _path_of(self, field: int, index: int) -> str | None:
-        shard, _, length = self._range(field, index)
-        if length < 0:
-            return None
-        return os.path.join(self._files.root, self._files.names[shard])
-
-    def _place(self, field: int, index: int) -> tuple[int, int]:
-        _, offset, length = self._range(field, index)
-        return offset, length
-
-    def _label(self, index: int) -> object:
-        return NONE
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_pages": {}}
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.urls[:2])) + (", ..." if len(self.urls) > 2 else "")

@@ -107,6 +107,8 @@ class Fields:
         target_transform: Applied to labels; None: nothing is.
         joint: Applied to a whole item; None: nothing is.
         then: Applied to that, one after another.
+        labeller: From a record's ID and its first field, as the daemon delivers it, to its label;
+            None: ``labels`` has it.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class Fields:
         target_transform: Step | None,
         joint: Step | None,
         then: Sequence[Step] = (),
+        labeller: Step | None = None,
     ):
+        self.labeller = labeller
         self.parts, self.form, self.labels = list(parts), form, labels
         self.target_transform, self.joint, self.then = target_transform, joint, list(then)
 
@@ -127,6 +131,7 @@ class Fields:
         return (
             self.joint is None
             and not self.then
+            and self.labeller is None
             and self.target_transform is None
             and all(part.native for part in self.parts)
         )
@@ -189,6 +194,7 @@ class FieldsRecipe(Recipe):
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
+        self.labeller = fields.labeller
         self.count = max(self.places) + 1  # of what the daemon delivers
         self.parts = [
             part._replace(load=Handed("tensor", part.instead))
@@ -261,10 +267,12 @@ class FieldsRecipe(Recipe):
             sample: Its ID.
         """
         values = [
-            _made(part, fields[place]) if part.column is None else part.column[sample]
+            part.column[sample] if part.column is not None else _made(part, fields[place], sample)
             for part, place in zip(self.parts, self.places)
         ]
         label: object = NONE if self.labels is None else self.labels[sample]
+        if self.labeller is not None:
+            label = self.labeller(sample, fields[0])
         if self.target_transform is not None and label is not NONE:
             label = self.target_transform(label)
         if self.joint is None:
@@ -289,11 +297,24 @@ class FieldsRecipe(Recipe):
         return tuple(made) if label is NONE else (*made, label)
 
 
-def _made(part: Part, field: object) -> object:
+class OfRecord:
+    """A loader whose result depends on the record, beside its bytes."""
+
+    def of_record(self, data: object, sample: int) -> object:
+        """Returns what the bytes of a record are."""
+        raise NotImplementedError
+
+    def __call__(self, data: object) -> object:
+        raise TypeError("the result depends on the record")
+
+
+def _made(part: Part, field: object, sample: int) -> object:
     if field is None:
         return None
     if part.load is None:
         value = field
+    elif isinstance(part.load, OfRecord):
+        value = part.load.of_record(field, sample)
     else:
         value = _decoded(part, part.load, field) if part.decodes else part.load(field)
     return value if part.transform is None else part.transform(value)

@@ -57,7 +57,7 @@ class Making:
                 parts.append(Part(name, [], None, None))
                 continue
             transform = as_transform(transforms.get(name), None)
-            load = loaders.get(name)
+            load = loaders.get(name) or self._loader_of(name)
             if load is not None and not callable(load):
                 raise ConfigError(f"loader={load!r}: must be callable")
             suffix = decoders.suffix_of(self._name_of(i))
@@ -80,7 +80,16 @@ class Making:
             None if raw else self.target_transform,
             None if raw else self.transforms,
             () if raw else self._then,
+            self._labeller(),
         )
+
+    def _labeller(self) -> Step | None:
+        """Returns what makes labels of records' bytes; None: nothing does."""
+        return None
+
+    def _loader_of(self, name: str) -> Step | None:
+        """Returns what a field's bytes become if nothing else is said; None: they stay bytes."""
+        return None
 
     def _known(self, name: str, load: Step | None) -> Labels | None:
         """Returns what a field that is loaded so is, if that is known without reading it."""
