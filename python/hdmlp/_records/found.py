@@ -153,5 +153,5 @@ class Found(Listed):
     def _label(self, index: int) -> object:
         return NONE if self._labels is None else self._labels[index]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_pages": {}}

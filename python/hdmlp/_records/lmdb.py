@@ -49,7 +49,7 @@ class LMDB(Found):
         *,
         database: str = "",
         decoder: str = "raw",
-        label: str | Callable[[bytes, Any], object] | None = None,
+        label: str | Callable[[bytes, object], object] | None = None,
     ):
         check_path("path", path)
         if decoder not in ("raw", "datum"):
@@ -111,7 +111,7 @@ class LMDB(Found):
         keys: Sequence[str] = self.__dict__["_keys"]
         return os.fsencode(keys[self._index(index)])
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         """Returns one item: the value, or (data, label).
 
         Raises:

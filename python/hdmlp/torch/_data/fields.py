@@ -211,7 +211,7 @@ class FieldsRecipe(Recipe):
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[Any], Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[object], Sequence[int], Sequence[int]]:
         """Returns the records of a BATCH payload; see :meth:`Recipe.read`."""
         _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
         if self.count == 1:

@@ -42,7 +42,7 @@ class _Labelled:
         keys: The records' keys.
     """
 
-    def __init__(self, function: Callable[[bytes, Any], object], keys: Sequence[str]):
+    def __init__(self, function: Callable[[bytes, object], object], keys: Sequence[str]):
         self.function, self.keys = function, keys
 
     def __call__(self, sample: int, value: object) -> object:
@@ -82,7 +82,7 @@ class LMDB(Making, lmdb.LMDB, torch.utils.data.Dataset):  # type: ignore[type-ar
         *,
         database: str = "",
         decoder: str = "raw",
-        label: str | Callable[[bytes, Any], object] | None = None,
+        label: str | Callable[[bytes, object], object] | None = None,
         loader: object = None,
         transform: object = None,
         target_transform: Step | None = None,
