@@ -133,12 +133,21 @@ var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":    "the flag --file",
 	"cmd/hdmlp/dataset.go file":   "a count of files",
 	"python/hdmlp/data.py folder": "the class for folders",
+
+	"python/hdmlp/_records/lmdb.py lmdb":             "the class for LMDB environments",
+	"python/hdmlp/_records/records.py records":       "the base of lists of records",
+	"python/hdmlp/_records/webdataset.py webdataset": "the class for tar shards",
 }
 
 func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 	home := map[string]string{}
 	for _, k := range sources() {
 		home[k.Name] = "internal/source/" + k.Name + "/"
+	}
+	for kind, format := range map[string]string{
+		"webdataset": "tar", "lmdb": "lmdb", "records": "manifest",
+	} {
+		home[kind] = "internal/source/formats/" + format + "/"
 	}
 	for _, k := range describedClasses() {
 		home[k.Name] = "internal/store/" + k.Name + "/"

@@ -72,7 +72,7 @@ func (b brought) close() {
 
 // broughtBy returns the descriptors that come with a call.
 func (x *conn) broughtBy(m protocol.CallMessage, in *inbox) (b brought, err error) {
-	if m.Method != "dataset" && m.Method != "samples" && m.Method != "records" {
+	if m.Method != "dataset" && m.Method != "samples" && m.Method != "entries" {
 		return b, nil
 	}
 	// Other errors in the parameters are reported by the answer. Here the descriptors must be
@@ -133,7 +133,7 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 		return x.describeDataset(ctx, m, with)
 	case "samples":
 		return x.listSamples(ctx, m, with)
-	case "records":
+	case "entries":
 		return x.listRecords(ctx, m, with)
 	case "stats":
 		x.queried.Store(true)

@@ -123,7 +123,7 @@ func TestDescriptorsOfAMalformedCallAreClosed(t *testing.T) {
 	if with.view != nil || err != nil || len(in.files) != 0 || !allClosed(files) {
 		t.Errorf("%v, %v, and %d descriptors are left", with, err, len(in.files))
 	}
-	for _, method := range []string{"dataset", "samples", "records"} {
+	for _, method := range []string{"dataset", "samples", "entries"} {
 		if _, err := x.broughtBy(protocol.CallMessage{
 			Method: method,
 			Params: json.RawMessage(`{"view": true}`),

@@ -93,7 +93,10 @@ func newWorld(t *testing.T, n int, with func(k int, of cluster.Network) cluster.
 			Shared: node.Shared{Budget: new(budget.Budget), Network: network},
 			Groups: all,
 			Kinds: catalog.Kinds{
-				Sources: []source.Kind{{Name: "fake", Open: openSource}},
+				Sources: []source.Kind{{
+					Name: "fake", Open: openSource,
+					Options: []option.Option{{Key: source.ExtensionsKey, Kind: option.List}},
+				}},
 				Classes: []store.Kind{memory.Kind(memory.New(memory.Options{}))},
 			},
 			Machine: config.Machine{Processors: 4},

@@ -136,7 +136,7 @@ func datasetOf(m *Open, options []string) []Setting {
 		}
 		settings = append(settings, s)
 	}
-	return append(settings, Setting{Key: "records", Value: m.Dataset.Manifest.Sum()})
+	return append(settings, Setting{Key: "manifest", Value: m.Dataset.Manifest.Sum()})
 }
 
 // options returns the keys of the options that one of two ranks gives for its dataset, sorted.

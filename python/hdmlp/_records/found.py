@@ -115,7 +115,7 @@ class Found(Listed):
         calls = [("dataset", {**self._describe(), **settings({}, None)})]
         for page in pages:
             end = min((page + 1) * _PAGE, self._count)
-            calls.append(("records", {**params, "from": page * _PAGE, "to": end}))
+            calls.append(("entries", {**params, "from": page * _PAGE, "to": end}))
         answers = iter(connecting.call(calls, Progress()))
         self._check_version(next(answers)["fingerprint"])
         yield from answers
