@@ -13,6 +13,7 @@ from hdmlp.torch._order.drawn import Generators
 from hdmlp.torch._order.known import known
 from hdmlp.torch._order.ranks import Ranks
 from hdmlp.torch._order.repeats import Repeating
+from items import length
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -194,3 +195,42 @@ def test_the_thesiss_dataset_has_its_jobs_samples(daemon, folder, tmp_path):
         ht.HDMLPImageFolder(str(tmp_path / "other"), job)
     ht.HDMLPImageFolder(folder + "/", job)
     job.destroy()
+
+
+class BeginsAnew:
+    """Iterators of themselves which begin anew in __iter__, as Lightning's for predictions."""
+
+    def __init__(self, items, kind):
+        self.items, self.kind = items, kind
+
+    def __len__(self):
+        return len(self.items)
+
+    def __iter__(self):
+        self.left = (x for x in self.items) if self.kind == "generator" else iter(self.items)
+        self.first = torch.rand(1)  # drawn each time
+        return self
+
+    def __next__(self):
+        return next(self.left)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["list", "generator"])
+@pytest.mark.parametrize("served", [False, True])
+def test_a_sampler_may_begin_anew_in_its_iter(real, folder, kind, served, workers):
+    data = ht.ImageFolder(folder, loader=length) if served else list(range(12))
+    batches = [[3, 1], [4], [0, 2]]
+
+    def epochs(loader):
+        torch.manual_seed(1)
+        made = [list(loader) for _ in range(2)]
+        return made, torch.rand(1).item()
+
+    sampler = BeginsAnew(batches, kind)
+    with ht.DataLoader(data, batch_sampler=sampler, num_workers=workers) as loader:
+        ours = epochs(loader)
+    sampler = BeginsAnew(batches, kind)
+    theirs = torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=workers)
+    reference = epochs(theirs)
+    assert str(ours) == str(reference)

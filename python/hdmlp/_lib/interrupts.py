@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+from collections.abc import Iterable, Iterator
 from types import FrameType
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def steps(iterable: Iterable[_T]) -> Iterator[_T]:
+    """Returns an iterator of which a ``for`` statement loses nothing that it is about to yield.
+
+    ``next()`` would, where a signal's handler raises before its result is stored. ``__iter__`` of
+    the iterable is called once, and that of its iterator never: some iterators begin anew there.
+    """
+    return map(next, itertools.repeat(iter(iterable)))
 
 
 def interrupts(error: BaseException) -> bool:

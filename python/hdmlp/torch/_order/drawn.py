@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 import torch
 
-from ..._lib.interrupts import interrupts
+from ..._lib.interrupts import interrupts, steps
 from ...errors import ConfigError, MismatchError
 from .samplers import GeneratorStates, Sampler, SamplerState, SamplerStates, Start, Starts, State
 
@@ -156,7 +156,7 @@ class Drawn:
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
-        self._batches: Iterator[Any] = iter(sampler)
+        self._batches: Iterator[Any] = steps(sampler)
         self._drew = base_seed is None if state is None else state["drew"]
         if self._drew:
             base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
@@ -164,7 +164,7 @@ class Drawn:
         self.base_seed: int = base_seed
         self._twice = workers and self._drew if state is None else state.get("twice", False)
         if self._twice:
-            self._batches = iter(sampler)
+            self._batches = steps(sampler)
         if state is not None:
             begun = generators.state()
             self._skip(state, generators, over)
@@ -231,7 +231,7 @@ class Drawn:
             StopIteration: It yields nothing more.
         """
         try:
-            for indices in self._batches:  # next() would lose what it is about to return
+            for indices in self._batches:
                 return [indices]
         except BaseException as error:
             self._stopped = interrupts(error)  # a generator yields nothing after an exception

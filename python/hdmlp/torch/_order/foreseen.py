@@ -19,6 +19,7 @@ from torch.utils.data.sampler import (
     WeightedRandomSampler,
 )
 
+from ..._lib.interrupts import steps
 from .drawn import Drawn, Generators, parts
 from .known import is_torchs
 from .samplers import GeneratorStates, Sampler, State
@@ -203,7 +204,7 @@ def again(
     now = generators.state()
     try:
         generators.set(before)
-        return _listed(iter(sampler), most, [])
+        return _listed(steps(sampler), most, [])
     finally:
         generators.set(now)
 
