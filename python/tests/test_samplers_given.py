@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
+import items
 from hdmlp import Job, errors
 from hdmlp._transforms.recipe import Recipe
 from hdmlp._workers.results import Arena
@@ -13,7 +14,6 @@ from hdmlp.torch._order.drawn import Generators
 from hdmlp.torch._order.known import known
 from hdmlp.torch._order.ranks import Ranks
 from hdmlp.torch._order.repeats import Repeating
-from items import length
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -219,7 +219,7 @@ class BeginsAnew:
 @pytest.mark.parametrize("kind", ["list", "generator"])
 @pytest.mark.parametrize("served", [False, True])
 def test_a_sampler_may_begin_anew_in_its_iter(real, folder, kind, served, workers):
-    data = ht.ImageFolder(folder, loader=length) if served else list(range(12))
+    data = ht.ImageFolder(folder, loader=items.length) if served else list(range(12))
     batches = [[3, 1], [4], [0, 2]]
 
     def epochs(loader):
