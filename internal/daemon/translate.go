@@ -64,6 +64,7 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	out := request.Open{
 		Job: m.Job, Rank: m.Rank, WorldSize: m.WorldSize,
 		Dataset: datasetSpec(m.Dataset), Transforms: m.Transforms, Verify: m.Verify,
+		Leave:    m.Leave,
 		Settings: settings(m.Settings), Share: request.Share(m.Share),
 		Stream: request.Stream{
 			Seed: s.Seed, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch, DropLast: s.DropLast,

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
@@ -105,6 +106,9 @@ func (n *Node) read(m request.Open, view *source.View, progress request.Progress
 	cfg, err := n.configure(&m, progress)
 	if err != nil {
 		return o, err
+	}
+	if m.Leave {
+		cfg.OnError = string(stage.Leave)
 	}
 	if m.Manifest != nil {
 		m.Dataset.Manifest, err = request.ReadManifest(m.Manifest, n.options.Budget.Check)

@@ -149,6 +149,8 @@ type OpenMessage struct {
 	Share      ShareMessage    `json:"share"`
 	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool `json:"verify"`
+	// Leave requests that samples which cannot be read are delivered without their fields.
+	Leave bool `json:"leave"`
 	Settings
 }
 

@@ -91,6 +91,7 @@ type part struct {
 	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
 	skipped bool
+	absent  bool // it is delivered without its fields (Leave)
 	counted bool // that the sample was left out or substituted (Samples)
 }
 
@@ -315,7 +316,15 @@ func (b *batch) listLeft() {
 func (b *batch) unpack() {
 	index := b.o.Cache.Index()
 	k := len(index.Fields())
-	if len(b.o.Outputs) > 0 || k < 2 {
+	if len(b.o.Outputs) > 0 {
+		return
+	}
+	if k < 2 {
+		for i := range b.IDs {
+			if b.parts[i].absent { // then none was left out
+				b.Lengths[i] = NoField
+			}
+		}
 		return
 	}
 	n := len(b.IDs)
@@ -327,7 +336,8 @@ func (b *batch) unpack() {
 		ranges = index.Ranges(ranges[:0], int(id))
 		for f, r := range ranges {
 			to := f*n + i
-			if lengths[to], segments[to] = NoField, b.Segments[i]; r.Length == source.Missing {
+			lengths[to], segments[to] = NoField, b.Segments[i]
+			if r.Length == source.Missing || b.parts[i].absent {
 				continue
 			}
 			at = aligned(at, source.Align)
@@ -346,9 +356,13 @@ func (b *batch) delivery() delivery {
 		planned: b.planned, ready: b.ready, allocWait: b.allocWait, reads: b.o.Ledger.noReads(),
 	}
 	for i := range b.parts {
-		if p := &b.parts[i]; !p.skipped {
+		p := &b.parts[i]
+		if p.skipped {
+			continue
+		}
+		d.samples++
+		if !p.absent {
 			d.reads[p.from].Add(report.Amount{Samples: 1, Bytes: p.bytes})
-			d.samples++
 		}
 	}
 	if i := int(b.latest.Load()) - 1; i >= 0 {

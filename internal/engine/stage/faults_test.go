@@ -206,6 +206,43 @@ func TestLeftOutSampleStaysOut(t *testing.T) {
 	}
 }
 
+// TestLeftSamplesHaveNoFields checks that a sample that cannot be read is delivered at its place
+// without its bytes, and stays so, and that nothing is counted as read for it.
+func TestLeftSamplesHaveNoFields(t *testing.T) {
+	o := plain(4, 2)
+	o.policy, o.memory = Leave, 400
+	o.hook = func(_ context.Context, id int) error {
+		if id == 2 {
+			return &source.SampleError{ID: id, Path: "p", Kind: source.ErrMissing}
+		}
+		return nil
+	}
+	g := newRig(t, o)
+	defer g.close()
+	for epoch := range 2 {
+		out, err := g.run(g.ranks[0], step{epoch, 0}, 2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream(out); !slices.Equal(got, []int{0, 1, 2, 3}) {
+			t.Errorf("epoch %d: delivered %v", epoch, got)
+		}
+		for _, samples := range out {
+			for _, s := range samples {
+				if (s.data == nil) != (s.id == 2) {
+					t.Errorf("epoch %d: sample %d has %d bytes", epoch, s.id, len(s.data))
+				}
+			}
+		}
+		if samples, missing := g.ranks[0].ledger.Delivered(epoch); samples != 4 || missing != 0 {
+			t.Errorf("epoch %d: %d samples, missing %x", epoch, samples, missing)
+		}
+	}
+	if text, _ := g.faults.Warning(0); !strings.Contains(text, "the process opens the files itself") {
+		t.Errorf("the warning is %q", text)
+	}
+}
+
 // TestFailedBatchFreesStandInsSegment checks that the segment allocated for a stand-in is freed
 // when its batch fails.
 func TestFailedBatchFreesStandInsSegment(t *testing.T) {

@@ -248,7 +248,7 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 }
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil
-// if the sample was left out or substituted, and else the error. A substitute may be parked: then
+// if the sample was left out, substituted or left to the process, and else the error. A substitute may be parked: then
 // all of this but the count is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	bad := b.o.Unusable
@@ -256,9 +256,14 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 		return err
 	}
 	b.parts[i].counted = true
-	if bad.Policy() == Skip {
+	switch bad.Policy() {
+	case Skip:
 		b.skip(i)
 		b.correctAudit(-access.Mix(b.Epoch, id))
+		return nil
+	case Leave:
+		b.set(i, id, cache.Source)
+		b.parts[i].bytes, b.parts[i].absent = 0, true
 		return nil
 	}
 	samples := b.o.Cache.Index().Len()

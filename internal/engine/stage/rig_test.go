@@ -71,6 +71,8 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 		}
 		at := func(segment uint32, offset, length uint64) []byte {
 			switch {
+			case length == NoField:
+				return nil
 			case segment == 0:
 				return bytes.Clone(r.buffer.Data(offset, length))
 			case segment < firstClassSegment:

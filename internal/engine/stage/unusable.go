@@ -21,6 +21,9 @@ const (
 	Skip  Policy = "skip"  // the batch is delivered without the sample
 	// Substitute delivers the next readable sample by ID, of those in the epoch, instead.
 	Substitute Policy = "substitute"
+	// Leave delivers the sample without any of its fields: the process makes of it what it can. It
+	// is no value of on_error, but what a process asks for (request.Open).
+	Leave Policy = "leave"
 )
 
 // Samples records a job's unusable samples, so that a decision holds for all of the job's ranks
@@ -97,9 +100,12 @@ func (u *Samples) Warning(due int) (text string, next int) {
 	case u.policy == Substitute:
 		does = "it is replaced by another one"
 	}
-	return fmt.Sprintf("%s cannot be used so far, and %s (on_error=%q); sample %d, %s: %s; "+
-		"report()[\"faults\"] lists all", of, does, u.policy, first.Sample,
-		human.Name(first.Path), first.Reason), 10 * count
+	why := fmt.Sprintf("(on_error=%q); sample", u.policy)
+	if u.policy == Leave {
+		does, why = "the process opens the files itself", "from now on; item"
+	}
+	return fmt.Sprintf("%s cannot be used so far, and %s %s %d, %s: %s; report()[\"faults\"] lists all",
+		of, does, why, first.Sample, human.Name(first.Path), first.Reason), 10 * count
 }
 
 // firstUnreported returns the first of the faults that no process has reported. u.mu must be held,

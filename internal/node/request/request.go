@@ -48,6 +48,9 @@ type Open struct {
 	Share      Share
 	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool
+	// Leave requests that samples which cannot be read are delivered without their fields, whatever
+	// on_error says: the process makes of them what it can.
+	Leave bool
 	Settings
 }
 
@@ -157,6 +160,10 @@ func (m *Open) Check() error {
 	if len(m.Job) > MaxJob {
 		return failure.Input("the job's name has %d bytes, but at most %d are allowed: %.40s...",
 			len(m.Job), MaxJob, m.Job)
+	}
+	if m.Leave && m.Transformed() {
+		return failure.Input("leave and transforms: samples that cannot be read cannot be " +
+			"transformed; leave out one of the two")
 	}
 	return nil
 }
