@@ -101,6 +101,8 @@ class Folder:
 
     #: Name of the kind of source, as ``hdmlp kinds`` has it.
     kind = "folder"
+    #: See :class:`Files`.
+    leaves = may_change = False
 
     def __init__(self, root: str | os.PathLike[str], extensions: Sequence[str] | None = None):
         self.root = os.path.expanduser(path_of(root))

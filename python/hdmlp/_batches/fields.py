@@ -56,10 +56,13 @@ def fields_of(payload: bytearray, n: int, m: int, count: int) -> list[Field]:
         missing = []
         if _NO_FIELD in sizes:
             missing = [i for i in range(n) if sizes[8 * i : 8 * i + 8] == _NO_FIELD]
-            for i in missing:
-                sizes[8 * i : 8 * i + 8] = bytes(8)
+        places = payload[segments + word : segments + word + 4 * n]
+        there = next((i for i in range(n) if i not in missing), 0) if missing else 0
+        for i in missing:  # it lies nowhere: of a segment that there is, no byte
+            sizes[8 * i : 8 * i + 8] = bytes(8)
+            places[4 * i : 4 * i + 4] = places[4 * there : 4 * there + 4]
         part = head + payload[offsets + long : offsets + long + 8 * n] + sizes
-        part += payload[ids:segments] + payload[segments + word : segments + word + 4 * n]
+        part += payload[ids:segments] + places
         fields.append(Field(part, missing, []))
     for position, *place in _LEFT.iter_unpack(memoryview(payload)[end:]):
         field, at = divmod(position, n)

@@ -158,9 +158,11 @@ class Staging:
             if size:
                 contents.append(self._block(field.payload, n, (whole, _keep), size, slots))
                 continue
-            views: list[memoryview | None] = list(self._leased(field.payload, n, whole))
-            for place in field.missing:
-                views[place] = None
+            views: list[memoryview | None] = [None] * n
+            if len(field.missing) < n:
+                views = list(self._leased(field.payload, n, whole))
+                for place in field.missing:
+                    views[place] = None
             contents.append(views)
         return contents
 

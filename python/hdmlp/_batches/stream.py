@@ -114,6 +114,7 @@ class Stream:
         self._generation = 0
         self._opened: Opened | None = None
         self._path: str = request["dataset"]["path"]
+        self._leaves = bool(request.get("leave"))
         # What ended the generation. It is the loop's, with its traceback.
         self._failure: weakref.ref[HDMLPError] | None = None
         self.position: int | None = None
@@ -354,7 +355,7 @@ class Stream:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position = position + 1
                 content: object = None
-                if outputs > 1 and self._on_segment is None:
+                if (outputs > 1 or self._leaves) and self._on_segment is None:
                     return self._of_fields(item, n, m, slots)
                 if self._sample_size:
                     content = self._staging.block(item, n, slots, self._sample_size)
@@ -382,7 +383,10 @@ class Stream:
         return None
 
     def _of_fields(self, item: bytearray, n: int, m: int, slots: bytes) -> Taken:
-        """Returns a batch of samples of several fields: its content is a list, one per field."""
+        """Returns a batch of samples of several fields, or with some that were left.
+
+        Its content is a list, one per field.
+        """
         _, epoch, step, _, _, audit = _HEAD(item)
         parts = fields_of(item, n, m, len(self.outputs))
         contents = self._staging.fields(parts, n, slots, self._sizes)

@@ -358,7 +358,10 @@ class Loader:
     # State.
 
     def _identity(self) -> dict[str, Any]:
-        return _state.identity(self._spec, self._facts, self._session.subset)
+        mine = _state.identity(self._spec, self._facts, self._session.subset)
+        if self.dataset.may_change:
+            mine["fingerprint"] = self.dataset._facts["fingerprint"]
+        return mine
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the loader is, by batches yielded.

@@ -38,7 +38,15 @@ Opener = Callable[[connecting.Client, dict[str, Any], Sequence[int]], tuple[Stre
 
 
 class Dataset(Protocol):
-    """What a session has to know of a dataset."""
+    """What a session has to know of a dataset.
+
+    Attributes:
+        leaves: Samples that cannot be read are delivered without their fields.
+        may_change: Its files may be written while a loader is open.
+    """
+
+    leaves: bool
+    may_change: bool
 
     def _describe(self) -> Mapping[str, object]:
         """Returns the dataset as requests name it."""
@@ -202,6 +210,8 @@ class Session:
             },
             **settings(self._config, self._config_file),
         }
+        if self._dataset.leaves:
+            request["leave"] = True
         cluster = membership.cluster(self.place, name)
         if cluster is not None:
             request["cluster"] = cluster
@@ -209,7 +219,8 @@ class Session:
 
     def _compare(self, opened: Opened) -> None:
         """Raises MismatchError if the dataset is of another version than it was."""
-        if self.opened is not None and self.opened["fingerprint"] != opened["fingerprint"]:
+        changed = self.opened is not None and self.opened["fingerprint"] != opened["fingerprint"]
+        if self.opened is not None and changed and not self._dataset.may_change:
             raise MismatchError(
                 "the dataset changed while the loader was open; make a new loader",
                 {

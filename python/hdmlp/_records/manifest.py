@@ -47,6 +47,43 @@ class Located(NamedTuple):
     numbers: Sequence[int]
 
 
+def made_absolute(path: str, base: str) -> str:
+    """Returns a path as an absolute one, without ``.``, ``..`` and double slashes.
+
+    Args:
+        path: Absolute, or relative to ``base``.
+        base: An absolute path.
+
+    Raises:
+        ConfigError: It cannot be the path of a file.
+    """
+    if not path or "\0" in path:
+        raise ConfigError(f"{path!r} is not the path of a file")
+    path = path if path[0] == "/" else f"{base}/{path}"
+    if "/../" in path or path.endswith("/.."):
+        # After a symbolic link, only the system finds where ".." leads.
+        head, tail = os.path.split(path)
+        return os.path.join(os.path.realpath(head), tail)
+    if "//" in path or "/./" in path or path.endswith(("/", "/.")):
+        return "/" + os.path.normpath(path).lstrip("/")
+    return path
+
+
+def current_directory() -> str:
+    """Returns the current directory.
+
+    Raises:
+        ConfigError: It was deleted.
+    """
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "the paths of files are relative, and the current directory was deleted; give "
+            "absolute ones"
+        ) from None
+
+
 def located(paths: Sequence[str], root: str | None) -> Located:
     """Returns the files at these paths, below a directory that all of them are in.
 
@@ -57,26 +94,12 @@ def located(paths: Sequence[str], root: str | None) -> Located:
     Raises:
         ConfigError: A path cannot be one of a file, or there is no current directory.
     """
-    try:
-        base = os.path.abspath(os.getcwd() if root is None else root)
-    except FileNotFoundError:
-        raise ConfigError(
-            "the paths of files are relative, and the current directory was deleted; give "
-            "absolute ones, or root="
-        ) from None
+    base = current_directory() if root is None else os.path.abspath(root)
     absolute: dict[str, int] = {}
     numbers = array.array("i")
     directories: set[str] = set()
     for path in paths:
-        if not path or "\0" in path:
-            raise ConfigError(f"{path!r} is not the path of a file")
-        path = path if path[0] == "/" else f"{base}/{path}"
-        if "/../" in path or path.endswith("/.."):
-            # After a symbolic link, only the system knows where ".." leads.
-            head, tail = os.path.split(path)
-            path = os.path.join(os.path.realpath(head), tail)
-        elif "//" in path or "/./" in path or path[-1] == "/":
-            path = os.path.normpath(path)
+        path = made_absolute(path, base)
         numbers.append(absolute.setdefault(path, len(absolute)))
         directories.add(path[: path.rindex("/")])
     if not absolute:

@@ -36,6 +36,10 @@ class Listed:
 
     #: Name of the kind of source, as ``hdmlp kinds`` has it.
     kind: ClassVar[str] = "records"
+    #: Whether samples that cannot be read are delivered without their fields (OPEN's ``leave``).
+    leaves: ClassVar[bool] = False
+    #: Whether the files may be written while a loader is open.
+    may_change: ClassVar[bool] = False
 
     def _set(
         self,
@@ -213,14 +217,7 @@ class Listed:
             return None
         offset, length = self._place(field, index)
         try:
-            with open(path, "rb", opener=_open_without_waiting) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise SampleError(
-                        f"record {index} ({path}): it is not a regular file",
-                        {"sample": index, "path": path},
-                    )
-                file.seek(offset)
-                data = file.read() if length == TO_END else file.read(length)
+            data = read_file(path, offset, None if length == TO_END else length)
         except OSError as error:
             why = error.strerror or "unknown"
             if error.errno is not None:
@@ -253,6 +250,25 @@ class Listed:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} records below {self._path!r})"
+
+
+def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
+    """Returns a file's bytes.
+
+    Args:
+        path: The file.
+        offset: Where to begin.
+        length: How many bytes; None: to the file's end.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(None, "it is not a regular file", path)
+        if offset:
+            file.seek(offset)
+        return file.read() if length is None else file.read(length)
 
 
 def _open_without_waiting(name: str, flags: int) -> int:

@@ -169,6 +169,10 @@ class Recipe:
         if isinstance(self.loader, Handed):
             self.loader.output = outputs[0]
 
+    def seed_of(self, seed: int, step: int) -> int:
+        """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
+        return seed
+
     def samples(
         self,
         views: Sequence[Any],

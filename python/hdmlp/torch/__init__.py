@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.lmdb import LMDB
+from ._data.own_items import FileDataset
 from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
 from ._hooks import use_in
@@ -39,6 +40,7 @@ from ._thesis import HDMLPDataLoader, HDMLPImageFolder
 __all__ = [
     "LMDB",
     "DataLoader",
+    "FileDataset",
     "Files",
     "HDMLPDataLoader",
     "HDMLPImageFolder",

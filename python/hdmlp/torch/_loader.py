@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import torch
@@ -101,6 +101,12 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         raw: True: deliver bytes, even if the dataset has a transform. False: decode, even if it
             has none. Default: None, bytes if the dataset makes nothing of them.
         config_file: Path of a TOML file of configuration keys. Default: None.
+        files: Of a map-style dataset of your own, which files its items read: a function from an
+            item's index to a path or a list of paths, or a sequence of these. The daemon reads
+            ahead and caches them. While ``dataset[i]`` runs, ``open`` for reading gives, in its
+            thread, copies of the item's files. Default: None.
+        check: With ``files``: ``"open"`` looks at a file each time that it is opened. Default:
+            None, at most every 2 s; a file that was written since is read anew.
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
@@ -146,6 +152,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         verify: bool = False,
         raw: bool | None = None,
         config_file: str | None = None,
+        files: Callable[[int], object] | Sequence[object] | None = None,
+        check: str | None = None,
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
@@ -159,7 +167,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
         check_for_iterables(dataset, shard, epochs, seed)
-        own = self._arguments = settle(*order, *content)
+        own = self._arguments = settle(*order, *content, files, check)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
         ordered = sampler if batch_sampler is None else batch_sampler

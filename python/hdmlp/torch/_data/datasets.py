@@ -18,11 +18,14 @@ from typing import Any, Callable, NamedTuple
 from torch.utils.data.dataset import ConcatDataset, Subset
 
 from ..._lib import originals
+from ..._records.declared import Declared
+from ..._records.file_dataset import files_of
 from ..._records.records import Listed
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
 from .interfaces import TorchvisionFolder
+from .own_items import FileDataset
 from .reasons import (
     ITEMS,
     is_torchvision,
@@ -92,6 +95,7 @@ class Datasets:
     def __init__(self) -> None:
         self._mirrors: list[Mirror] = []
         self._parts: list[_Part] = []
+        self._files: list[Declared] = []
 
     def samples(self, dataset: object) -> Samples:
         """Returns which samples the dataset's items are now.
@@ -113,6 +117,9 @@ class Datasets:
                 f"{type(dataset).__name__}.__init__ does not call super().__init__(), so it has no "
                 f"{_lacks(dataset)}"
             )
+        if isinstance(dataset, FileDataset):
+            own = own_methods(FileDataset, dataset, "__getitem__", "__getitems__")
+            return _unserved(overrides(dataset, own)) if own else Samples(self._declared(dataset))
         if isinstance(dataset, Listed):
             own = own_methods(type_of_records(dataset), dataset, *ITEMS, "sample", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
@@ -137,6 +144,15 @@ class Datasets:
             mirror = kind(dataset)
             self._mirrors.append(mirror)
         return mirror
+
+    def _declared(self, dataset: FileDataset) -> Declared:
+        """Returns the files of a dataset, asked for if its length is another one than before."""
+        known = next((known for known in self._files if known.of is dataset), None)
+        if known is None or len(known) != len(dataset):  # type: ignore[arg-type]
+            self._files = [other for other in self._files if other is not known]
+            known = Declared(dataset, files_of(dataset))
+            self._files.append(known)
+        return known
 
     def _subset(self, dataset: Subset[object]) -> Samples:
         whole = self.samples(dataset.dataset)

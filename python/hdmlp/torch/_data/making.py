@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple
 
 from ..._batches.output import Handed
 from ..._lib import originals
+from ..._records.declared import Declared
 from ..._records.records import Listed
 from ..._transforms import Transform
 from ..._transforms.in_python import in_python, leaving
@@ -20,6 +21,7 @@ from .collation import is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
 from .fields import Fields, FieldsRecipe, collate_records
 from .folder import offload, pil_loader, short
+from .own_items import MadeItems, OwnItems
 
 
 class Making(NamedTuple):
@@ -59,6 +61,8 @@ class Making(NamedTuple):
         """Reports whether a transform draws random numbers, or one that HDMLP does not know may."""
         if any(name.startswith(RANDOM) for name in names_of(self.transforms)):
             return True
+        if isinstance(self.recipe, OwnItems):
+            return False  # items are the program's
         if isinstance(self.recipe, FieldsRecipe):
             steps = [
                 self.recipe.joint,
@@ -125,6 +129,8 @@ class Making(NamedTuple):
                 as far as they can be compared.
         """
         own: list[object] = [self.target_transform]
+        if isinstance(self.recipe, OwnItems):
+            return id(self.recipe.files)
         if isinstance(self.recipe, FieldsRecipe):
             own += [self.recipe.target_transform, self.recipe.joint, *self.recipe.then]
             for part in self.recipe.parts:
@@ -183,6 +189,11 @@ def making_of_records(
     return Making(fields.described, recipe, None, None, False)
 
 
+def making_of_items(recipe: OwnItems) -> Making:
+    """Returns what is made of the files of a dataset of the program's own."""
+    return Making([], recipe, None, None, False)
+
+
 def making(
     dataset: Folder,
     raw: bool | None,
@@ -201,6 +212,8 @@ def making(
         wanted: The daemon does what it can.
         say: Log what it cannot do.
     """
+    if isinstance(dataset, Declared):
+        return making_of_items(MadeItems(dataset, collate))
     if isinstance(dataset, Listed):
         return making_of_records(dataset, raw, labels, collate, wanted, say)
     raw = bool(getattr(dataset, "raw", True)) if raw is None else raw

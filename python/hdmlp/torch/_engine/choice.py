@@ -20,6 +20,7 @@ from ..._launch import membership
 from ..._launch.place import Place
 from ..._lib.arguments import settings
 from ..._loading.options import Options, StreamOptions
+from ..._records.declared import Checked, Declared
 from ..._records.records import Listed
 from ...data import Folder, described
 from ...errors import BusyError, ClosedError, ConfigError
@@ -27,6 +28,7 @@ from .._data.fields import collate_records
 from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
+from .._data.own_items import collate_made
 from .._order.disjoint import Drawings, share_of
 from .._order.known import Known, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
@@ -101,6 +103,7 @@ class Engines:
     def close(self) -> None:
         """Closes the engine. Idempotent."""
         self._closed = True
+        self._content.close()
         if self.current is not None:
             self.current.close()
 
@@ -320,6 +323,11 @@ class Engines:
         ids = self._content.samples.ids
         dataset: Any = loader.dataset
         collate = loader.collate_fn
+        if isinstance(folder, Declared):
+            # batch_size=None, or an order without an end: items open their files themselves.
+            made_here = _collate(loader) is None and not isinstance(folder, Checked)
+            batched = loader.batch_sampler is not None
+            return dataset, collate_made if made_here and batched else collate
         if isinstance(folder, Listed):
             if _collate(loader) is None:
                 batched = loader.batch_sampler is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
@@ -12,10 +12,16 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 from ..._launch.processors import not_started, unasked
 from ..._lib.arguments import check_functions, whole_number
 from ..._lib.typing import Context
+from ..._records.copies import Copying
+from ..._records.declared import Checked, Declared
+from ..._records.item_files import asked
+from ..._transforms.recipe import generators_kept
 from ...errors import ConfigError
 from .._data.collation import default_stacks, is_default, torchs_default
 from .._data.datasets import Datasets, Samples
-from .._data.making import Making, making
+from .._data.items import length_of
+from .._data.making import Making, making, making_of_items
+from .._data.own_items import OpenedItems
 from .loader_arguments import Arguments
 
 log = logging.getLogger("hdmlp")
@@ -72,6 +78,52 @@ def _own_datasets(dataset: object) -> Iterator[str]:
             yield type(dataset).__name__
 
 
+def declared(dataset: object, datasets: Datasets, arguments: Arguments) -> Copying | None:
+    """Returns the files that a dataset's items are said to read; None: there are none.
+
+    Raises:
+        ConfigError: HDMLP serves the dataset itself, or it has no items by index.
+    """
+    name = type(dataset).__name__
+    if isinstance(dataset, IterableDataset):
+        raise ConfigError(
+            f"files: the {name} is iterable, so it has no items by index; make it a map-style "
+            "dataset (with __getitem__ and __len__), or use hdmlp.torch.Files"
+        )
+    if datasets.samples(dataset).folder is not None:
+        raise ConfigError(f"files: the files of the {name} are served already; leave it out")
+    count, given = length_of(dataset), arguments.files
+    if count is None:
+        raise ConfigError(f"files: the {name} has no __len__, which says how many items there are")
+    if callable(given):
+        ask: Callable[[int], object] = given
+    else:
+        listed = given.tolist() if hasattr(given, "tolist") else given
+        if isinstance(listed, (str, bytes)) or not isinstance(listed, (Sequence, Mapping)):
+            raise ConfigError(
+                f"files={given!r:.200}: must be a function from an index to a path or a list of "
+                "paths, or a sequence of these"
+            )
+        if len(listed) != count:
+            raise ConfigError(
+                f"files: there are {len(listed)} entries, and the {name} has {count} items"
+            )
+        ask = listed.__getitem__
+    with generators_kept():
+        found = asked(ask, count, "files", 0)
+    files = Checked(dataset, found)
+    if files.serves:
+        return Copying(files, arguments.check == "open")
+    if count:
+        log.warning(
+            "files: none of the files that it names exists (such as %s): the %s reads its files "
+            "itself",
+            found.paths[0] if found.paths else "none",
+            name,
+        )
+    return None
+
+
 class Content:
     """What a loader delivers.
 
@@ -92,9 +144,17 @@ class Content:
         self._arguments = arguments
         self._warned_of_state = False
         self._datasets = Datasets()
-        self.samples = Samples(None, why=why) if why else self._datasets.samples(dataset)
+        self._copying: Copying | None = None
+        if not why and arguments.files is not None:
+            self._copying = declared(dataset, self._datasets, arguments)
+        if self._copying is not None:
+            self.samples = Samples(self._copying.files)
+        else:
+            self.samples = Samples(None, why=why) if why else self._datasets.samples(dataset)
         self.making: Making | None = None
-        if self.folder is None:
+        if isinstance(self.folder, Declared):
+            arguments.check_for_own_items(dataset)
+        elif self.folder is None:
             arguments.check_for_other_datasets(dataset, self.samples.why)
             if self.samples.why:
                 log.warning(
@@ -136,6 +196,8 @@ class Content:
         """
         if self.folder is None:
             return None
+        if self._copying is not None:
+            return making_of_items(OpenedItems(self._copying, collate))
         own = self._arguments
         return making(self.folder, own.raw, own.labels, collate, own.offload, say)
 
@@ -150,6 +212,8 @@ class Content:
             return whole_number("num_workers", wanted, 0), ""
         if self.making is None or self.making.recipe is None:
             return 0, ""
+        if isinstance(self.folder, Declared):
+            return 0, ""  # as in torch
         count, said = unasked(context)
         why = self.making.own_state() if count else ""
         return (0, not_started(why)) if why else (count, said)
@@ -160,6 +224,8 @@ class Content:
         Raises:
             ConfigError: They are not.
         """
+        if self._copying is not None and length_of(dataset) == len(self._copying.files):
+            return
         now = self._datasets.samples(dataset)
         if now == self.samples:
             return
@@ -169,12 +235,19 @@ class Content:
             if part.folder is not None
         ]
         how = now.why or "they are other samples"
+        if self._copying is not None:
+            how = f"it had {len(self._copying.files)}, and has {length_of(dataset)}"
         if len(set(counts)) == 2:
             how = f"it had {counts[0]}, and has {counts[1]}"
         raise ConfigError(
             f"epoch {epoch}: the items of the {type(dataset).__name__} changed after the loader "
             f"was made ({how}): make a new loader"
         )
+
+    def close(self) -> None:
+        """Ends what the items need while a loader is open. Idempotent."""
+        if self._copying is not None:
+            self._copying.remove()
 
     def warn_of_state(self, dataset: object) -> None:
         """Warns once that a loader's state does not contain the dataset's own."""

@@ -29,7 +29,18 @@ from .._order.drawn import parts
 log = logging.getLogger("hdmlp")
 
 #: Attributes which cannot be changed once a loader is made.
-_SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
+_SETTLED = (
+    "shard",
+    "epochs",
+    "offload",
+    "labels",
+    "raw",
+    "name",
+    "verify",
+    "config_file",
+    "files",
+    "check",
+)
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
 _FOR_FOLDERS: dict[str, object] = {
@@ -58,6 +69,8 @@ class Arguments:
         order: ``"torch"``, ``"feistel"`` or ``"none"``: the order that ``shuffle`` asks for.
         seed: The order's seed; None: there is none, or it is drawn.
         given_seed: The ``seed`` argument, which a sampler may override.
+        files: Which files each item reads: a function, or a sequence; None: it is not said.
+        check: ``"open"``: a file is looked at each time that it is opened; None: now and then.
     """
 
     shard: bool
@@ -72,6 +85,8 @@ class Arguments:
     order: str
     seed: int | None
     given_seed: int | None
+    files: object = None
+    check: str | None = None
 
     def attributes(self) -> dict[str, object]:
         """Returns the loader's attributes of the same names as the arguments, without the keys.
@@ -86,11 +101,11 @@ class Arguments:
 
     def for_frameworks(self) -> dict[str, object]:
         """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
-        defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None}
+        defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None, "files": None, "check": None}
         own = {
             name: getattr(self, name)
             for name, default in defaults.items()
-            if getattr(self, name) != default
+            if getattr(self, name) is not default
         }
         if self.given_seed is not None:
             own["seed"] = self.given_seed
@@ -100,6 +115,25 @@ class Arguments:
         """Leaves the arguments with the sampler, which is all that frameworks keep of a loader."""
         if isinstance(sampler, Sampler):  # a list of batches takes no attributes
             sampler.hdmlp_arguments = self.for_frameworks()  # type: ignore[attr-defined]
+
+    def check_for_own_items(self, dataset: object) -> None:
+        """Checks the arguments for a dataset that makes items itself, of files that are served.
+
+        Raises:
+            ConfigError: An argument has no meaning for such a dataset.
+        """
+        given = [
+            f"{name}={getattr(self, name)!r}"
+            for name in ("raw", "offload", "labels")
+            if getattr(self, name) != _FOR_FOLDERS[name]
+        ]
+        if self.files is not None and "on_error" in self.keys:
+            given.append(f"on_error={self.keys['on_error']!r}")
+        if given:
+            raise ConfigError(
+                f"{', '.join(given)}: no meaning for the {type(dataset).__name__}, which makes its "
+                "items itself; leave it out"
+            )
 
     def check_for_other_datasets(self, dataset: object, why: str) -> None:
         """Checks the arguments for a dataset which the daemon does not serve.
@@ -160,6 +194,8 @@ def settle(
     raw: bool | None,
     config_file: str | None,
     keys: Mapping[str, object],
+    files: object,
+    check: str | None,
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -174,6 +210,10 @@ def settle(
     if config_file is not None:
         check_path("config_file", config_file)
     settled_epochs = None if epochs is None else whole_number("epochs", epochs, 1)
+    if check not in (None, "open"):
+        raise ConfigError(f"check={check!r}: must be 'open', or be left out")
+    if check is not None and files is None:
+        raise ConfigError("check without files: it is about these; give files=, or leave it out")
     if shard is not None:
         shard = switch("shard", shard)
     shares = _is_shared(shard, rank, world_size, sampler, batch_sampler)
@@ -192,6 +232,8 @@ def settle(
             seed, shuffle, sampler, batch_sampler, generator, settled_epochs, shares
         ),
         given_seed=seed,
+        files=files,
+        check=check,
     )
 
 

@@ -31,6 +31,7 @@ from ...data import Folder, described
 from .._data.collation import for_training, labels_of
 from .._data.fields import Assembled
 from .._data.making import Making
+from .._data.own_items import OpenedItems, OwnItems
 from .._data.tensors import Tensors
 from .._order.repeats import Repeating
 from .pinning import Device, Pinning
@@ -111,7 +112,9 @@ class Served(Loader):
         subset = options.stream.subset
         rank, world_size = part or options.place[:2]
         repeats = subset is not None and len(set(subset)) < len(subset)
-        if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
+        if isinstance(made.recipe, OwnItems):
+            made = made._replace(recipe=made.recipe.placed(rank, world_size))
+        elif made.recipe is not None and (options.stream.shuffle == "given" or repeats):
             made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
         if made.left is not None and (options.stream.shuffle == "given" or repeats):
             made = made._replace(left=Repeating(made.left, rank, world_size))
@@ -181,6 +184,8 @@ class Served(Loader):
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
         folder = getattr(self.dataset, "of", self.dataset)
+        if isinstance(self._made.recipe, OwnItems):
+            folder = None  # items are made by what workers have
         init = WorkerInit(processes.init, processes.dataset, processes.workers, folder)
         assert self._made.recipe is not None
         return Pool(
@@ -208,6 +213,8 @@ class Served(Loader):
             feed.source.renew(end)
 
     def _rest(self, feed: Feed) -> None:
+        if isinstance(self._made.recipe, OpenedItems):
+            self._made.recipe.copying.say()
         self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
 
     def _tell_output(self, stream: Stream) -> None:
@@ -282,9 +289,7 @@ class Served(Loader):
         try:
             with generators_kept():
                 views = recipe.taken(taken, feed.stream.outputs)
-                seed = self.seed
-                if isinstance(recipe, Repeating):
-                    seed = recipe.seed_of(seed, taken.step)
+                seed = recipe.seed_of(self.seed, taken.step)
                 batch = recipe.samples(
                     views,
                     column(taken.payload, taken.n, "labels"),
