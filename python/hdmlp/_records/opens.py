@@ -29,7 +29,7 @@ from .manifest import made_absolute
 #: Bytes of a path that a copy's name in /proc has.
 _NAME = 200
 #: Why a copy would not do.
-_WRITTEN = "it was opened for writing"
+_WRITTEN = "it was not opened for reading only"
 _REPLACED = "open was replaced by a function of the program's"
 _OPENER = "it was opened with an opener"
 
@@ -128,7 +128,7 @@ def _opener(args: Sequence[object], keys: Mapping[str, object], replaced: bool) 
     why_not = ""
     if replaced:
         why_not = _REPLACED
-    elif not isinstance(mode, str) or set(mode) & set("wax+"):
+    elif not isinstance(mode, str) or not set(mode) <= set("rbt"):
         why_not = _WRITTEN
     elif given is not None:
         why_not = _OPENER
@@ -164,8 +164,9 @@ class _Installed:
         with self._turn:
             self.users += 1
             if self.users == 1:
-                for module in (builtins, io):
-                    self._replace(module, "open", _wrapped)
+                same = io.open is builtins.open
+                self._replace(builtins, "open", _wrapped)
+                self._replace(io, "open", (lambda _: builtins.open) if same else _wrapped)
         self.libraries()
 
     def libraries(self) -> None:
