@@ -37,16 +37,28 @@ from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, order_of
+from ._records.declared import Declared
 from ._records.directory import located, path_of, suffixes
+from ._records.file_dataset import FileDataset, files_of
 from ._records.files import Files
 from ._records.lmdb import LMDB
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
+from ._transforms.recipe import generators_kept, name_sample, sample_key, seed_generators
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
-__all__ = ["LMDB", "Batch", "DataLoader", "Files", "Folder", "Records", "WebDataset"]
+__all__ = [
+    "LMDB",
+    "Batch",
+    "DataLoader",
+    "FileDataset",
+    "Files",
+    "Folder",
+    "Records",
+    "WebDataset",
+]
 
 #: Paths that one call fetches.
 _PAGE = 10_000
@@ -340,7 +352,8 @@ class DataLoader(Loader):
     """Delivers batches of raw samples to one rank, without torch.
 
     Args:
-        dataset: A :class:`Folder`, :class:`Files` or :class:`Records`, or a directory.
+        dataset: A :class:`Folder`, :class:`Files`, :class:`Records` or :class:`FileDataset`, or a
+            directory.
         batch_size: Samples per batch of this rank. Default: 1.
         shuffle: True or ``"torch"``: the order of torch's ``DistributedSampler``. ``"feistel"``:
             another random order, for very large datasets. False or ``"none"``: by ID.
@@ -369,7 +382,8 @@ class DataLoader(Loader):
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
-        A :class:`Batch`, or what ``collate_fn`` returns.
+        A :class:`Batch`, or what ``collate_fn`` returns. Of a :class:`FileDataset`, a list of the
+        items that it makes in this process.
 
     Raises:
         HDMLPError: See :mod:`hdmlp.errors`.
@@ -377,7 +391,7 @@ class DataLoader(Loader):
 
     def __init__(
         self,
-        dataset: Folder | Listed | str,
+        dataset: Folder | Listed | FileDataset | str,
         batch_size: int = 1,
         shuffle: bool | str = True,
         *,
@@ -394,11 +408,16 @@ class DataLoader(Loader):
         config_file: str | None = None,
         **keys: object,
     ):
-        if not isinstance(dataset, (Folder, Listed)):
-            check_path("dataset", dataset, "a Folder, Files, Records or a path")
+        if isinstance(dataset, FileDataset):
+            if transforms:
+                raise ConfigError("transforms: a FileDataset makes its items itself; leave it out")
+            dataset = Declared(dataset, files_of(dataset))
+        elif not isinstance(dataset, (Folder, Listed)):
+            check_path("dataset", dataset, "a Folder, Files, Records, FileDataset or a path")
             dataset = Folder(dataset)
         check_functions(collate_fn=collate_fn)
-        self._collate, self._works = collate_fn, collate_fn is not None
+        self._collate = collate_fn
+        self._works = collate_fn is not None or isinstance(dataset, Declared)
         drop_last = switch("drop_last", drop_last)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         place = membership.find(rank, world_size)
@@ -426,6 +445,8 @@ class DataLoader(Loader):
                 output.array(None, 0)  # raises here rather than in the first epoch
 
     def _make(self, feed: Feed, taken: Taken) -> object:
+        if isinstance(self.dataset, Declared):
+            return self._make_items(self.dataset, feed, taken)
         if isinstance(self.dataset, Listed):
             return self._make_records(self.dataset, feed, taken)
         output, content = feed.stream.output, taken.content
@@ -437,6 +458,21 @@ class DataLoader(Loader):
         if numpy is None:
             return Batch(content, column(taken.payload, taken.n, "labels"))
         return Batch(content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))
+
+    def _make_items(self, files: Declared, feed: Feed, taken: Taken) -> object:
+        """Makes a batch of a dataset that makes items itself: a list of them."""
+        assert isinstance(files.of, FileDataset)
+        contents = taken.content if len(feed.stream.outputs) > 1 else [taken.content]
+        items: list[object] = []
+        with generators_kept():
+            for sample, fields in zip(column(taken.payload, taken.n, "ids"), zip(*contents)):
+                seed_generators(sample_key(self.seed, taken.epoch, sample))
+                try:
+                    items.append(files.of.make(sample, *(f for f in fields if f is not None)))
+                except Exception as error:
+                    name_sample(error, sample)
+                    raise
+            return items if self._collate is None else self._collate(items)
 
     def _make_records(self, dataset: Listed, feed: Feed, taken: Taken) -> object:
         """Makes a batch of records: :class:`Batch`, whose samples have the form of an item."""

@@ -440,9 +440,9 @@ def collate_records(items: Sequence[Any]) -> Any:
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for item in items for name in item)
         return {name: collate_records([item.get(name) for item in items]) for name in names}
-    alike = isinstance(first, tuple) and len({len(item) for item in items}) == 1
-    if alike and not hasattr(first, "_fields"):
-        return [collate_records(column) for column in zip(*items)]
+    if isinstance(first, (tuple, list)) and len({len(item) for item in items}) == 1:
+        columns = [collate_records(column) for column in zip(*items)]
+        return type(first)(*columns) if hasattr(first, "_fields") else columns
     shapes = {tuple(item.shape) for item in items if hasattr(item, "shape")}
     if len(shapes) > 1 or any(item is None for item in items):
         return list(items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -213,19 +214,17 @@ class OpenedItems(OwnItems):
 
 def collate_made(items: Sequence[Any]) -> object:
     """Collates items as torch's default, but for what that cannot: see :class:`FileDataset`."""
-    if not items:
-        return []
-    try:
-        return torchs_default()(list(items))
-    except (TypeError, RuntimeError):  # bytes, tensors of different shapes, other objects
-        return collate_records(items)
+    return collate_records(items) if items else []
 
 
 def _stack_made(items: list[Any], place: Room) -> object:
-    try:
-        return _stack_opened(items, place)
-    except (TypeError, RuntimeError):
-        return collate_made(items)
+    """Is :func:`collate_made`; tensors of one shape in pairs may be stacked where the place is."""
+    if items and type(items[0]) is tuple and len(items[0]) == 2:
+        value, label = items[0]
+        if isinstance(value, torch.Tensor) and isinstance(label, (int, float, torch.Tensor)):
+            with contextlib.suppress(TypeError, RuntimeError):  # other items, or other shapes
+                return _stack_opened(items, place)
+    return collate_made(items)
 
 
 def _stack_opened(items: list[Any], place: Room) -> object:
