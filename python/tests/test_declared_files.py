@@ -34,6 +34,7 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
+from torchrun import free_port, run, torchrun
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -717,3 +718,55 @@ def test_subsets(directory):
     data = TensorDataset(torch.arange(COUNT))
     with ht.DataLoader(data, 2, files=mine.files) as loader:  # opens nothing
         assert equal(list(loader), list(DataLoader(data, 2)))
+
+
+#: Two ranks share an epoch, of files that one of them writes in the middle. Each prints what it got
+#: and what torch's loader gives.
+RANKS = """
+import json, sys
+import torch, torch.distributed as dist
+from pathlib import Path
+from torch.utils.data import DataLoader, DistributedSampler
+import hdmlp.torch as ht
+from owndata import Bytes, Made
+
+dist.init_process_group("gloo")
+me, world = dist.get_rank(), dist.get_world_size()
+mine, made = Bytes(Path(sys.argv[1])), Made(Path(sys.argv[1]))
+got, want = [], []
+
+def both(dataset, **options):
+    sampler = DistributedSampler(dataset, shuffle=True, seed=3)
+    with ht.DataLoader(dataset, 2, **options) as loader:
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            if "sampler" in options:
+                options["sampler"].set_epoch(epoch)
+            want.append([repr(batch) for batch in DataLoader(dataset, 2, sampler=sampler)])
+            got.append([repr(batch) for batch in loader])
+            dist.barrier()
+            if epoch == 1 and me == 1:
+                path = mine.path(4, "txt")
+                path.write_bytes(path.read_bytes()[::-1])
+            dist.barrier()
+        report = loader.report()
+    return report["source"]["samples"]
+
+more = {"files": mine.files, "check": "open"}
+read = both(mine, shard=True, shuffle=True, seed=3, **more)
+both(mine, sampler=DistributedSampler(mine, shuffle=True, seed=3), **more)
+both(made, shard=True, shuffle=True, seed=3)
+print(json.dumps({"rank": me, "got": got, "want": want, "read": read}), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_share_epochs(directory, tmp_path):
+    (tmp_path / "script.py").write_text(RANKS)
+    ranks, _ = run(*torchrun(2, free_port()), str(tmp_path / "script.py"), str(directory))
+    assert {r["rank"] for r in ranks} == {0, 1}
+    for r in ranks:
+        assert r["got"] == r["want"]
+        assert r["read"] in (COUNT, COUNT + 1)  # once for both, and once more if it was not known
