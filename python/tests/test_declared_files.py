@@ -770,3 +770,31 @@ def test_two_ranks_share_epochs(directory, tmp_path):
     for r in ranks:
         assert r["got"] == r["want"]
         assert r["read"] in (COUNT, COUNT + 1)  # once for both, and once more if it was not known
+
+
+#: A framework makes the loader anew, from its dataset and sampler.
+PREPARED = """
+import sys
+from pathlib import Path
+import accelerate, torch
+import hdmlp.torch as ht
+from owndata import Bytes
+from recordfiles import equal
+from torch.utils.data import DataLoader
+
+ht.use_in(accelerate)
+mine = Bytes(Path(sys.argv[1]))
+prepared = accelerate.Accelerator(cpu=True).prepare(
+    ht.DataLoader(mine, 4, shuffle=False, files=mine.files, check="open")
+)
+assert equal(list(prepared), list(DataLoader(mine, 4)))
+inner = prepared.base_dataloader
+assert type(inner) is ht.DataLoader and inner.check == "open"
+assert inner._content._copying.tally.counts()["served"] == len(mine)
+"""
+
+
+@pytest.mark.slow
+def test_accelerate(directory):
+    pytest.importorskip("accelerate")
+    run(sys.executable, "-c", PREPARED, str(directory))

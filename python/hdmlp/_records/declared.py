@@ -15,7 +15,7 @@ from .._lib.typing import Facts
 from ..errors import ConfigError
 from .form import Form
 from .item_files import MOST, ItemFiles
-from .manifest import TO_END, Ranges, descriptor, encoded, located
+from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded
 from .records import Listed
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -35,8 +35,10 @@ class Declared(Listed):
 
     def __init__(self, of: object, files: ItemFiles):
         self.of, self.files = of, files
-        fields = [str(i) for i in range(_most(files))]
-        self._set(located(files.paths, None), Form("tuple", fields), _ranges(files), None)
+        ranges = _ranges(files)
+        fields = [str(i) for i in range(len(ranges))]
+        where = below_root(files.paths, ()) if files.paths else Located("/", [], ())
+        self._set(where, Form("tuple", fields), ranges, None)
 
     @property
     def classes(self) -> list[str]:
@@ -65,21 +67,22 @@ class Declared(Listed):
         return f"{type(self.of).__name__}({len(self)} items)"
 
 
-def _most(files: ItemFiles) -> int:
-    """Returns how many files an item has at most."""
-    most = 0
-    for item in range(len(files.ends)):
-        count = len(files.of(item))
-        if count > MOST:
-            raise ConfigError(f"item {item} has {count} files: at most {MOST} are possible")
-        most = max(most, count)
-    return max(most, 1)
-
-
 def _ranges(files: ItemFiles) -> list[Ranges]:
-    """Returns where each field is: -1 for items that have fewer files."""
-    columns = [array.array("i") for _ in range(_most(files))]
-    for item in range(len(files.ends)):
+    """Returns where each field is: -1 for items that have fewer files.
+
+    Raises:
+        ConfigError: An item has too many files.
+    """
+    counts = list(files.counts())
+    most = max(counts, default=0)
+    if most > MOST:
+        raise ConfigError(
+            f"item {counts.index(most)} has {most} files: at most {MOST} are possible"
+        )
+    if counts and min(counts) == most > 0:
+        return [Ranges(files.numbers[place::most]) for place in range(most)]
+    columns = [array.array("i") for _ in range(max(most, 1))]
+    for item in range(len(counts)):
         numbers = files.of(item)
         for place, column in enumerate(columns):
             column.append(numbers[place] if place < len(numbers) else -1)
@@ -109,7 +112,7 @@ def stamp_of(path: str) -> Stamp | None:
 
 #: Seconds that looking at a file takes at most where it is local, and doing so one after the other
 #: is as fast as with threads.
-LOCAL = 100e-6
+LOCAL = 300e-6
 _THREADS = 32
 _FIRST = 64
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import array
+import itertools
+import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .._lib.progress import Progress
@@ -15,6 +18,9 @@ from .manifest import current_directory, made_absolute
 MOST = 64
 #: After so many items, progress is noted.
 _STEP = 4096
+
+#: What a path has that is not the only one of its file.
+_ODD = re.compile(r"//|/\.\.?(/|$)|/$|\0")
 
 #: What a function may return for an item: one path, several, or none.
 Named = object
@@ -36,6 +42,10 @@ class ItemFiles(NamedTuple):
     def of(self, item: int) -> Sequence[int]:
         """Returns the numbers of an item's files."""
         return self.numbers[self.ends[item - 1] if item else 0 : self.ends[item]]
+
+    def counts(self) -> Iterator[int]:
+        """Yields how many files each item has."""
+        return map(operator.sub, self.ends, itertools.chain([0], self.ends))
 
     def only(self, keep: Callable[[int, int], bool]) -> ItemFiles:
         """Returns the same without some files.
@@ -110,6 +120,8 @@ def checked(named: Named, item: int, what: str, least: int) -> list[str]:
     Raises:
         ConfigError: It is no path, nor a list of paths.
     """
+    if type(named) is str and named[:1] == "/" and not _ODD.search(named):
+        return [named]
     if isinstance(named, str):
         paths = [named]
     elif isinstance(named, (bytes, os.PathLike)):

@@ -97,13 +97,17 @@ def located(paths: Sequence[str], root: str | None) -> Located:
     base = current_directory() if root is None else os.path.abspath(root)
     absolute: dict[str, int] = {}
     numbers = array.array("i")
-    directories: set[str] = set()
     for path in paths:
         path = made_absolute(path, base)
         numbers.append(absolute.setdefault(path, len(absolute)))
-        directories.add(path[: path.rindex("/")])
     if not absolute:
         return Located(base, [], numbers)
+    return below_root(list(absolute), numbers)
+
+
+def below_root(absolute: Sequence[str], numbers: Sequence[int]) -> Located:
+    """Returns files at absolute paths, each given once, below what they have in common."""
+    directories = {path[: path.rindex("/")] for path in absolute}
     common = os.path.commonpath([directory or "/" for directory in directories])
     cut = len(common) + (common != "/")
     return Located(common, [path[cut:] for path in absolute], numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Callable
 
@@ -65,15 +66,20 @@ def _is_served(dataset: object) -> bool:
     return found.folder is not None or bool(found.why)
 
 
-def _made(dataset: object, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader[object]:
-    """Takes the place of torch's class in accelerate."""
-    if not _is_served(dataset):
-        return _Torch(dataset, *args, **kwargs)  # type: ignore[no-any-return]
+def _left(kwargs: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the arguments that our loader has left with its sampler."""
     sampler = kwargs.get("batch_sampler")
     if sampler is None:
         sampler = kwargs.get("sampler")
     left = (getattr(part, "hdmlp_arguments", None) for _, part in parts(sampler))
-    own = dict(next((arguments for arguments in left if arguments is not None), {}))
+    return dict(next((arguments for arguments in left if arguments is not None), {}))
+
+
+def _made(dataset: object, *args: Any, **kwargs: Any) -> torch.utils.data.DataLoader[object]:
+    """Takes the place of torch's class in accelerate."""
+    own = _left(kwargs)
+    if "files" not in own and not _is_served(dataset):
+        return _Torch(dataset, *args, **kwargs)  # type: ignore[no-any-return]
     if own.pop("shard", False):
         raise ConfigError(
             "shard=True: accelerate gives each rank its batches of this loader itself; leave "
@@ -95,7 +101,9 @@ def _stateful(init: Callable[..., None]) -> Callable[..., None]:
         init(
             self,
             dataset,
-            use_stateful_dataloader=use_stateful_dataloader and not _is_served(dataset),
+            use_stateful_dataloader=use_stateful_dataloader
+            and "files" not in _left(kwargs)
+            and not _is_served(dataset),
             **kwargs,
         )
         self.use_stateful_dataloader = use_stateful_dataloader

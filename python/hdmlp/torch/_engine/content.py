@@ -59,8 +59,9 @@ def _say_what_is_missing(dataset: object) -> None:
     _SAID.append(name)
     log.warning(
         "%s: the files that a dataset of your own reads are neither cached nor read ahead, because "
-        "only calling it reveals them; its items are made in Python, as by torch's loader; for one "
-        "folder per class, use hdmlp.torch.ImageFolder",
+        "only calling it reveals them; its items are made in Python, as by torch's loader; say "
+        "which file each item reads (files=lambda i: path), or use hdmlp.torch.ImageFolder or "
+        "hdmlp.torch.Files",
         name,
     )
 
