@@ -248,8 +248,8 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 }
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil
-// if the sample was left out, substituted or left to the process, and else the error. A substitute may be parked: then
-// all of this but the count is done again when there is memory.
+// if the sample was left out, substituted or left to the process, and else the error. A substitute
+// may be parked: then all of this but the count is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	bad := b.o.Unusable
 	if err := bad.Forgive(id, err, !b.parts[i].counted); err != nil {

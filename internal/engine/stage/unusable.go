@@ -104,8 +104,9 @@ func (u *Samples) Warning(due int) (text string, next int) {
 	if u.policy == Leave {
 		does, why = "the process opens the files itself", "from now on; item"
 	}
-	return fmt.Sprintf("%s cannot be used so far, and %s %s %d, %s: %s; report()[\"faults\"] lists all",
-		of, does, why, first.Sample, human.Name(first.Path), first.Reason), 10 * count
+	return fmt.Sprintf("%s cannot be used so far, and %s %s %d, %s: %s; "+
+		"report()[\"faults\"] lists all", of, does, why, first.Sample,
+		human.Name(first.Path), first.Reason), 10 * count
 }
 
 // firstUnreported returns the first of the faults that no process has reported. u.mu must be held,
