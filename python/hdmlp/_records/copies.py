@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from .._lib.tally import Tally
+from . import opens
 from .declared import LOCAL, Checked, stamp_of
-from .opens import INSTALLED, served
+from .opens import INSTALLED
 
 log = logging.getLogger("hdmlp")
 
@@ -127,11 +127,15 @@ class ItemCopies:
         self.counts[name] += 1
         self.examples.setdefault(name, example)
 
-    def end(self) -> None:
-        """Counts the files which were not opened."""
-        for path in self._numbers:
-            if path not in self._opened:
-                self._count("unopened", path)
+    def __enter__(self) -> None:
+        opens.begin(self)
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        opens.end()
+        if failed is None and len(self._opened) < len(self._numbers):
+            for path in self._numbers:
+                if path not in self._opened:
+                    self._count("unopened", path)
 
 
 class Copying:
@@ -171,11 +175,10 @@ class Copying:
             self._installed = False
             self._remove()
 
-    @contextlib.contextmanager
     def items(
         self, indices: Sequence[int], contents: Sequence[Sequence[memoryview | None]]
-    ) -> Iterator[None]:
-        """Has ``open`` find the files of items in a ``with`` block.
+    ) -> ItemCopies:
+        """Returns what has ``open`` find the files of items in a ``with`` block.
 
         Args:
             indices: The items.
@@ -188,10 +191,7 @@ class Copying:
             for number, view in zip(self.files.served.of(index), fields):
                 if view is not None:
                     views[number] = view
-        copies = ItemCopies(self.files, self.fresh, numbers, views, self._counts, self._examples)
-        with served(copies):
-            yield
-        copies.end()
+        return ItemCopies(self.files, self.fresh, numbers, views, self._counts, self._examples)
 
     def batch(self, indices: Sequence[int]) -> None:
         """Notes that a batch of items is going to be made."""

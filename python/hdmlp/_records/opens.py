@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _io
 import builtins
-import contextlib
 import functools
 import io
 import os
@@ -19,7 +18,7 @@ import pathlib
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from .._lib import memory
@@ -62,15 +61,14 @@ class _Active(threading.local):
 _active = _Active()
 
 
-@contextlib.contextmanager
-def served(copies: Copies) -> Iterator[None]:
-    """Has this thread's ``open`` find copies in a ``with`` block. :func:`install` comes first."""
-    stack = _active.stack
-    stack.append(copies)
-    try:
-        yield
-    finally:
-        stack.pop()
+def begin(copies: Copies) -> None:
+    """Has this thread's ``open`` find copies, until :func:`end`. The wrappers are installed."""
+    _active.stack.append(copies)
+
+
+def end() -> None:
+    """Ends what the last :func:`begin` of this thread began."""
+    _active.stack.pop()
 
 
 def _find(file: object, why_not: str = "") -> memoryview | None:
