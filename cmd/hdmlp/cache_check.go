@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/file"
@@ -204,13 +205,13 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	opts cacheCheckOptions,
 ) (_ *checkView, err error) {
 	version := versionText(s.Fingerprint)
-	kind, path, extensions, err := whereIs(s, opts)
+	at, err := whereIs(ctx, s, opts)
 	if err != nil {
 		return nil, err
 	}
-	src, err := withRetries(kind).Open(ctx, path, source.OpenOptions{
-		Values:   located(extensions, opts.indexDir),
-		Progress: opts.scanned, Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
+	path := at.dir
+	src, err := at.open(ctx, openOptions{
+		progress: opts.scanned, timeout: opts.timeout, warn: opts.warn, retries: true,
 	})
 	opts.opened()
 	var problem *source.Error
@@ -264,33 +265,65 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	return &v, nil
 }
 
-// whereIs returns the kind of a store's dataset, its path, and the extensions of its samples; nil:
-// the kind's default.
-func whereIs(s *file.StoreInfo,
-	opts cacheCheckOptions,
-) (kind source.Kind, path string, extensions []string, err error) {
-	path = opts.dataset
+// whereIs returns where a store's dataset is.
+func whereIs(ctx context.Context, s *file.StoreInfo, opts cacheCheckOptions) (*dataset, error) {
+	version := versionText(s.Fingerprint)
 	d := s.Description
 	if d == nil {
-		if path == "" {
+		if opts.dataset == "" {
 			why := "it was made by an older version of hdmlp"
 			if s.Problem != nil {
 				why = s.Problem.Error()
 			}
-			return kind, "", nil, badInput("store %s was not compared: it does not say which "+
+			return nil, badInput("store %s was not compared: it does not say which "+
 				"dataset it belongs to (%s); give the store and its dataset with --store "+
-				"and --dataset",
-				versionText(s.Fingerprint), why)
+				"and --dataset", version, why)
 		}
-		return sources()[0], path, nil, nil
+		flags := datasetFlags{indexDir: opts.indexDir}
+		return flags.find(ctx, opts.timeout, []string{opts.dataset})
 	}
-	if kind, err = sourceKind(d.Kind); err != nil {
-		return kind, "", nil, badInput("store %s was not compared: %w", d.Version, err)
+	kind, err := sourceKind(d.Kind)
+	if err == nil && kind.Manifest {
+		err = fmt.Errorf("a process listed its samples, which no command can find again (kind %s); "+
+			"verify=True of a loader compares each copy", d.Kind)
+	}
+	if err != nil {
+		return nil, badInput("store %s was not compared: %w", version, err)
+	}
+	at := &dataset{
+		kind: kind, dir: cmp.Or(opts.dataset, d.Path),
+		values: option.Values{source.IndexDirKey: opts.indexDir},
 	}
 	if !slices.Equal(d.Extensions, defaultExtensions(kind)) {
-		extensions = d.Extensions
+		at.values[source.ExtensionsKey] = d.Extensions
 	}
-	return kind, cmp.Or(path, d.Path), extensions, nil
+	for key, given := range d.Options {
+		o, ok := option.Find(kind.Options, key)
+		if !ok {
+			return nil, badInput("store %s was not compared: its description has %q, which is no "+
+				"option of the kind %s", version, key, d.Kind)
+		}
+		if at.values[key], err = storedOption(o, given); err != nil {
+			return nil, badInput("store %s was not compared: its description: %w", version, err)
+		}
+	}
+	return at, nil
+}
+
+// storedOption returns the value of an option that a description has as JSON.
+func storedOption(o option.Option, given any) (any, error) {
+	list, ok := given.([]any)
+	if !ok || o.Kind != option.List {
+		value, _, err := o.Read(given)
+		return value, err
+	}
+	texts := make([]string, len(list))
+	for i, v := range list {
+		if texts[i], ok = v.(string); !ok {
+			return nil, fmt.Errorf("%s: %v is no text", o.Key, v)
+		}
+	}
+	return texts, nil
 }
 
 // text formats the view for people.

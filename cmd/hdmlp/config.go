@@ -22,7 +22,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/node/config"
-	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -179,9 +178,8 @@ func runConfig(ctx context.Context, input config.Input, dir string, extensions [
 	warnOfConfig(c)
 	var stored *storedModel
 	if dir != "" {
-		stored, err = readStored(ctx, dir, source.OpenOptions{
-			Values: located(extensions, c.IndexDir), Timeout: c.SourceTimeout,
-		}, time.Now())
+		flags := datasetFlags{extensions: extensions, indexDir: c.IndexDir}
+		stored, err = readStored(ctx, dir, flags, c.SourceTimeout, time.Now())
 		if err != nil {
 			return err
 		}

@@ -1,69 +1,59 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // datasetOptions are the options of `hdmlp dataset`.
 type datasetOptions struct {
-	dir        string
-	kind       string // of the source; "": the first kind
-	indexDir   string
-	extensions []string
-	rescan     bool
-	classes    bool
-	json       bool
-	progress   func(files int64) // nil: none
-	timeout    time.Duration
-	warn       func(text string) // nil: none
+	datasetFlags
+	paths    []string
+	rescan   bool
+	classes  bool
+	sheet    string // file of the contact sheet; "": none
+	json     bool
+	progress func(files int64) // nil: none
+	timeout  time.Duration
+	warn     func(text string) // nil: none
 }
 
 func newDatasetCommand() *cobra.Command {
 	var opts datasetOptions
 	cmd := &cobra.Command{
-		Use:   "dataset DIR",
-		Short: "Show a dataset's classes, samples and sizes",
-		Long: `Show a dataset's classes, samples and sizes. A dataset is a folder with one
-subdirectory per class, as for torchvision's ImageFolder, with the same classes
-in the same order.
+		Use:   "dataset PATH...",
+		Short: "Show a dataset's fields or classes, samples and sizes",
+		Long: `Show a dataset's fields or classes, samples and sizes.
 
-The first run scans the folder, reads parts of 64 of its files, and keeps the
-result in an index file. Later runs, and jobs, scan only directories that have
-changed. A file that is rewritten in place does not change its directory: a job
-that reads it detects that by its size and times, fails with an error that names
-the file, and removes the index file, so that the next start scans the whole
-folder. --rescan scans it at once.
+` + pathsHelp + `
+
+The first run finds the samples, reads parts of 64 of them, and keeps the result
+in an index file. Later runs, and jobs, look only at directories and files that
+have changed. A file that is rewritten in place does not change its directory: a
+job that reads it detects that by its size and times, fails with an error that
+names the file, and removes the index file, so that the next start scans the
+whole folder. --rescan scans it at once.
 
 EXIT STATUS
   0    success
   1    the source did not answer within source_timeout
   2    wrong input: no such directory, a class without samples, ...
   130  interrupted`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return badInput("dataset takes one directory, not %d", len(args))
-			}
-			if args[0] == "" {
-				return badInput("dataset: the directory's name is empty; use \".\" for the " +
-					"current one")
-			}
-			return nil
-		},
+		Example: `  hdmlp dataset /data/imagenet/train
+  hdmlp dataset '/data/shards/{000..099}.tar' --sheet look.png
+  hdmlp dataset /data/lsun_lmdb --option decoder=datum`,
+		Args: pathsOfDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.dir = args[0]
+			opts.paths = args
 			cfg, err := configInForce()
 			if err != nil {
 				return err
@@ -83,17 +73,25 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.rescan, "rescan", false, "ignore the index, and scan the whole folder")
-	flags.StringVar(&opts.indexDir, "index-dir", "",
-		"directory of the index file (default: index_dir of the configuration, or else the "+
-			"folder itself or, if that is read-only, ~/.cache/hdmlp/index)")
-	flags.StringSliceVar(&opts.extensions, "extensions", nil,
-		"extensions of samples, in upper or lower case (default: "+
-			strings.Join(defaultExtensions(sources()[0]), ", ")+")")
-	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
-		"kind of the source; hdmlp kinds lists them")
+	opts.add(flags)
+	flags.BoolVar(&opts.rescan, "rescan", false, "ignore the index, and find all samples again")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
+	flags.StringVar(&opts.sheet, "sheet", "",
+		"draw images of the dataset, with their keys, to `FILE` (.png)")
 	return cmd
+}
+
+// pathsOfDataset rejects arguments that cannot lead to a dataset.
+func pathsOfDataset(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return badInput("%s takes a directory, or one file or more; `%s --help` says which",
+			cmd.Name(), cmd.CommandPath())
+	}
+	if slices.Contains(args, "") {
+		return badInput("%s: the directory's name is empty; use \".\" for the current one",
+			cmd.Name())
+	}
+	return nil
 }
 
 // runDataset opens the dataset and prints its contents; it calls opened between the two.
@@ -101,33 +99,42 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if opts.warn == nil {
 		opts.warn = func(string) {}
 	}
+	if opts.sheet != "" {
+		if err := checkSheet(opts.sheet); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
-	root, err := filepath.Abs(opts.dir)
+	at, err := opts.find(ctx, opts.timeout, opts.paths)
 	if err != nil {
 		return err
 	}
-	kind, err := sourceKind(cmp.Or(opts.kind, sources()[0].Name))
+	root, err := filepath.Abs(at.dir)
 	if err != nil {
 		return err
 	}
-	values := located(opts.extensions, opts.indexDir)
-	values[source.RescanKey] = opts.rescan
-	f, err := kind.Open(ctx, opts.dir, source.OpenOptions{
-		Values: values, Progress: opts.progress,
-		Warn: opts.warn, Tell: opts.warn, Timeout: opts.timeout,
+	src, err := at.open(ctx, openOptions{
+		rescan: opts.rescan, progress: opts.progress, warn: opts.warn, timeout: opts.timeout,
 	})
 	took := time.Since(start)
 	opened()
 	if err != nil {
-		return openError(err)
+		return err
 	}
-	view := newDatasetView(root, f, opts.classes, took)
+	view := newDatasetView(root, at.kind.Name, src, opts.classes, took)
+	if opts.sheet != "" {
+		err = drawDataset(ctx, src, opts.sheet)
+		view.Sheet = opts.sheet
+	}
+	if err != nil {
+		return errors.Join(err, src.Close())
+	}
 	if opts.json {
 		err = printJSON(out, view)
 	} else {
 		_, err = io.WriteString(out, view.text())
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, src.Close())
 }
 
 // scanProgress shows the progress of a scan on a terminal, once it has taken a second. Calls must

@@ -41,7 +41,9 @@ func TestDatasetPrintsText(t *testing.T) {
 		"cat/1.jpg": 3000, "cat/2.jpg": 110_000, "cat/3.jpg": 120_000, "dog/1.jpg": 100_000,
 		"e\x1bl/1.jpg": 0, "e\x1bl/2.jpg": 1,
 	})
-	got := datasetOutput(t, datasetOptions{dir: root, classes: true, indexDir: root + ".index"})
+	got := datasetOutput(t, datasetOptions{
+		paths: []string{root}, classes: true, datasetFlags: datasetFlags{indexDir: root + ".index"},
+	})
 	// What differs between runs is checked separately.
 	lines := strings.Split(got, "\n")
 	if lines[0] != root || !strings.HasPrefix(lines[3], "  scanned      in ") ||
@@ -83,12 +85,16 @@ func TestDatasetPrintsText(t *testing.T) {
 	if diff := cmp.Diff(want, strings.Join(lines[6:], "\n")); diff != "" {
 		t.Errorf("the rest (-want +got):\n%s", diff)
 	}
-	again := datasetOutput(t, datasetOptions{dir: root, indexDir: root + ".index"})
+	again := datasetOutput(t, datasetOptions{
+		paths: []string{root}, datasetFlags: datasetFlags{indexDir: root + ".index"},
+	})
 	if !strings.Contains(again, "  loaded       in ") ||
 		!strings.Contains(again, " directories listed again\n") {
 		t.Errorf("the second time:\n%s", again)
 	}
-	rescan := datasetOutput(t, datasetOptions{dir: root, indexDir: root + ".index", rescan: true})
+	rescan := datasetOutput(t, datasetOptions{
+		paths: []string{root}, rescan: true, datasetFlags: datasetFlags{indexDir: root + ".index"},
+	})
 	if !strings.Contains(rescan, "  scanned      in ") {
 		t.Errorf("with --rescan:\n%s", rescan)
 	}
@@ -98,7 +104,10 @@ func TestDatasetPrintsJSON(t *testing.T) {
 	root := makeDataset(t, map[string]int{"cat/1.npy": 3, "dog/1.NPY": 5, "dog/2.jpg": 7})
 	var got datasetView
 	if err := json.Unmarshal([]byte(datasetOutput(t,
-		datasetOptions{dir: root, json: true, extensions: []string{".npy"}, classes: true})),
+		datasetOptions{
+			paths: []string{root}, json: true, classes: true,
+			datasetFlags: datasetFlags{extensions: []string{".npy"}},
+		})),
 		&got); err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +123,11 @@ func TestDatasetPrintsJSON(t *testing.T) {
 	}
 }
 
-func TestDatasetTakesOneDirectory(t *testing.T) {
+func TestDatasetTakesPaths(t *testing.T) {
 	quiet(t)
 	for says, args := range map[string][]string{
-		"takes one directory": {"dataset"},
-		"name is empty":       {"dataset", ""},
+		"takes a directory, or one": {"dataset"},
+		"name is empty":             {"dataset", ""},
 	} {
 		if code, out, errs := status(t, args...); code != 2 || out != "" ||
 			!strings.Contains(errs, says) {

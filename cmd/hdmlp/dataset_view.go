@@ -15,21 +15,16 @@ import (
 
 // datasetView is what `hdmlp dataset --json` prints. Sizes are in bytes.
 type datasetView struct {
-	Root        string `json:"root"`
-	Samples     int    `json:"samples"`
-	Bytes       int64  `json:"bytes"`
-	Classes     int    `json:"classes"`
-	Fingerprint string `json:"fingerprint"`
-	Sizes       struct {
-		Smallest  int64     `json:"smallest"`
-		Mean      float64   `json:"mean"`
-		Median    int64     `json:"median"`
-		Largest   int64     `json:"largest"`
-		Histogram []sizeBin `json:"histogram"`
-	} `json:"sizes"`
-	Most   []classView `json:"most"`   // classes with the most samples
-	Fewest []classView `json:"fewest"` // classes with the fewest samples
-	Index  struct {
+	Root        string      `json:"root"`
+	Kind        string      `json:"kind"`
+	Samples     int         `json:"samples"`
+	Bytes       int64       `json:"bytes"`
+	Classes     int         `json:"classes"`
+	Fingerprint string      `json:"fingerprint"`
+	Sizes       sizesView   `json:"sizes"`
+	Most        []classView `json:"most"`   // classes with the most samples
+	Fewest      []classView `json:"fewest"` // classes with the fewest samples
+	Index       struct {
 		Path        string  `json:"path,omitempty"`
 		Bytes       int64   `json:"bytes"`
 		Error       string  `json:"error,omitempty"`
@@ -39,7 +34,26 @@ type datasetView struct {
 		Seconds     float64 `json:"seconds"`
 	} `json:"index"`
 	List []classView `json:"class_list,omitempty"`
-	kept bool        // whether the kind keeps its index in a file
+	recordsView
+	Sheet string `json:"contact_sheet,omitempty"`
+	kept  bool   // whether the kind keeps its index in a file
+}
+
+// sizesView describes the sizes of samples or of fields.
+type sizesView struct {
+	Smallest  int64     `json:"smallest"`
+	Mean      float64   `json:"mean"`
+	Median    int64     `json:"median"`
+	Largest   int64     `json:"largest"`
+	Histogram []sizeBin `json:"histogram"`
+}
+
+func newSizesView(s *source.Statistics) sizesView {
+	v := sizesView{Smallest: s.Smallest, Mean: s.Mean, Median: s.Median, Largest: s.Largest}
+	for _, b := range s.Histogram {
+		v.Histogram = append(v.Histogram, sizeBin(b))
+	}
+	return v
 }
 
 type sizeBin struct {
@@ -60,27 +74,28 @@ const extremes = 3
 
 // indexKeeper is implemented by sources that keep their index in a file.
 type indexKeeper interface {
-	IndexPath() string         // "": it could not be written
-	IndexError() error         // why it could not be written
-	FromIndex() bool           // whether the index was loaded from the file
+	IndexPath() string // "": it could not be written
+	IndexError() error // why it could not be written
+	FromIndex() bool   // whether the index was loaded from the file
+}
+
+// lister is implemented by sources that list directories.
+type lister interface {
 	Listed() (listed, all int) // directories
 }
 
-func newDatasetView(root string, source source.Indexed, list bool,
+func newDatasetView(root, kind string, source source.Indexed, list bool,
 	took time.Duration,
 ) *datasetView {
 	x := source.Index()
-	v := &datasetView{Root: root, Samples: x.Len(), Bytes: x.Bytes(), Classes: len(x.Classes())}
+	v := &datasetView{
+		Root: root, Kind: kind, Samples: x.Len(), Bytes: x.Bytes(), Classes: len(x.Classes()),
+	}
 	fingerprint := x.Fingerprint()
 	v.Fingerprint = hex.EncodeToString(fingerprint[:])
 	s := x.Statistics()
-	v.Sizes.Smallest = s.Smallest
-	v.Sizes.Mean = s.Mean
-	v.Sizes.Median = s.Median
-	v.Sizes.Largest = s.Largest
-	for _, b := range s.Histogram {
-		v.Sizes.Histogram = append(v.Sizes.Histogram, sizeBin(b))
-	}
+	v.Sizes = newSizesView(&s)
+	v.recordsView = newRecordsView(x)
 	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
 	if keeper, ok := source.(indexKeeper); ok {
 		v.kept = true
@@ -89,10 +104,15 @@ func newDatasetView(root string, source source.Indexed, list bool,
 		if err := keeper.IndexError(); err != nil {
 			v.Index.Error = err.Error()
 		}
-		v.Index.Listed, v.Index.Directories = keeper.Listed()
+	}
+	if lister, ok := source.(lister); ok {
+		v.Index.Listed, v.Index.Directories = lister.Listed()
 	}
 
 	classes := classViews(x)
+	if len(classes) == 0 {
+		return v
+	}
 	if list {
 		v.List = slices.Clone(classes)
 	}
@@ -108,13 +128,14 @@ func newDatasetView(root string, source source.Indexed, list bool,
 
 func classViews(x *source.Index) []classView {
 	classes := make([]classView, len(x.Classes()))
-	id := 0
 	for label, samples := range x.ClassSizes() {
-		c := classView{Label: label, Name: x.Classes()[label], Samples: samples}
-		for end := id + samples; id < end; id++ {
-			c.Bytes += x.Size(id)
-		}
-		classes[label] = c
+		classes[label] = classView{Label: label, Name: x.Classes()[label], Samples: samples}
+	}
+	if len(classes) == 0 || !x.Labelled() {
+		return nil
+	}
+	for id := range x.Len() {
+		classes[x.Label(id)].Bytes += x.Size(id)
 	}
 	return classes
 }
@@ -123,24 +144,42 @@ func classViews(x *source.Index) []classView {
 func (v *datasetView) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", human.Name(v.Root))
-	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"),
-		plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
+	in := plural(v.Classes, "class", "classes")
+	if v.Fields != nil {
+		in = count(len(v.Objects), "file")
+	}
+	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"), in, byteSize(float64(v.Bytes)))
 
+	if v.Fields != nil {
+		fmt.Fprintf(&b, "  %-12s %s\n", "kind", v.Kind)
+	}
 	v.scan(&b)
 	fmt.Fprintf(&b, "  %-12s %s\n\n", "fingerprint", v.Fingerprint)
 
-	fmt.Fprintf(&b, "  %-12s smallest %s, median %s, mean %s, largest %s\n\n", "sizes",
-		byteSize(float64(v.Sizes.Smallest)),
-		byteSize(float64(v.Sizes.Median)), byteSize(v.Sizes.Mean),
-		byteSize(float64(v.Sizes.Largest)))
-	v.histogram(&b)
-	b.WriteByte('\n')
-	v.extremes(&b)
+	if v.Fields != nil {
+		v.records(&b)
+	} else {
+		fmt.Fprintf(&b, "  %-12s %s\n\n", "sizes", v.Sizes.text())
+		v.Sizes.histogram(&b, v.Samples)
+	}
+	if len(v.Most) > 0 {
+		b.WriteByte('\n')
+		v.extremes(&b)
+	}
 	if len(v.List) > 0 {
 		b.WriteByte('\n')
 		listClasses(&b, v.List)
 	}
+	if v.Sheet != "" {
+		fmt.Fprintf(&b, "\nContact sheet: %s\n", human.Name(v.Sheet))
+	}
 	return b.String()
+}
+
+// text describes the sizes in a line.
+func (s *sizesView) text() string {
+	return fmt.Sprintf("smallest %s, median %s, mean %s, largest %s", byteSize(float64(s.Smallest)),
+		byteSize(float64(s.Median)), byteSize(s.Mean), byteSize(float64(s.Largest)))
 }
 
 // scan prints how long it took to open the dataset, and where its index is.
@@ -153,9 +192,12 @@ func (v *datasetView) scan(b *strings.Builder) {
 	if v.Index.Loaded {
 		how, listed = "loaded", "listed again"
 	}
-	fmt.Fprintf(b, "  %-12s in %s; %s of %s %s\n", how, seconds(v.Index.Seconds),
-		thousands(v.Index.Listed),
-		plural(v.Index.Directories, "directory", "directories"), listed)
+	listing := ""
+	if v.Index.Directories > 0 {
+		listing = fmt.Sprintf("; %s of %s %s", thousands(v.Index.Listed),
+			plural(v.Index.Directories, "directory", "directories"), listed)
+	}
+	fmt.Fprintf(b, "  %-12s in %s%s\n", how, seconds(v.Index.Seconds), listing)
 	if v.Index.Path != "" {
 		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", human.Name(v.Index.Path),
 			byteSize(float64(v.Index.Bytes)))
@@ -166,21 +208,21 @@ func (v *datasetView) scan(b *strings.Builder) {
 		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
 }
 
-// histogram prints a bar for each bin; the longest has barWidth columns.
-func (v *datasetView) histogram(b *strings.Builder) {
+// histogram prints a bar for each bin of this many samples; the longest has barWidth columns.
+func (s *sizesView) histogram(b *strings.Builder, samples int) {
 	const barWidth = 36
 	most, width := 0, 0
-	for _, bin := range v.Sizes.Histogram {
+	for _, bin := range s.Histogram {
 		most = max(most, bin.Samples)
 		width = max(width, len(thousands(bin.Samples)))
 	}
-	for _, bin := range v.Sizes.Histogram {
+	for _, bin := range s.Histogram {
 		label := "empty"
 		if bin.To > 1 {
 			label = byteSize(float64(bin.From)) + " to " + byteSize(float64(bin.To))
 		}
 		line := fmt.Sprintf("  %20s  %*s %7s  %s", label, width, thousands(bin.Samples),
-			percent(bin.Samples, v.Samples), sizeBar(float64(bin.Samples)/float64(most)*barWidth))
+			percent(bin.Samples, samples), sizeBar(float64(bin.Samples)/float64(most)*barWidth))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }

@@ -30,12 +30,18 @@ type storedModel struct {
 
 // readStored reads what is stored beside the index of a dataset, which it does not scan. A file
 // that jobs ignore is no error.
-func readStored(ctx context.Context, dir string, o source.OpenOptions,
+func readStored(ctx context.Context, dir string, flags datasetFlags, timeout time.Duration,
 	now time.Time,
 ) (*storedModel, error) {
 	s := &storedModel{Dataset: dir}
-	o.Unscanned = true
-	src, err := sources()[0].Open(ctx, dir, o)
+	at, err := flags.find(ctx, timeout, []string{dir})
+	if err != nil {
+		return nil, openError(fmt.Errorf("--dataset: %w", err))
+	}
+	silent := func(string) {}
+	src, err := at.kind.Open(ctx, at.dir, source.OpenOptions{
+		Values: at.values, Unscanned: true, Timeout: timeout, Warn: silent, Tell: silent,
+	})
 	if err != nil {
 		return nil, openError(fmt.Errorf("--dataset: %w", err))
 	}

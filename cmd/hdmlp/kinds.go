@@ -52,13 +52,6 @@ func sourceKind(name string) (source.Kind, error) {
 		strings.Join(names, ", "))
 }
 
-// located returns the values of options by which commands find a dataset and its index: the
-// extensions of its samples (nil: the kind's default), and the directory of the index file ("": the
-// kind's default).
-func located(extensions []string, indexDir string) option.Values {
-	return option.Values{source.ExtensionsKey: extensions, source.IndexDirKey: indexDir}
-}
-
 // defaultExtensions returns the extensions of a kind's samples by default; nil if names do not
 // matter.
 func defaultExtensions(k source.Kind) []string {

@@ -130,9 +130,12 @@ func literal(e ast.Expr) (string, bool) {
 // homonyms lists where the name of a kind means something else. Names that are also configuration
 // keys need no entry: they count only next to something called a kind.
 var homonyms = map[string]string{
-	"cmd/hdmlp/config.go file":    "the flag --file",
-	"cmd/hdmlp/dataset.go file":   "a count of files",
-	"python/hdmlp/data.py folder": "the class for folders",
+	"cmd/hdmlp/config.go file":          "the flag --file",
+	"cmd/hdmlp/dataset.go file":         "a count of files",
+	"cmd/hdmlp/dataset_records.go file": "a count of files",
+	"cmd/hdmlp/dataset_view.go file":    "a count of files",
+	"cmd/hdmlp/place.go file":           "a count of files",
+	"python/hdmlp/data.py folder":       "the class for folders",
 
 	"python/hdmlp/_records/lmdb.py lmdb":             "the class for LMDB environments",
 	"python/hdmlp/_records/records.py records":       "the base of lists of records",

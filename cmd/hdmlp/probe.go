@@ -30,9 +30,8 @@ import (
 
 // probeOptions are the options of `hdmlp probe`.
 type probeOptions struct {
-	dir                  string
-	kind, indexDir       string
-	extensions           []string
+	datasetFlags
+	paths                []string
 	cache                string // directory of the file class; "": the configuration's
 	transforms           string // "": none
 	out, plot            string // files; "": beside the index, and none
@@ -49,7 +48,7 @@ type probeOptions struct {
 func newProbeCommand() *cobra.Command {
 	var opts probeOptions
 	cmd := &cobra.Command{
-		Use:   "probe DATASET",
+		Use:   "probe PATH...",
 		Short: "Measure how fast this machine reads, keeps and transforms samples",
 		Long: `Measure what the performance model needs to know of this machine: how fast the
 source delivers samples of the dataset, by their size and the number of streams,
@@ -57,6 +56,8 @@ how fast memory and the cache directory (--cache) take and return them, and how
 fast a thread transforms them. Each rate is the median of 10 measurements, with
 its 95 % confidence interval. It takes a minute (--time), and more only if the
 dataset has no index yet.
+
+` + pathsHelp + `
 
 Samples are read in random order, and are dropped from the page cache before; it
 says so if that is not possible. Servers may have them in memory nevertheless.
@@ -83,14 +84,9 @@ EXIT STATUS
       --transforms 'RandomResizedCrop(224), ToTensor()' --plot rates.html
   hdmlp simulate scenarios/thesis-3.toml --environment environment.toml
   srun --ntasks-per-node 1 hdmlp probe /data/imagenet`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
-				return badInput("probe takes one dataset's directory, not %q", args)
-			}
-			return nil
-		},
+		Args: pathsOfDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.dir = args[0]
+			opts.paths = args
 			opts.json, _ = cmd.Flags().GetBool("json")
 			errs := cmd.ErrOrStderr()
 			scan := scanProgress{out: errs, start: time.Now()}
@@ -146,12 +142,7 @@ EXIT STATUS
 		"write the environment to `FILE` (TOML) instead of beside the index")
 	flags.StringVar(&opts.plot, "plot", "", "draw the rates to `FILE`: .png, .svg or .html")
 	flags.DurationVar(&opts.time, "time", time.Minute, "time for all measurements, 2s to 1h")
-	flags.StringVar(&opts.indexDir, "index-dir", "",
-		"directory of the index file (default: index_dir of the configuration, or else the "+
-			"dataset's own)")
-	flags.StringSliceVar(&opts.extensions, "extensions", nil, "extensions of samples")
-	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
-		"kind of the source; hdmlp kinds lists them")
+	opts.add(flags)
 	flags.IntVar(&opts.nodes, "nodes", 1, "number of nodes that measure together")
 	flags.IntVar(&opts.node, "node", 0, "number of this node, from 0")
 	flags.StringVar(&opts.address, "address", "",
@@ -250,7 +241,7 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 		return nil, err
 	}
 	defer source.Close()
-	a := &probeAnswer{Dataset: o.dir, started: time.Now()}
+	a := &probeAnswer{Dataset: strings.Join(o.paths, " "), started: time.Now()}
 	spec, err := o.spec(source, program)
 	if err != nil {
 		return nil, err
@@ -269,7 +260,7 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, survey.ErrNoSamples):
-		return nil, badInput("%s: %w", o.dir, err)
+		return nil, badInput("%s: %w", a.Dataset, err)
 	case err != nil:
 		return nil, err
 	}
@@ -291,22 +282,18 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 
 // open opens the dataset.
 func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
-	kind, err := sourceKind(cmp.Or(o.kind, sources()[0].Name))
-	if err != nil {
-		return nil, err
-	}
 	if _, err := host.RaiseFileLimit(); err != nil {
 		o.warn(err.Error())
 	}
-	src, err := kind.Open(ctx, o.dir, source.OpenOptions{
-		Values:   located(o.extensions, o.indexDir),
-		Progress: o.scanned, Warn: o.warn, Tell: o.warn, Timeout: o.config.SourceTimeout,
+	at, err := o.find(ctx, o.config.SourceTimeout, o.paths)
+	if err != nil {
+		o.opened()
+		return nil, err
+	}
+	src, err := at.open(ctx, openOptions{
+		progress: o.scanned, warn: o.warn, timeout: o.config.SourceTimeout,
 	})
 	o.opened()
-	var problem *source.Error
-	if errors.As(err, &problem) && !errors.Is(err, source.ErrUnavailable) {
-		return nil, badInput("%w", err)
-	}
 	return src, err
 }
 

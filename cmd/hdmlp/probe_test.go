@@ -31,7 +31,7 @@ func TestProbeRefusesWrongInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "probe takes one dataset's directory"},
+		{nil, "probe takes a directory, or one file or more"},
 		{[]string{filepath.Join(dir, "missing")}, "there is no such directory"},
 		{[]string{empty}, "all samples of the dataset are empty"},
 		{[]string{data, "--time", "1s"}, "allowed: 2s to 1h"},

@@ -46,6 +46,12 @@ const (
 	mostRows    = 50
 )
 
+// Colours of texts.
+var (
+	sheetDark = color.NRGBA{40, 40, 40, 255}
+	sheetRed  = color.NRGBA{180, 0, 0, 255}
+)
+
 // Colours of epochs, which people with red-green colour blindness can distinguish (Okabe and Ito).
 var sheetColours = []color.NRGBA{
 	{0, 114, 178, 255},
@@ -57,12 +63,21 @@ var sheetColours = []color.NRGBA{
 }
 
 func newContactSheet(opts transformOptions) *contactSheet {
-	s := &contactSheet{opts: opts}
-	if f, err := opentype.Parse(goregular.TTF); err == nil {
-		s.face, _ = opentype.NewFace(f,
-			&opentype.FaceOptions{Size: sheetFont, DPI: 72, Hinting: font.HintingFull})
+	return &contactSheet{opts: opts, face: sheetFace()}
+}
+
+// sheetFace returns what texts on sheets are written in; nil: there is nothing.
+func sheetFace() font.Face {
+	f, err := opentype.Parse(goregular.TTF)
+	if err != nil {
+		return nil
 	}
-	return s
+	face, err := opentype.NewFace(f,
+		&opentype.FaceOptions{Size: sheetFont, DPI: 72, Hinting: font.HintingFull})
+	if err != nil {
+		return nil
+	}
+	return face
 }
 
 // row adds the row of the next image.
@@ -105,22 +120,20 @@ func (s *contactSheet) draw() image.Image {
 	columns := 1 + s.opts.count
 	width := 2*sheetMargin + columns*(sheetCell+sheetGap) - sheetGap
 	height := 2*sheetMargin + 3*sheetLine + len(rows)*(sheetCell+sheetLine+sheetGap)
-	sheet := image.NewNRGBA(image.Rect(0, 0, width, height))
-	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.NRGBA{250, 250, 250, 255}),
-		image.Point{}, draw.Src)
-
-	dark := color.NRGBA{40, 40, 40, 255}
+	sheet := blankSheet(width, height)
+	dark := sheetDark
 	left := func(column int) int { return sheetMargin + column*(sheetCell+sheetGap) }
-	s.text(sheet, left(0), sheetMargin+sheetFont, width-2*sheetMargin, dark, s.opts.transforms)
+	inside := width - 2*sheetMargin
+	sheetText(sheet, s.face, left(0), sheetMargin+sheetFont, inside, dark, s.opts.transforms)
 	note := fmt.Sprintf("seed %d", s.opts.seed)
 	if len(s.rows) > len(rows) {
 		note += fmt.Sprintf("; the first %d of %d images", len(rows), len(s.rows))
 	}
-	s.text(sheet, left(0), sheetMargin+sheetLine+sheetFont, width-2*sheetMargin, dark, note)
+	sheetText(sheet, s.face, left(0), sheetMargin+sheetLine+sheetFont, inside, dark, note)
 	head := sheetMargin + 2*sheetLine + sheetFont
-	s.text(sheet, left(0), head, sheetCell, dark, "as stored")
+	sheetText(sheet, s.face, left(0), head, sheetCell, dark, "as stored")
 	for e := range s.opts.count {
-		s.text(sheet, left(1+e), head, sheetCell, sheetColours[e%len(sheetColours)],
+		sheetText(sheet, s.face, left(1+e), head, sheetCell, sheetColours[e%len(sheetColours)],
 			fmt.Sprintf("epoch %d", s.opts.epoch+e))
 	}
 	for i, r := range rows {
@@ -134,13 +147,13 @@ func (s *contactSheet) draw() image.Image {
 				outline(sheet, at, size, part, sheetColours[e%len(sheetColours)])
 			}
 		}
-		s.text(sheet, left(0), top+sheetCell+sheetFont+2, sheetCell+sheetGap, dark, label)
+		sheetText(sheet, s.face, left(0), top+sheetCell+sheetFont+2, sheetCell+sheetGap, dark, label)
 		for e, cell := range r.cells {
 			place(sheet, cell, left(1+e), top)
 		}
 		if r.failure != "" {
-			s.text(sheet, left(1), top+sheetCell/2, width-left(1)-sheetMargin,
-				color.NRGBA{180, 0, 0, 255}, r.failure)
+			sheetText(sheet, s.face, left(1), top+sheetCell/2, width-left(1)-sheetMargin,
+				sheetRed, r.failure)
 		}
 	}
 	return sheet
@@ -184,21 +197,32 @@ func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part imag
 	}
 }
 
-// text writes one line, truncated to width.
-func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Color, line string) {
-	if s.face == nil {
+// blankSheet returns an empty sheet of this size.
+func blankSheet(width, height int) *image.NRGBA {
+	sheet := image.NewNRGBA(image.Rect(0, 0, width, height))
+	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.NRGBA{250, 250, 250, 255}),
+		image.Point{}, draw.Src)
+	return sheet
+}
+
+// sheetText writes one line, truncated to width.
+func sheetText(sheet draw.Image, face font.Face, left, base, width int, c color.Color,
+	line string,
+) {
+	if face == nil {
 		return
 	}
-	for runes := []rune(human.Name(line)); ; runes = runes[:len(runes)-1] {
+	whole := human.Name(line)
+	for runes := []rune(whole); ; runes = runes[:len(runes)-1] {
 		shown := string(runes)
-		if len(shown) < len(human.Name(line)) {
+		if len(shown) < len(whole) {
 			shown += "…"
 		}
-		if font.MeasureString(s.face, shown).Ceil() <= width || len(runes) == 0 {
+		if font.MeasureString(face, shown).Ceil() <= width || len(runes) == 0 {
 			d := font.Drawer{
 				Dst:  sheet,
 				Src:  image.NewUniform(c),
-				Face: s.face,
+				Face: face,
 				Dot:  fixed.P(left, base),
 			}
 			d.DrawString(shown)

@@ -13,6 +13,9 @@ import (
 type Kind struct {
 	Name string // as in requests and commands
 	Help string // what the path must lead to, without a full stop
+	// Names are patterns of the names of a dataset's files, by which commands find its kind. The
+	// first one says which files of a directory they are. nil: the kind does not follow from names.
+	Names []string
 	// Options are what a dataset of this kind is described by, besides its path.
 	Options []option.Option
 	// Manifest is set if a process lists the records of a dataset of this kind (OpenOptions), so that

@@ -6,8 +6,10 @@ import (
 	"slices"
 )
 
-// Statistics describes the sizes of a dataset's samples.
+// Statistics describes the sizes of samples, or of one of their fields.
 type Statistics struct {
+	Samples           int   // that have the field
+	Bytes             int64 // of all
 	Smallest, Largest int64 // bytes
 	Mean              float64
 	// Median is the upper median.
@@ -24,32 +26,51 @@ type Bin struct {
 	Samples  int
 }
 
-// Statistics computes the statistics in linear time. They are zero for an index without samples.
-func (x *Index) Statistics() Statistics {
-	n := x.Len()
-	if n == 0 {
+// Statistics computes the statistics of the samples in linear time. They are zero for an index
+// without samples.
+func (x *Index) Statistics() Statistics { return statistics(x.Len(), x.Size) }
+
+// FieldStatistics computes the statistics of field f, of the samples that have it.
+func (x *Index) FieldStatistics(f int) Statistics {
+	return statistics(x.Len(), func(id int) int64 { return x.FieldSize(f, id) })
+}
+
+// FieldSize returns how many bytes field f of sample id has; Missing: the sample does not have it.
+// An index without fields has one, the sample.
+func (x *Index) FieldSize(f, id int) int64 {
+	x.check(id)
+	if x.tables == nil {
+		return x.objectSize(id)
+	}
+	return x.length(id*x.layout.records.fields + f)
+}
+
+// statistics describes n sizes, of which those that are Missing do not count.
+func statistics(n int, size func(id int) int64) Statistics {
+	var counts [65]int
+	s := Statistics{Smallest: math.MaxInt64}
+	for id := range n {
+		v := size(id)
+		if v == Missing {
+			continue
+		}
+		counts[bits.Len64(uint64(v))]++
+		s.Samples++
+		s.Bytes += v
+		s.Smallest, s.Largest = min(s.Smallest, v), max(s.Largest, v)
+	}
+	if s.Samples == 0 {
 		return Statistics{}
 	}
-	var counts [65]int
-	s := Statistics{
-		Smallest: x.MaxSize(),
-		Largest:  x.MaxSize(),
-		Mean:     float64(x.Bytes()) / float64(n),
-	}
-	for id := range n {
-		size := x.Size(id)
-		counts[bits.Len64(uint64(size))]++
-		s.Smallest = min(s.Smallest, size)
-	}
-	first, last := bits.Len64(uint64(s.Smallest)), bits.Len64(uint64(s.Largest))
+	s.Mean = float64(s.Bytes) / float64(s.Samples)
 	below := 0
-	for bin := first; bin <= last; bin++ {
+	for bin := bits.Len64(uint64(s.Smallest)); bin <= bits.Len64(uint64(s.Largest)); bin++ {
 		end := uint64(1) << bin
 		s.Histogram = append(s.Histogram, Bin{
 			From: int64(end >> 1), To: int64(min(end, math.MaxInt64)), Samples: counts[bin],
 		})
-		if rank := n/2 - below; rank >= 0 && rank < counts[bin] {
-			s.Median = x.sizeOfRank(bin, counts[bin], rank)
+		if rank := s.Samples/2 - below; rank >= 0 && rank < counts[bin] {
+			s.Median = sizeOfRank(n, size, bin, rank)
 		}
 		below += counts[bin]
 	}
@@ -57,11 +78,11 @@ func (x *Index) Statistics() Statistics {
 }
 
 // sizeOfRank returns the size with this rank among the sizes of one bin.
-func (x *Index) sizeOfRank(bin, count, rank int) int64 {
-	sizes := make([]int64, 0, count)
-	for id := range x.Len() {
-		if size := x.Size(id); bits.Len64(uint64(size)) == bin {
-			sizes = append(sizes, size)
+func sizeOfRank(n int, size func(id int) int64, bin, rank int) int64 {
+	var sizes []int64
+	for id := range n {
+		if v := size(id); v != Missing && bits.Len64(uint64(v)) == bin {
+			sizes = append(sizes, v)
 		}
 	}
 	slices.Sort(sizes)

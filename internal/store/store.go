@@ -13,6 +13,7 @@ package store
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 )
 
@@ -25,7 +26,7 @@ type Dataset struct {
 	// place; 0: they begin anywhere.
 	Align int64
 	// Directory identifies the directory that it is in, by device and inode; zeros: its source has
-	// none. Datasets of one directory, kind and list of extensions are versions of each other.
+	// none. Datasets of one directory, kind and description are versions of each other.
 	Directory [2]uint64
 	About     About // for people and commands
 }
@@ -34,7 +35,9 @@ type Dataset struct {
 func (d *Dataset) Supersedes(older *Dataset) bool {
 	return d.Directory == older.Directory && d.Directory != [2]uint64{} &&
 		d.Fingerprint != older.Fingerprint && d.About.Kind == older.About.Kind &&
-		slices.Equal(d.About.Extensions, older.About.Extensions)
+		slices.Equal(d.About.Extensions, older.About.Extensions) &&
+		d.About.Manifest == older.About.Manifest &&
+		reflect.DeepEqual(d.About.Options, older.About.Options)
 }
 
 // About describes a dataset. A class that outlives its process writes the description next to the
@@ -43,7 +46,9 @@ type About struct {
 	Kind       string // of its source
 	Path       string // absolute, as the process that opened the dataset sees it
 	Extensions []string
-	Bytes      int64 // of all samples
+	Options    map[string]any // of its kind, if samples have fields: what it was asked for by
+	Manifest   string         // hash of the list of samples that a process gave; "": none did
+	Bytes      int64          // of all samples
 }
 
 // Origin describes what a copy of a sample was made from. A store keeps it with the copy, and does

@@ -12,6 +12,7 @@ import signal
 import subprocess
 
 import pytest
+import shards
 from hdmlp._daemon import connecting
 from identities import Rank, hashes, make, normalise, read
 from waiting import until
@@ -343,3 +344,22 @@ def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
     subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
     free(cache)
     assert check(cache)[0] == 0
+
+
+def test_check_compares_copies_of_shards(short, tmp_path):
+    """The store's description says which shards they were made of, and by which options."""
+    torch = pytest.importorskip("hdmlp.torch")
+    samples = shards.make(tmp_path / "shards")
+    cache = tmp_path / "cache"
+    dataset = torch.WebDataset(str(tmp_path / "shards" / "{000..002}.tar"), fields=("bin", "cls"))
+    loader = torch.DataLoader(dataset, 4, cache_dir=str(cache), memory="0B", cache_size="10MB")
+    assert sum(len(batch[0]) for batch in loader) == len(samples)
+    loader.close()
+    free(cache)
+    status, (found,), errors = check(cache)
+    assert (status, found["held"], found["same"]) == (0, len(samples), len(samples)), errors
+    damage(store_of(cache) / "data", 10)
+    status, (found,), _ = check(cache)
+    assert (status, found["corrupt"]) == (1, 1)
+    where = str(tmp_path / "shards" / "000.tar")
+    assert found["findings"][0]["path"].startswith(where)

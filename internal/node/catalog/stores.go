@@ -3,9 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
@@ -235,21 +233,19 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 	return Class{}, late
 }
 
-// asked returns what distinguishes the dataset from others of its directory and kind: the
-// extensions of its samples or, of a kind without, all that it was asked for by.
-func (e *entry) asked() []string {
-	index := e.source.Index()
-	if index.Fields() == nil {
-		return index.Extensions()
+// about describes a dataset.
+func about(spec *source.Spec, index *source.Index) store.About {
+	a := store.About{
+		Kind: spec.Kind, Path: spec.Path, Bytes: index.Bytes(),
+		Extensions: index.Extensions(), Manifest: spec.Manifest.Sum(),
 	}
-	var asked []string
-	for _, key := range slices.Sorted(maps.Keys(e.spec.Options)) {
-		asked = append(asked, fmt.Sprintf("%s=%v", key, e.spec.Options[key]))
+	if index.Fields() != nil {
+		a.Extensions = nil // which are what the index was made of
+		a.Options = maps.Clone(spec.Options)
+		delete(a.Options, source.IndexDirKey)
+		delete(a.Options, source.RescanKey)
 	}
-	if sum := e.spec.Manifest.Sum(); sum != "" {
-		asked = append(asked, sum)
-	}
-	return asked
+	return a
 }
 
 func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
@@ -260,12 +256,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	index := d.Index()
 	ds := store.Dataset{
 		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: store.About{
-			Kind:       d.entry.spec.Kind,
-			Path:       d.entry.spec.Path,
-			Extensions: d.entry.asked(),
-			Bytes:      index.Bytes(),
-		},
+		About: about(&d.entry.spec, index),
 	}
 	ds.Directory[0], ds.Directory[1] = d.DirectoryID()
 	capacity := c.Capacity()

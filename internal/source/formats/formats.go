@@ -18,6 +18,9 @@ type Format struct {
 	Options []option.Option
 	// Pattern is which files of a directory are the objects, if none are named.
 	Pattern string
+	// Names are patterns that other files match which are named: in the format, or close to it, so
+	// that Index says what is wrong with them.
+	Names []string
 	// Manifest is set if the records come in a manifest, instead of being found in objects.
 	Manifest bool
 	// Index finds the samples in the objects of these names, in this order. An error names the

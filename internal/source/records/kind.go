@@ -28,6 +28,7 @@ const ObjectsKey = "objects"
 func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
 	k := source.Kind{Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options}
 	if !f.Manifest {
+		k.Names = append([]string{f.Pattern}, f.Names...)
 		k.Options = append(k.Options, option.Option{
 			Key: ObjectsKey, Kind: option.List, Default: f.Pattern,
 			Help: "Files below the directory, in this order: names, with {000..099}, {a,b}, * and ?",
@@ -57,6 +58,9 @@ type Opened struct {
 	*Source
 	index.Beside
 	directory *directory.Directory
+	indexPath string
+	indexErr  error
+	fromIndex bool
 }
 
 var (
@@ -66,6 +70,16 @@ var (
 
 // DirectoryID implements source.InDirectory.
 func (o *Opened) DirectoryID() (device, inode uint64) { return o.directory.Root().DirectoryID() }
+
+// IndexPath returns the path of the index file, or "" if it could not be written anywhere.
+func (o *Opened) IndexPath() string { return o.indexPath }
+
+// IndexError returns why the index file could not be written, so that the next start has to find
+// the samples again; nil if it is up to date.
+func (o *Opened) IndexError() error { return o.indexErr }
+
+// FromIndex reports whether the samples are those of an index file that was found.
+func (o *Opened) FromIndex() bool { return o.fromIndex }
 
 // Close implements source.Source.
 func (o *Opened) Close() error { return o.Source.Close() }
@@ -154,13 +168,17 @@ func datasetError(at string, err error) error {
 	return e
 }
 
+// patterns returns which objects were asked for.
+func (x *opening) patterns() []string {
+	if patterns := option.Get[[]string](x.options.Values, ObjectsKey); len(patterns) > 0 {
+		return patterns
+	}
+	return []string{x.format.Pattern}
+}
+
 // expand sets the names of the objects.
 func (x *opening) expand(ctx context.Context) error {
-	patterns := option.Get[[]string](x.options.Values, ObjectsKey)
-	if len(patterns) == 0 {
-		patterns = []string{x.format.Pattern}
-	}
-	for _, p := range patterns {
+	for _, p := range x.patterns() {
 		names, err := braces(p)
 		if err != nil {
 			return fmt.Errorf("objects: %q: %w", p, err)

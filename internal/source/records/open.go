@@ -71,7 +71,7 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	made := x.made()
 	var known *source.Index
 	if !x.format.Manifest && !option.Get[bool](x.options.Values, source.RescanKey) {
-		known, _ = files.Read(made)
+		known, opened.indexPath = files.Read(made)
 	}
 	for attempt := 1; ; attempt++ {
 		found, err := x.current(ctx, known)
@@ -82,9 +82,10 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 		if err != nil {
 			return nil, err
 		}
+		opened.fromIndex = !found.changed
 		if found.changed && !x.format.Manifest {
 			// A failure only means that the next start has to find the samples again.
-			_, _ = files.Write(found.index)
+			opened.indexPath, opened.indexErr = files.Write(found.index)
 		}
 		x.known = found.index
 		opened.Source = New(x.place, found.index)
@@ -112,9 +113,13 @@ func (x *opening) locate() (err error) {
 func (x *opening) asked() []string {
 	asked := []string{x.format.Name}
 	for _, o := range x.format.Options {
-		asked = append(asked, fmt.Sprintf("%s=%q", o.Key, x.options.Values[o.Key]))
+		value, given := x.options.Values[o.Key]
+		if !given {
+			value, _, _ = o.Read(o.Default) // which is never wrong
+		}
+		asked = append(asked, fmt.Sprintf("%s=%q", o.Key, value))
 	}
-	return append(asked, fmt.Sprintf("%q", option.Get[[]string](x.options.Values, ObjectsKey)))
+	return append(asked, fmt.Sprintf("%q", x.patterns()))
 }
 
 // made returns what an index says that it was made of: what was asked for, and which objects that

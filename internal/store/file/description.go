@@ -22,8 +22,8 @@ import (
 
 const (
 	descriptionFormat = 1
-	descriptionLimit  = 64 << 10 // bytes of the file
-	wordLimit         = 64       // bytes of a kind, an extension and hdmlp's version
+	descriptionLimit  = 1 << 20 // bytes of the file
+	wordLimit         = 64      // bytes of a kind, an extension and hdmlp's version
 )
 
 // Description describes a store's dataset. It does not decide whether samples are served: it is for
@@ -33,16 +33,18 @@ const (
 // The path and extensions of one that was read may contain any characters: escape those that a
 // terminal interprets before printing them.
 type Description struct {
-	Format      int       `json:"format"`
-	Version     string    `json:"version"` // of the dataset, which is the store's name
-	Kind        string    `json:"kind"`
-	Path        string    `json:"path"`
-	Extensions  []string  `json:"extensions"`
-	Samples     int64     `json:"samples"`
-	Bytes       int64     `json:"bytes"`
-	HDMLP       string    `json:"hdmlp"` // version of hdmlp
-	FirstOpened time.Time `json:"first_opened"`
-	LastOpened  time.Time `json:"last_opened"`
+	Format     int      `json:"format"`
+	Version    string   `json:"version"` // of the dataset, which is the store's name
+	Kind       string   `json:"kind"`
+	Path       string   `json:"path"`
+	Extensions []string `json:"extensions"`
+	// Options are those of its kind that it was asked for by, as JSON has them.
+	Options     map[string]any `json:"options,omitempty"`
+	Samples     int64          `json:"samples"`
+	Bytes       int64          `json:"bytes"`
+	HDMLP       string         `json:"hdmlp"` // version of hdmlp
+	FirstOpened time.Time      `json:"first_opened"`
+	LastOpened  time.Time      `json:"last_opened"`
 }
 
 // encode returns the contents of the file.
@@ -124,6 +126,7 @@ func describe(s *disk.Directory, version string, ds store.Dataset, now time.Time
 	d := &Description{
 		Format: descriptionFormat, Version: storeName(ds.Fingerprint),
 		Kind: ds.About.Kind, Path: ds.About.Path, Extensions: ds.About.Extensions,
+		Options: ds.About.Options,
 		Samples: int64(ds.Samples), Bytes: ds.About.Bytes, HDMLP: version,
 		FirstOpened: now.UTC().Truncate(time.Second), LastOpened: now.UTC().Truncate(time.Second),
 	}

@@ -63,7 +63,7 @@ func (f *File) indexOf(path string) ([]float64, error) {
 		defer file.Close()
 		index, err := source.Decode(file, bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%w; `hdmlp dataset FOLDER --output FILE` makes one", err)
+			return nil, fmt.Errorf("%w; `hdmlp dataset PATH` makes one, and names it", err)
 		}
 		sizes := make([]float64, index.Len())
 		for k := range sizes {

@@ -109,7 +109,9 @@ class WebDataset(Found):
         self._given, root, self._patterns = below(self.urls)
         self._chosen = None if fields is None else [str(name) for name in fields]
         self._missing, self._targets = missing, targets
-        options: dict[str, object] = {"objects": self._patterns, "values": [targets]}
+        options: dict[str, object] = {"objects": self._patterns}
+        if targets != "cls":  # which is the first one by default
+            options["values"] = [targets]
         if self._chosen is not None:
             options["fields"] = self._chosen
             options["missing"] = missing or "none"

@@ -53,7 +53,7 @@ const (
 // Format returns the format.
 func Format() formats.Format {
 	return formats.Format{
-		Name: "lmdb", Pattern: "data.mdb",
+		Name: "lmdb", Pattern: "data.mdb", Names: []string{"*.mdb", "*.lmdb"},
 		Help: "LMDB environments: directories with a data.mdb, or data files",
 		Options: []option.Option{
 			{

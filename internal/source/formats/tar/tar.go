@@ -45,7 +45,7 @@ const readers = 32
 // Format returns the format.
 func Format() formats.Format {
 	return formats.Format{
-		Name: "webdataset", Pattern: "*.tar",
+		Name: "webdataset", Pattern: "*.tar", Names: []string{"*.tar.*", "*.tgz", "*.tzst"},
 		Help: "tar files by webdataset's rules: members KEY.FIELD that follow one another are a sample",
 		Options: []option.Option{
 			{
