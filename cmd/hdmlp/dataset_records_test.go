@@ -34,7 +34,8 @@ func writeShard(t *testing.T, path string, members ...member) {
 		_, err := w.Write(m.data)
 		must(t, err)
 	}
-	must(t, w.Close(), os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b.Bytes(), 0o644))
+	must(t, w.Close(), os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, b.Bytes(), 0o644))
 }
 
 // jpegOf returns an image of one colour.
@@ -49,8 +50,8 @@ func jpegOf(t *testing.T, width, height int, c color.Gray) []byte {
 	return b.Bytes()
 }
 
-// shards makes 3 shards of 3, 4 and 5 samples: an image, a class, and a json of each second one.
-func shards(t *testing.T) string {
+// someShards makes 3 shards of 3, 4 and 5 samples: an image, a class, and of each second one a json.
+func someShards(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "shards")
 	n := 0
@@ -85,7 +86,7 @@ func viewOf(t *testing.T, args ...string) (v datasetView) {
 // TestDatasetFindsTheKind of whatever the paths lead to.
 func TestDatasetFindsTheKind(t *testing.T) {
 	quiet(t)
-	dir := shards(t)
+	dir := someShards(t)
 	all := filepath.Join(dir, "*.tar")
 	whole := viewOf(t, dir)
 	if whole.Kind != "webdataset" || whole.Samples != 12 || len(whole.Objects) != 3 {
@@ -120,7 +121,7 @@ func TestDatasetFindsTheKind(t *testing.T) {
 // TestDatasetDescribesFields: numbers that follow from what was written.
 func TestDatasetDescribesFields(t *testing.T) {
 	quiet(t)
-	dir := shards(t)
+	dir := someShards(t)
 	v := viewOf(t, dir)
 	var names []string
 	bytesOfAll := int64(0)
@@ -168,7 +169,7 @@ func TestDatasetDescribesFields(t *testing.T) {
 func TestDatasetDrawsASheet(t *testing.T) {
 	quiet(t)
 	sheet := filepath.Join(t.TempDir(), "sheet.png")
-	v := viewOf(t, shards(t), "--sheet", sheet)
+	v := viewOf(t, someShards(t), "--sheet", sheet)
 	f, err := os.Open(sheet)
 	must(t, err)
 	defer f.Close()
@@ -184,7 +185,7 @@ func TestDatasetDrawsASheet(t *testing.T) {
 // TestDatasetRefusesWhatItCannotDescribe with what is wrong, and what to do.
 func TestDatasetRefusesWhatItCannotDescribe(t *testing.T) {
 	quiet(t)
-	dir := shards(t)
+	dir := someShards(t)
 	photos := makeDataset(t, map[string]int{"cat/1.jpg": 3})
 	other := filepath.Join(t.TempDir(), "data.csv")
 	packed := filepath.Join(t.TempDir(), "x.tar.gz")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 	quiet(t)
 	t.Setenv("HDMLP_SOCKET", "hdmlp-test-no-daemon")
 	data, cache := tree(t, 3), t.TempDir()
+	out := filepath.Join(t.TempDir(), "out")
 	fillCache(t, cache, data, nil)
 	type call struct {
 		args   []string
@@ -86,6 +88,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		"dev cluster": {{[]string{"-n", "0", "--", "true"}, 2}},
 		"dev link":    {{[]string{"0", "--run", "none"}, 2}},
 		"kinds":       {{nil, 0}},
+		"pack":        {{[]string{data, out}, 0}, {[]string{data, data}, 2}},
 		"probe":       {{[]string{data, "--time", "2s"}, 0}, {[]string{data, "--time", "1s"}, 2}},
 		"analyze": {
 			{[]string{"--from", measured}, 0}, {[]string{"--from", measured, "--price", "none"}, 2},
