@@ -50,7 +50,7 @@ func jpegOf(t *testing.T, width, height int, c color.Gray) []byte {
 	return b.Bytes()
 }
 
-// someShards makes 3 shards of 3, 4 and 5 samples: an image, a class, and of each second one a json.
+// someShards makes shards of 3, 4 and 5 samples: an image, a class, and a json of each second one.
 func someShards(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "shards")

@@ -71,7 +71,8 @@ def test_a_folder_becomes_shards_with_the_numbers_of_its_classes(real, tmp_path)
     assert len(found) == len(reference.samples)
     for (key, fields), (path, label) in zip(found, reference.samples):
         assert path == str(data / f"{key}.jpg")
-        assert fields == {"jpg": open(path, "rb").read(), "cls": b"%d" % label}
+        image = (data / f"{key}.jpg").read_bytes()
+        assert fields == {"jpg": image, "cls": b"%d" % label}
     assert json.loads((tmp_path / "out" / "classes.json").read_text()) == reference.classes
     dataset = torch.WebDataset(str(tmp_path / "out" / "*.tar"), fields=("jpg", "cls"))
     assert dataset.targets == reference.targets
