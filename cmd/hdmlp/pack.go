@@ -269,7 +269,8 @@ type packProgress struct {
 
 func (p *packProgress) update(done, of shards.Progress) {
 	if p.line == nil {
-		p.done, p.of, p.start, p.first = done, of, time.Now(), done.Bytes
+		p.done, p.of = done, of
+		p.start, p.first = time.Now(), done.Bytes
 		p.line = showLine(p.out, p.text)
 		return
 	}

@@ -15,6 +15,7 @@ from ._lib import platform as _platform  # noqa: F401  # refuses platforms that 
 # isort: split
 from . import errors
 from ._lib.version import __version__
+from ._records.pack import pack
 from .errors import (
     AccessDeniedError,
     AuditError,
@@ -60,6 +61,7 @@ __all__ = [
     "VersionError",
     "WorkerDiedError",
     "__version__",
+    "pack",
 ]
 
 

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -68,6 +69,8 @@ type Layout struct {
 	fields  []string       // of the index, as they are written; nil: by the file's name
 	columns []column       // written besides
 	classes bool           // the number of the class is written
+	names   []string       // of the classes; nil: they are not known
+	numbers map[string]int // of the classes, by the names that the label column has; nil: numbers
 	others  map[int]string // keys that are not the sample's own
 	shards  []Shard
 	sum     string
@@ -159,6 +162,7 @@ func (l *Layout) name(rename map[string]string) error {
 		if _, ok := seen[ClassField]; !ok && old == labelColumn && rename[old] == "" {
 			seen[ClassField] = old
 			l.columns = append(l.columns, column{c, ClassField})
+			l.number(c)
 			continue
 		}
 		name, err := take(as)
@@ -168,13 +172,35 @@ func (l *Layout) name(rename map[string]string) error {
 		l.columns = append(l.columns, column{c, name})
 	}
 	_, taken := seen[ClassField]
-	l.classes = !taken && l.index.Labelled() && len(l.index.Classes()) > 0
+	if l.classes = !taken && l.index.Labelled() && len(l.index.Classes()) > 0; l.classes {
+		l.names = l.index.Classes()
+	}
 	for old := range rename {
 		if !slices.Contains(known, old) && !slices.Contains(l.index.Columns(), old) {
 			return fmt.Errorf("there is no field %q to rename", old)
 		}
 	}
 	return nil
+}
+
+// number gives the texts of a column of labels the numbers of classes, sorted, unless all of them
+// are numbers.
+func (l *Layout) number(c int) {
+	numbers, texts := true, map[string]int{}
+	for id := range l.index.Len() {
+		value := l.index.Value(c, id)
+		if _, err := strconv.Atoi(value); err != nil {
+			numbers = false
+		}
+		texts[value] = 0
+	}
+	if numbers {
+		return
+	}
+	l.names, l.numbers = slices.Sorted(maps.Keys(texts)), texts
+	for i, name := range l.names {
+		texts[name] = i
+	}
 }
 
 // findKeys finds the samples whose key an earlier one has.
@@ -267,7 +293,11 @@ func (l *Layout) members(dst []member, id int) []member {
 		})
 	}
 	for _, c := range l.columns {
-		if value := l.index.Value(c.number, id); value != "" {
+		value := l.index.Value(c.number, id)
+		if number, ok := l.numbers[value]; ok && c.name == ClassField {
+			value = strconv.Itoa(number)
+		}
+		if value != "" {
 			text(c.name, value)
 		}
 	}

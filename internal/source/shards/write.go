@@ -31,7 +31,7 @@ import (
 // interrupted earlier writes the shard again.
 
 // ClassesName is the file with the names of the classes, a JSON list in the order of their numbers.
-// It is there if the samples have classes and no field of their numbers.
+// It is there if the samples have classes whose names are known.
 const ClassesName = "classes.json"
 
 // bufferSize is how many bytes are written at once.
@@ -148,14 +148,14 @@ func (w *writer) progress(samples int, bytes int64) {
 
 // classesFile writes the names of the classes.
 func (w *writer) classesFile() error {
-	if !w.classes {
+	if w.names == nil {
 		return nil
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
-	if err := e.Encode(w.index.Classes()); err != nil {
+	if err := e.Encode(w.names); err != nil {
 		return err
 	}
 	if there, err := os.ReadFile(w.path(ClassesName)); err == nil {
