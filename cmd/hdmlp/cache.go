@@ -18,10 +18,10 @@ import (
 func newCacheCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cache",
-		Short: "List, check and remove the contents of cache directories",
-		Long: `List, check and remove the contents of cache directories (cache_dir). A cache
-directory has one store of samples for each version of a dataset; the store's
-version is the fingerprint that hdmlp dataset shows.
+		Short: "List, check, remove and fill the contents of cache directories",
+		Long: `List, check, remove and fill the contents of cache directories (cache_dir). A
+cache directory has one store of samples for each version of a dataset; the
+store's version is the fingerprint that hdmlp dataset shows.
 
 EXIT STATUS
   0    success
@@ -39,7 +39,7 @@ EXIT STATUS
 		},
 	}
 	cmd.AddCommand(withJSON(newCacheLsCommand()), withJSON(newCacheCheckCommand()),
-		withJSON(newCacheRmCommand()))
+		withJSON(newCacheRmCommand()), withJSON(newCacheWarmCommand()))
 	return cmd
 }
 

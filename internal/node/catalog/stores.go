@@ -233,6 +233,25 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 	return Class{}, late
 }
 
+// Stored returns a dataset as storage classes know it, and how many bytes its samples take there at
+// most.
+func Stored(spec *source.Spec, src source.Indexed) (ds store.Dataset, most int64) {
+	index := src.Index()
+	ds = store.Dataset{
+		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
+		About: about(spec, index),
+	}
+	if directory, ok := source.As[source.InDirectory](src); ok {
+		ds.Directory[0], ds.Directory[1] = directory.DirectoryID()
+	}
+	most = index.Bytes()
+	if index.Fields() != nil {
+		ds.Align = source.Align
+		most += (source.Align - 1) * int64(index.Len())
+	}
+	return ds, most
+}
+
 // about describes a dataset.
 func about(spec *source.Spec, index *source.Index) store.About {
 	a := store.About{
@@ -254,23 +273,14 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		return Class{}, err
 	}
 	index := d.Index()
-	ds := store.Dataset{
-		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: about(&d.entry.spec, index),
-	}
-	ds.Directory[0], ds.Directory[1] = d.DirectoryID()
+	ds, most := Stored(&d.entry.spec, d.entry.source)
 	capacity := c.Capacity()
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {
 			return Class{}, unusable(err)
 		}
 	}
-	if most := index.Bytes(); index.Fields() == nil {
-		capacity = min(capacity, most)
-	} else {
-		ds.Align = source.Align
-		capacity = min(capacity, most+(source.Align-1)*int64(index.Len()))
-	}
+	capacity = min(capacity, most)
 	opened, err := class.Open(ds, capacity)
 	if err != nil {
 		return Class{}, unusable(err)
