@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,5 +174,51 @@ func TestPackSaysWhatToDoAboutASample(t *testing.T) {
 		"goes on"
 	if err.Error() != want {
 		t.Errorf("%v", err)
+	}
+}
+
+// environment makes an LMDB environment, as py-lmdb wrote it: the values 00000, 11111 and 22222 of
+// the keys cat_1.x, dog/2 and ant_\xff.
+func environment(t *testing.T) string {
+	t.Helper()
+	f, err := os.Open("testdata/labels.mdb.gz")
+	must(t, err)
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	must(t, err)
+	data, err := io.ReadAll(r)
+	dir := t.TempDir()
+	must(t, err, os.WriteFile(filepath.Join(dir, "data.mdb"), data, 0o644),
+		os.WriteFile(filepath.Join(dir, "lock.mdb"), nil, 0o644))
+	return dir
+}
+
+// TestLMDBIsDescribedAndPacked, as a directory and as a file; texts of labels become numbers.
+func TestLMDBIsDescribedAndPacked(t *testing.T) {
+	quiet(t)
+	dir, out := environment(t), filepath.Join(t.TempDir(), "out")
+	for _, path := range []string{dir, filepath.Join(dir, "data.mdb")} {
+		v := viewOf(t, path)
+		if v.Kind != "lmdb" || v.Samples != 3 || v.Bytes != 15 || v.Fields[0].Name != "value" {
+			t.Errorf("%s: %+v", path, v)
+		}
+	}
+	code, _, errs := status(t, "pack", dir, out, "--option", "label=prefix", "--rename", "value=bin",
+		"--rename", "key=key.bin")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	names, got := membersOf(t, filepath.Join(out, "*.tar"))
+	want := map[string]string{
+		"616e745fff.bin": "22222", "616e745fff.cls": "0", "616e745fff.key.bin": "ant_\xff",
+		"6361745f312e78.bin": "00000", "6361745f312e78.cls": "1", "6361745f312e78.key.bin": "cat_1.x",
+		"646f672f32.bin": "11111", "646f672f32.cls": "2", "646f672f32.key.bin": "dog/2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || names[0] != "616e745fff.bin" {
+		t.Errorf("%q %s", names, diff)
+	}
+	classes, err := os.ReadFile(filepath.Join(out, "classes.json"))
+	if err != nil || string(classes) != "[\n \"ant\",\n \"cat\",\n \"dog\"\n]\n" {
+		t.Errorf("%s, %v", classes, err)
 	}
 }
