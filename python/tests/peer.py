@@ -56,6 +56,7 @@ class Peer:
                 "seed": 1,
                 "steps": 100,
                 "fingerprint": "f",
+                "outputs": [{"field": "", "shape": None, "type": ""}],
                 **opened,
             },
         )

@@ -219,11 +219,11 @@ def test_a_batch_outside_its_segments_is_refused(start, places, says):
         peer.stream.poll()
 
 
-OUTPUT = {"shape": [3, 2, 2], "type": "uint8", "layout": "NCHW"}
+OUTPUT = {"field": "", "shape": [3, 2, 2], "type": "uint8", "layout": "NCHW"}
 
 
 def test_a_tensor_is_contiguous(start):
-    peer = start(output=OUTPUT)
+    peer = start(outputs=[OUTPUT])
     peer.batch(1, 0, [(0, 100, 12), (0, 112, 12), (0, 124, 12)], [3])
     block = peer.stream.poll().content
     assert bytes(block.view()) == peer.segments[0][100:136]
@@ -244,7 +244,7 @@ def test_a_tensor_is_contiguous(start):
     ],
 )
 def test_a_tensor_that_is_not_contiguous_is_refused(start, places, says):
-    peer = start(output=OUTPUT)
+    peer = start(outputs=[OUTPUT])
     peer.segment(1, 1000)
     peer.batch(1, 0, places, [3])
     with pytest.raises(ProtocolError, match=says):
@@ -252,7 +252,7 @@ def test_a_tensor_that_is_not_contiguous_is_refused(start, places, says):
 
 
 def test_a_batch_in_pieces_is_copied_to_memory_that_is_not_in_use(start):
-    peer = start(output=OUTPUT)
+    peer = start(outputs=[OUTPUT])
     peer.segment(1, 1000, protocol.WRITABLE | protocol.PRIVATE)
     places = [(1, 400, 12), (1, 100, 12)]
 
