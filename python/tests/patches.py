@@ -5,6 +5,7 @@ batches it changes. Nothing here imports HDMLP.
 """
 
 import functools
+import io
 import sys
 import types
 
@@ -138,6 +139,13 @@ def red(path):
     return Image.new("RGB", (10, 9), (255, 0, len(path) % 255))
 
 
+def red_file(path, *_):
+    data = io.BytesIO()
+    red(path).save(data, "PNG")
+    data.seek(0)
+    return data
+
+
 def replace(owner, name, function):
     """A patch which puts what a function makes of an attribute in its place."""
 
@@ -239,6 +247,7 @@ def own_default(batch):
 #: By name: the patch, and the loaders which it changes.
 PATCHES = {
     # Decoding.
+    "folder.open": (put(FOLDER, "open", red_file), "folder"),
     "folder.pil_loader": (put(FOLDER, "pil_loader", red), "folder"),
     "folder.default_loader, given": (put(FOLDER, "default_loader", red), "default_loader"),
     "folder.pil_loader, given": (put(FOLDER, "pil_loader", red), "pil_loader"),

@@ -442,3 +442,11 @@ def test_an_empty_subset_has_no_batches(folder):
     with ht.DataLoader(data, 4) as loader:
         assert list(loader) == []
         assert len(loader) == 0
+
+
+def test_a_method_of_one_subset_is_called(images, caplog):
+    data = Subset(ht.ImageFolder(images, TENSOR), [1, 2, 3])
+    data.__getitems__ = lambda indices: [(torch.zeros(3), 100 + i) for i in indices]
+    with ht.DataLoader(data, 3) as loader:
+        assert next(iter(loader))[1].tolist() == [100, 101, 102]
+    assert "__getitems__" in caplog.text

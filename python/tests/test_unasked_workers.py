@@ -4,7 +4,9 @@ import enum
 import functools
 import logging
 import math
+import os
 import random
+import sys
 import types
 
 import pytest
@@ -88,6 +90,47 @@ def by_import(x):
     from dropin import NUMBERS
 
     return NUMBERS[x]
+
+
+def by_getattr(x):
+    return getattr(holder, "GENERATOR").random()  # noqa: B009
+
+
+def by_table_of_modules(x):
+    return sys.modules["holder"].GENERATOR.random()
+
+
+def by_import_function(x):
+    return __import__("holder").GENERATOR.random()
+
+
+def by_dict(x):
+    return holder.__dict__["GENERATOR"].random()
+
+
+def by_frame(x):
+    return sys._getframe().f_globals["GENERATOR"].random()
+
+
+def by_environment(x):
+    os.environ["COUNT"] = str(int(os.environ.get("COUNT", "0")) + 1)
+    return x
+
+
+def by_descriptor(x):
+    return os.read(0, 1)
+
+
+def by_dynamic_module(x):
+    return dynamic.anything
+
+
+def with_paths(x):
+    return os.path.join("a", str(x))
+
+
+dynamic = types.ModuleType("dynamic")
+dynamic.__getattr__ = lambda name: GENERATOR.random()
 
 
 def by_setattr(x):
@@ -181,6 +224,7 @@ FREE = {
     "a partial": functools.partial(pow, exp=2),
     "a builtin": abs,
     "a type": float,
+    "paths": with_paths,
     "constants": closure((1, "a", None, Colour.RED, torch.float32)),
 }
 
@@ -200,6 +244,15 @@ STATEFUL = {
     "a helper": by_helper,
     "a module of the user's": by_module,
     "an import of the user's": by_import,
+    "getattr": by_getattr,
+    "the table of modules": by_table_of_modules,
+    "an import by a function": by_import_function,
+    "a module's dict": by_dict,
+    "a frame": by_frame,
+    "the environment": by_environment,
+    "a descriptor": by_descriptor,
+    "a module that makes its attributes": by_dynamic_module,
+    "a function of the system": os.read,
     "setattr": by_setattr,
     "an attribute that it sets": marked,
     "an attribute that it has": with_attribute,

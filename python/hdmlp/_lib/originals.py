@@ -12,6 +12,8 @@ not loaded.
 
 from __future__ import annotations
 
+import _io
+import builtins
 import enum
 import functools
 import importlib.machinery
@@ -192,6 +194,14 @@ def replaced(*uses: str) -> str:
                 for found in _replaced_in(row, module):
                     return f"{row.module}.{found}"
     return ""
+
+
+def open_replaced(module: str) -> str:
+    """Returns by what the program has replaced ``open`` for a module; empty: by nothing."""
+    opened = getattr(sys.modules.get(module), "open", builtins.open)
+    if opened is _io.open or str(getattr(opened, "__module__", "")).startswith("hdmlp."):
+        return ""
+    return f"open was replaced{_by(opened)}"
 
 
 def replaced_in_class(cls: type) -> str:

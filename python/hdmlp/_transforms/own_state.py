@@ -9,6 +9,8 @@ what the training loop changes. So workers are started without being asked for o
 - a function of these libraries; or
 - a plain function: it assigns nothing but its own variables, and its globals, closure and defaults
   are modules, functions that are plain, classes of libraries, numbers, strings and tuples of these.
+  It looks nothing up by a name that is not in its code, and uses nothing of the modules of the
+  process's own state (open files, the environment, all modules) but what is constant.
 
 A call would not prove anything, so none is made.
 """
@@ -35,7 +37,34 @@ _LIBRARIES = ("torchvision", "PIL", "hdmlp")
 _CONTAINERS = ("torch.nn.modules.container", "torch.nn.modules.linear.Identity")
 _CONSTANTS = (numbers.Number, str, bytes, enum.Enum, type(None), type(Ellipsis))
 #: Builtin functions by which a plain function can change what is not its own.
-_CHANGING = ("globals", "vars", "setattr", "delattr", "exec", "eval")
+_CHANGING = ("globals", "vars", "setattr", "delattr", "exec", "eval", "getattr", "__import__")
+#: Attributes by which it can reach what its code does not name.
+_REACHING = ("__dict__", "__globals__", "__getattribute__", "__builtins__", "f_globals", "f_locals")
+#: Modules of the process's own state, which is another one in each worker.
+_STATEFUL = (
+    "os",
+    "posix",
+    "sys",
+    "builtins",
+    "inspect",
+    "gc",
+    "importlib",
+    "ctypes",
+    "io",
+    "socket",
+    "subprocess",
+    "threading",
+    "multiprocessing",
+    "tempfile",
+)
+#: What is constant of them.
+_CONSTANT = frozenset(
+    (
+        *("path", "sep", "altsep", "extsep", "pathsep", "linesep", "curdir", "pardir", "name"),
+        *("fspath", "fsencode", "fsdecode", "getpid", "cpu_count", "BytesIO", "StringIO"),
+        *("maxsize", "version_info", "byteorder", "platform", "float_info"),
+    )
+)
 
 
 def own_state(step: object) -> str:
@@ -76,7 +105,10 @@ class _Search:
         if isinstance(value, ModuleType) or (isinstance(value, type) and _is_trusted(value)):
             return ""
         if kind is BuiltinFunctionType:
-            return "" if _is_free(value) else f"it is a method of a {type(value.__self__).__name__}"
+            if not _is_free(value):
+                return f"it is a method of a {type(value.__self__).__name__}"
+            stateful = value.__module__ in _STATEFUL[:3] and value.__name__ not in _CONSTANT
+            return f"it is {value.__module__}.{value.__name__}" if stateful else ""
         return self._object(value, lenient)
 
     def _first(self, values: Iterable[object], lenient: bool) -> str:
@@ -109,6 +141,9 @@ class _Search:
         names = _Names(function.__code__)
         if names.assigned:
             return f"the function {name} assigns {names.assigned}"
+        reaching = names.attributes.intersection(_REACHING)
+        if reaching:
+            return f"the function {name} uses {min(reaching)}"
         for used in names.globals:
             if used in function.__globals__:
                 values.append(function.__globals__[used])
@@ -120,6 +155,9 @@ class _Search:
                 return f"the function {name} imports {imported}"
             modules.append(sys.modules[imported])
         for module in modules:
+            why = names.state_of(module)
+            if why:
+                return f"the function {name} uses {why}"
             if not _is_trusted(module):
                 values += [vars(module)[a] for a in names.attributes if a in vars(module)]
         found = self._first(values, False)
@@ -158,6 +196,15 @@ class _Names:
                 self.imported.add(argument)
             elif name in _ASSIGN and (name not in _OF_CLOSURE or argument in code.co_freevars):
                 self.assigned = argument
+
+    def state_of(self, module: ModuleType) -> str:
+        """Returns what the code may use of a module that is not the same in each process."""
+        if module.__name__ in _STATEFUL:
+            used = self.attributes.intersection(vars(module)) - _CONSTANT
+            return f"{module.__name__}.{min(used)}" if used else ""
+        if not _is_trusted(module) and "__getattr__" in vars(module):
+            return f"{module.__name__}.__getattr__"
+        return ""
 
 
 def _instructions(code: CodeType) -> Iterator[dis.Instruction]:

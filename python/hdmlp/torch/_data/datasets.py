@@ -158,7 +158,9 @@ class Datasets:
         whole = self.samples(dataset.dataset)
         if whole.folder is None:
             return whole
+        own = own_methods(Subset, dataset, "__getitems__")
         why = revealed_by_calling(originals.replaced("subsets"))
+        why = overrides(dataset, own) if own else why
         if why:
             return _unserved(why)
         indices = dataset.indices
@@ -376,7 +378,9 @@ class Mirror(Folder):
                 "its loader is a function of yours, which is given paths: hdmlp.torch.ImageFolder "
                 "takes one which is given bytes"
             )
-        replaced = originals.replaced("torchvision's loader")
+        replaced = originals.replaced("torchvision's loader") or originals.open_replaced(
+            "torchvision.datasets.folder"
+        )
         if replaced:
             return f"{replaced}, which its loader calls with a path"
         torchvision = sys.modules.get("torchvision")
