@@ -247,7 +247,7 @@ def own_default(batch):
 #: By name: the patch, and the loaders which it changes.
 PATCHES = {
     # Decoding.
-    "folder.open": (put(FOLDER, "open", red_file), "folder"),
+    "folder.open": (lambda: setattr(FOLDER, "open", red_file), "folder"),
     "folder.pil_loader": (put(FOLDER, "pil_loader", red), "folder"),
     "folder.default_loader, given": (put(FOLDER, "default_loader", red), "default_loader"),
     "folder.pil_loader, given": (put(FOLDER, "pil_loader", red), "pil_loader"),
