@@ -138,6 +138,7 @@ var homonyms = map[string]string{
 	"python/hdmlp/data.py folder":       "the class for folders",
 
 	"python/hdmlp/_records/lmdb.py lmdb":             "the class for LMDB environments",
+	"python/hdmlp/_records/opens.py file":            "the argument of open",
 	"python/hdmlp/_records/records.py records":       "the base of lists of records",
 	"python/hdmlp/_records/webdataset.py webdataset": "the class for tar shards",
 }

@@ -25,10 +25,10 @@ import (
 //	                                discard
 //
 //	planned    All fields belong to the walker, which lays the batch out.
-//	fetching   What the columns, dst, parts and spent have of sample i belongs to the worker that
-//	           brings it, from when it takes the task until the sample has arrived. What several
-//	           workers may set is guarded by mu. The last arrival, which brings left to 0, sees all
-//	           of that, computes the totals, and closes done.
+//	fetching   What the columns, dst, parts, spent and lefts have of sample i belongs to the
+//	           worker that brings it, from when it takes the task until the sample has arrived.
+//	           What several workers may set is guarded by mu. The last arrival, which brings left
+//	           to 0, sees all of that, computes the totals, and closes done.
 //	staged     Belongs to the publisher once done is closed: all samples are there, or err names
 //	           one that cannot be.
 //	parked     Belongs to the publisher: all samples have arrived except those in parked, for which
@@ -57,6 +57,7 @@ type batch struct {
 	parts  []part
 	dst    [][]byte        // memory in the staging buffer; nil: it is in a class, or has none yet
 	spent  []time.Duration // time of preprocessing, by sample and step
+	lefts  []Left          // what is left to the process, by place: its Length is not 0
 	left   atomic.Int32    // samples that have not arrived
 	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
 	done   chan struct{}   // closed when left reaches 0
@@ -70,8 +71,7 @@ type batch struct {
 	err     error
 	failed  int // the position of the sample that err is about
 	leftOut bool
-	leaves  int    // results that are left to the process
-	lefts   []Left // by place, if their Length is not 0; nil: there are none
+	leaves  int // results that are left to the process
 	extraID []uint32
 	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
 	slab    slab   // memory for results that vary in size, and for samples that were parked

@@ -114,9 +114,7 @@ func (b *batch) apply(i, id, draw int, data []byte) error {
 	for o := range b.o.Outputs {
 		out := &b.o.Outputs[o]
 		at := o*len(b.IDs) + i
-		if b.lefts != nil {
-			b.lefts[at] = Left{}
-		}
+		b.lefts[at] = Left{}
 		n := out.steps()
 		err := b.applyTo(out, at, fields[out.Field], draw, whole, spent[:n:n])
 		if err != nil {
@@ -207,12 +205,9 @@ func (b *batch) leave(at int, src []byte) error {
 		return err
 	}
 	copy(part, src)
+	b.lefts[at] = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.lefts == nil {
-		b.lefts = make([]Left, len(b.Offsets))
-	}
-	b.lefts[at] = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
 	if b.leaves++; b.leaves > MaxLeft {
 		return fmt.Errorf("more than %d samples of a batch are left to the process, as the daemon "+
 			"does not decode them: use a smaller batch, or convert the files", MaxLeft)

@@ -90,6 +90,7 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	b.request = cache.Request{Peers: s.o.Peers, Consumer: b, Due: b.due}
 	if len(s.o.Outputs) > 0 {
 		b.spent = make([]time.Duration, n*s.steps)
+		b.lefts = make([]Left, places)
 		b.occurs = view.Occurrence(s.o.Rank, step)
 	}
 	for i, k := range ids {
