@@ -92,13 +92,16 @@ var (
 	// errIncomplete is a reason also where all images get one size.
 	errIncomplete = errors.New("a progressive JPEG whose scans are not complete, which releases of " +
 		"libjpeg-turbo decode differently")
+	// errOdd is another one, where the receiver would decode it.
+	errOdd = errors.New("Pillow may refuse it for what its file says beside its pixels")
 )
 
 // foreign reports whether an error means that another decoder, such as the receiver's PIL, may
 // decode the image, or decodes it differently.
 func foreign(err error) bool {
 	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
-		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete)
+		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
+		errors.Is(err, errOdd)
 }
 
 // LeftError reports that an image is left to the receiver, which is to decode and transform it

@@ -215,8 +215,13 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err != nil {
 		return err
 	}
-	if k := &w.program.known; header.Incomplete && (k.stage == sizes && !k.decodes || k.leave) {
-		return errIncomplete
+	if k := &w.program.known; k.stage == sizes && !k.decodes || k.leave {
+		switch {
+		case header.Incomplete:
+			return errIncomplete
+		case header.Odd:
+			return errOdd
+		}
 	}
 	v.begin(w, src, &header)
 	for i, s := range w.program.steps {

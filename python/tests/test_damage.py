@@ -2,6 +2,8 @@
 
 import io
 import random
+import struct
+import zlib
 
 import pytest
 
@@ -10,6 +12,7 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
+import carriers
 import hdmlp.torch as ht
 from hdmlp import errors
 from reference import picture
@@ -130,3 +133,100 @@ def test_what_pillow_refuses_is_refused(tmp_path, kind):
     assert bad <= found
     # Of a PNG with more pixels than its header says, PIL shows the first.
     assert found == bad or "png" in kind
+
+
+def pieces(data):
+    """Begin and end of a JPEG's segments up to its scan, or of a PNG's chunks, without pixels."""
+    if data[:4] == b"\x89PNG":
+        at, kinds = 8, data
+        while at < len(data):
+            end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+            if kinds[at + 4 : at + 8] not in {b"IHDR", b"IDAT", b"IEND", b"PLTE"}:
+                yield at, end
+            at = end
+        return
+    at = 2
+    while data[at + 1] != carriers.SOS:
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at + 1] >= 0xE0:
+            yield at, end
+        at = end
+
+
+def shortened(data, most=40):
+    """An image with what it says beside its pixels cut, one piece at a time, to each length."""
+    for begin, end in pieces(data):
+        png = data[:4] == b"\x89PNG"
+        body = data[begin + 8 : end - 4] if png else data[begin + 4 : end]
+        for size in range(min(len(body), most)):
+            if png:
+                piece = carriers.chunk(data[begin + 4 : begin + 8], body[:size])
+            else:
+                piece = carriers.segment(data[begin + 1], body[:size])
+            yield data[:begin] + piece + data[end:]
+
+
+def strange():
+    """Images which Pillow takes or refuses for other things than their pixels."""
+    plain, png = carriers.saved("JPEG"), carriers.saved("PNG")
+    large = zlib.compress(bytes((1 << 20) + 1))
+    frame = struct.pack(">LLLLLHHBB", 0, carriers.WIDTH, carriers.HEIGHT, 0, 0, 1, 1, 0, 0)
+    for piece in (
+        carriers.chunk(b"zTXt", b"a\0\0" + large),
+        carriers.chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20))),
+        carriers.chunk(b"zTXt", b"a\0\7" + zlib.compress(b"a")),
+        carriers.chunk(b"zTXt", b"a\0\0" + large[: len(large) // 2]),
+        carriers.chunk(b"zTXt", b"a\0\0" + bytes(2000)),
+        carriers.chunk(b"iTXt", b"a\0\1\0\0\0" + large),
+        carriers.chunk(b"iTXt", b"a\0\1\7\0\0" + large),
+        carriers.chunk(b"iTXt", b"a\0\0\0\0\0" + large),
+        carriers.chunk(b"iCCP", b"a\0\0" + large),
+        carriers.chunk(b"iCCP", b"a\0\7"),
+        carriers.chunk(b"fcTL", frame),
+        carriers.chunk(b"fcTL", frame) * 2,
+        carriers.chunk(b"fcTL", b"\0\0\0\1" + frame[4:]),
+        carriers.chunk(b"fcTL", frame[:12] + b"\0\0\0\1" + frame[16:]),
+    ):
+        yield carriers.with_chunks(png, [piece])
+        yield carriers.with_chunks(png, after=[piece])
+    for piece in (
+        b"\xff\x01",
+        b"\xff\x02\0\2",
+        b"\xff\xbf\0\2",
+        b"\xff\xfe\0\0",
+        b"\xff\xfe\0\1",
+        b"\xff\xe1\0\0",
+        b"\xff\xe0\0\1",
+        b"\xff\xd0",
+        b"\xff\xff\xff",
+        b"\xff\0",
+        b"junk",
+    ):
+        yield carriers.placed(plain, carriers.SOF, piece)
+        yield carriers.placed(plain, carriers.SOS, piece)
+
+
+def named(files):
+    """The kinds of file of which ``pieces`` knows the structure."""
+    return [data for name, data in files.items() if "fill bytes" not in name]
+
+
+@pytest.mark.parametrize("transform", ["made by the daemon", "decoded by it"])
+def test_what_pillow_refuses_beside_the_pixels(tmp_path, transform):
+    """Files that Pillow refuses for their metadata alone are refused, and no others."""
+    known = named(carriers.jpegs()) + named(carriers.pngs())
+    files = sorted({cut for data in known for cut in shortened(data)} | set(strange()))
+    root = tmp_path / "data" / "a"
+    root.mkdir(parents=True)
+    for i, data in enumerate(files):
+        (root / f"{i:05}.jpg").write_bytes(data)
+    want = {i for i, data in enumerate(files) if refused(data)}
+    assert len(want) > 100
+    assert len(files) - len(want) > 1000
+    made = {"made by the daemon": CROP, "decoded by it": V.Lambda(V.functional.pil_to_tensor)}
+    dataset = torchvision.datasets.ImageFolder(str(tmp_path / "data"), made[transform])
+    with ht.DataLoader(dataset, 1, on_error="skip", num_workers=0) as loader:
+        taken = sum(len(labels) for _, labels in loader)
+        found = {fault["sample"] for fault in loader.report()["faults"]}
+    assert found == want
+    assert taken == len(files) - len(want)

@@ -3,6 +3,7 @@
 import linecache
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
-from hdmlp._lib.interrupts import interrupts
+from hdmlp._lib.interrupts import interrupts, start
 from reference import jpegs
 
 V = torchvision.transforms
@@ -185,3 +186,26 @@ def test_exceptions_of_handlers_are_told_from_others():
         signal.signal(signal.SIGUSR1, before)
     assert caught == [False, False, True]
     assert interrupts(KeyboardInterrupt())
+
+
+def test_a_thread_that_begins_meanwhile(monkeypatch):
+    """What a handler raises is not replaced when the thread that is started has begun by then."""
+    name = "_start_joinable_thread"
+    name = name if hasattr(threading, name) else "_start_new_thread"
+    begin, begun, end = getattr(threading, name), threading.Event(), threading.Event()
+
+    def interrupted(*args, **options):
+        begin(*args, **options)
+        begun.wait()
+        raise Late
+
+    def run():
+        begun.set()
+        end.wait()
+
+    for way, error in ((threading.Thread.start, KeyError), (start, Late)):
+        with monkeypatch.context() as patched, pytest.raises(error):
+            patched.setattr(threading, name, interrupted)
+            way(threading.Thread(target=run))
+        end.set()
+        begun.clear()

@@ -92,6 +92,10 @@ type Header struct {
 	// incomplete. They are estimated, and releases of libjpeg-turbo differ in how: this package's
 	// result may differ from that of an installed Pillow by several grey levels.
 	Incomplete bool
+	// Odd is set if PIL may refuse the image for what the file says beside its pixels, whose
+	// decoding is not concerned: a segment or chunk that ends too early or inflates to more than
+	// PIL takes, an animation out of order, or bytes between segments.
+	Odd bool
 
 	frame int // offset of the content of a JPEG's frame header
 }
@@ -151,6 +155,8 @@ type Decoder struct {
 	png     pngDecoder
 	scratch pixels.Image // an image before it is oriented
 	cmyk    pixels.Image // an image before its colours are converted
+
+	inflater inflater
 }
 
 // Close frees the Decoder's C memory. The Decoder can be used again.
@@ -212,7 +218,7 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	case hasPrefix(src, 0, "\xff\xd8\xff"):
 		return jpegHeader(src)
 	case hasPrefix(src, 0, pngSignature):
-		return pngHeader(src)
+		return pngHeader(src, &d.inflater)
 	case hasPrefix(src, 0, "RIFF") && hasPrefix(src, 8, "WEBP"):
 		return webpHeader(src)
 	}

@@ -19,6 +19,8 @@ const (
 	markerAPP0  = 0xe0
 	markerAPP1  = 0xe1
 	markerAPP2  = 0xe2
+	markerAPP13 = 0xed
+	markerAPP14 = 0xee
 	markerAPP15 = 0xef
 	markerCOM   = 0xfe
 	markerTEM   = 0x01
@@ -39,7 +41,8 @@ type jpegSegments struct {
 	at  int // after the segment that was read last
 }
 
-// next returns the next marker segment, with its content. That of the end of the image is empty.
+// next returns the next marker segment, with its content. That of the end of the image, and of a
+// marker without a segment, is empty.
 func (s *jpegSegments) next() (marker byte, body []byte, err error) {
 	src := s.src
 	for {
@@ -57,7 +60,9 @@ func (s *jpegSegments) next() (marker byte, body []byte, err error) {
 		marker = src[s.at]
 		s.at++
 		switch {
-		case marker == 0, marker == markerTEM, marker >= markerRST0 && marker <= markerSOI:
+		case marker == markerTEM:
+			return marker, nil, nil
+		case marker == 0, marker >= markerRST0 && marker <= markerSOI:
 			continue
 		case marker == markerEOI:
 			return marker, nil, nil
@@ -68,6 +73,10 @@ func (s *jpegSegments) next() (marker byte, body []byte, err error) {
 		return marker, nil, errNoFrame
 	}
 	size := int(binary.BigEndian.Uint16(src[s.at:]))
+	if size < 2 && (marker >= markerAPP0 && marker <= markerAPP15 || marker == markerCOM) {
+		s.at += 2 // PIL and libjpeg take it as empty
+		return marker, nil, nil
+	}
 	if size < 2 {
 		return marker, nil, fail(ErrCorrupt, "JPEG marker %#x of %d bytes", marker, size)
 	}
@@ -87,6 +96,7 @@ func jpegHeader(src []byte) (Header, error) {
 	var says carriers
 	for segments := (jpegSegments{src, 2}); ; {
 		marker, body, err := segments.next()
+		h.Odd = h.Odd || err == nil && oddJPEG(marker, body)
 		ends := err != nil || marker == markerEOI || marker == markerSOS
 		switch {
 		case ends && h.frame > 0:

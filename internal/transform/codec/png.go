@@ -25,7 +25,7 @@ const (
 
 // pngHeader reads IHDR, and what the other chunks say of how the image is shown, which may follow
 // the pixels.
-func pngHeader(src []byte) (Header, error) {
+func pngHeader(src []byte, z *inflater) (Header, error) {
 	h := Header{Format: PNG, Channels: 3}
 	if len(src) < 33 {
 		return h, fail(ErrTruncated, "PNG of %d bytes", len(src))
@@ -42,13 +42,15 @@ func pngHeader(src []byte) (Header, error) {
 		h.Channels = 1
 	}
 	var says pngCarriers
+	var odd oddPNG
 	inPixels := false // some have come
 	for at := pngFirst; ; {
 		kind, body, next := pngChunk(src, at)
 		if !isChunkType(kind) || next > len(src) || string(kind) == "IEND" {
-			h.Orientation = says.orientation()
+			h.Orientation, h.Odd = says.orientation(), odd.odd
 			return h, nil
 		}
+		odd.add(string(kind), body, &h, inPixels, z)
 		switch string(kind) {
 		case "IHDR": // PIL uses the last one
 			if !inPixels {

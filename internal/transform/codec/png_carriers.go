@@ -69,9 +69,6 @@ func (c *pngCarriers) orientation() int {
 	return says.orientation()
 }
 
-// maxText is the largest size of a compressed text that PIL reads.
-const maxText = 1 << 20
-
 // inflated returns the text; nil if it is too large or damaged.
 func (t pngText) inflated() []byte {
 	if !t.packed {

@@ -9,6 +9,7 @@ import threading
 import time
 
 from .._lib import memory
+from .._lib.interrupts import start
 from ..errors import DaemonDiedError, DaemonNotFoundError, LimitError
 from .binary import find_binary
 
@@ -55,7 +56,7 @@ class Starter:
         _children[os.getpid(), self.process.pid] = self.process
         self._ended: float | None = None
         # Reaps the daemon when it ends, so that no zombie stays.
-        threading.Thread(target=self.process.wait, name="hdmlp-reaper", daemon=True).start()
+        start(threading.Thread(target=self.process.wait, name="hdmlp-reaper", daemon=True))
         log.debug("started %s, pid %d", binary, self.process.pid)
 
     def ended_for(self) -> float:

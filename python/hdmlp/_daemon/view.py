@@ -15,6 +15,7 @@ import threading
 from typing import Callable, TypeVar
 
 from .._lib import protocol
+from .._lib.interrupts import start
 from ..errors import AccessDeniedError, DatasetError, DatasetNotFoundError, LimitError
 
 T = TypeVar("T")
@@ -151,7 +152,7 @@ def call_with_timeout(
 
     # In a thread of its own, because nothing interrupts a system call that hangs, not even Ctrl-C.
     try:
-        threading.Thread(target=run, name="hdmlp-open", daemon=True).start()
+        start(threading.Thread(target=run, name="hdmlp-open", daemon=True))
     except RuntimeError:  # RLIMIT_NPROC
         return call()
     try:

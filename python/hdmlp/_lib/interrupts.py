@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TypeVar
@@ -18,6 +19,21 @@ def steps(iterable: Iterable[_T]) -> Iterator[_T]:
     the iterable is called once, and that of its iterator never: some iterators begin anew there.
     """
     return map(next, itertools.repeat(iter(iterable)))
+
+
+def start(thread: threading.Thread) -> None:
+    """Starts a thread; what a signal's handler raises meanwhile is raised as it is.
+
+    ``Thread.start`` then takes the thread off a list, where one that has begun is no longer, and
+    raises KeyError.
+    """
+    try:
+        thread.start()
+    except KeyError as error:
+        raised = error.__context__
+        if raised is None:
+            raise
+        raise raised from None
 
 
 def interrupts(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from ..._batches.segments import forget_in_child
 from ..._batches.source import BatchSource, Taken
+from ..._lib.interrupts import start
 from ..._workers.pool import Pool
 from ...errors import ClosedError
 from .._data.collation import pinned
@@ -245,7 +246,7 @@ class Pinning:
         thread = threading.Thread(target=_run, args=(self._queue,), name="hdmlp-pin", daemon=True)
         self._thread = thread  # before it runs, so that an interrupted start does not leak it
         try:
-            thread.start()
+            start(thread)
         except RuntimeError:
             self._thread = None
             raise
