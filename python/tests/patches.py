@@ -22,7 +22,11 @@ from torch.utils.data import (
     Subset,
 )
 from torch.utils.data._utils import collate, fetch
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    _SingleProcessDataLoaderIter,
+)
 from torchvision import datasets
 
 try:
@@ -224,6 +228,15 @@ def negated_batch(function):
     return fetch_
 
 
+def negated_fetcher(function):
+    def create(*arguments):
+        fetcher = function(*arguments)
+        fetcher.fetch = functools.partial(negated_batch(type(fetcher).fetch), fetcher)
+        return fetcher
+
+    return create
+
+
 def tens(batch, *, collate_fn_map=None):
     return torch.tensor(batch) * 10
 
@@ -359,6 +372,14 @@ PATCHES = {
     "_SingleProcessDataLoaderIter._next_data": (
         replace(_SingleProcessDataLoaderIter, "_next_data", negated_batch),
         "shuffle",
+    ),
+    "_BaseDataLoaderIter._next_index": (
+        replace(_BaseDataLoaderIter, "_next_index", lambda f: lambda self: f(self)[::-1]),
+        "folder",
+    ),
+    "_DatasetKind.create_fetcher": (
+        replace(_DatasetKind, "create_fetcher", negated_fetcher),
+        "folder",
     ),
     # Collation.
     "default_collate": (put(collate, "default_collate", own_default), "folder"),

@@ -157,7 +157,8 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
     "iteration": (
         Row(
             f"{_DATA}.dataloader",
-            "DataLoader._get_iterator _BaseDataLoaderIter.__next__ "
+            "DataLoader._get_iterator DataLoader._index_sampler _DatasetKind.create_fetcher "
+            "_BaseDataLoaderIter.__next__ _BaseDataLoaderIter._next_index "
             "_SingleProcessDataLoaderIter._next_data _MultiProcessingDataLoaderIter._next_data",
         ),
         Row(f"{_DATA}._utils.fetch", "_MapDatasetFetcher.fetch"),
