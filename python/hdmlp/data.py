@@ -45,7 +45,8 @@ from ._records.lmdb import LMDB
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
-from ._transforms.recipe import generators_kept, name_sample, sample_key, seed_generators
+from ._transforms.generators import generators_kept, seed_generators
+from ._transforms.recipe import name_sample, sample_key
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 

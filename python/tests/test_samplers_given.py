@@ -106,6 +106,12 @@ def test_a_state_of_an_iterable_dataset_continues_to_count():
         (torch.ones(3), 1.0),
         (torch.ones(3), torch.ones(3, requires_grad=True)),
         (torch.ones(3), torch.ones(3)),
+        (torch.ones(3), torch.ones(3).to_sparse()),
+        (torch.ones(3), torch.nn.Parameter(torch.ones(3))),
+        (torch.ones(20000, 2), torch.ones(20000, 2, requires_grad=True)),
+        (torch.ones(20000, 2), torch.ones(20000, 2, dtype=torch.float64)),
+        (torch.ones(20000, 2), torch.ones(20000, 3)),
+        (torch.ones(20000, 2), torch.zeros(20000, 2)),
     ],
     ids=str,
 )

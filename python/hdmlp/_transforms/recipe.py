@@ -7,12 +7,9 @@ the same in this process and in any number of workers.
 
 from __future__ import annotations
 
-import random
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import ModuleType
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Callable
 
 from .._batches.output import Handed, Output
@@ -20,6 +17,7 @@ from .._batches.segments import Lease, Segment
 from .._batches.source import Left, LeftBytes, Taken, column, left_in
 from .._lib.interrupts import interrupts
 from .._lib.protocol import BATCH_HEAD, mix64
+from .generators import seed_generators
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -32,48 +30,14 @@ def sample_key(seed: int, epoch: int, sample: int) -> int:
     return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
 
 
-def position_key(seed: int, epoch: int, step: int, place: int) -> int:
-    """Returns the key for a sample which may come several times in an epoch.
-
-    It is made of the sample's batch and its place there, instead of its ID.
-    """
-    return mix64((mix64(sample_key(seed, epoch, step)) + place) & _MASK)
+def batch_key(seed: int, epoch: int, step: int) -> int:
+    """Returns what the keys of a batch's items are made of, if samples may come several times."""
+    return mix64(sample_key(seed, epoch, step))
 
 
-def _numpy_random() -> ModuleType | None:
-    numpy = sys.modules.get("numpy")
-    found: ModuleType | None = getattr(numpy, "random", None)
-    return found
-
-
-def seed_generators(key: int) -> None:
-    """Seeds Python's generator, and torch's and numpy's if they are imported."""
-    random.seed(key)
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "default_generator"):
-        torch.default_generator.manual_seed(key)
-    numpy_random = _numpy_random()
-    if numpy_random is not None:
-        numpy_random.seed(key & 0xFFFFFFFF)
-
-
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """Restores the process's generators at the end of a ``with`` block."""
-    torch = sys.modules.get("torch")
-    torch = torch if hasattr(torch, "default_generator") else None
-    numpy_random = _numpy_random()
-    state = random.getstate()
-    torch_state = None if torch is None else torch.default_generator.get_state()
-    numpy_state = None if numpy_random is None else numpy_random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        if torch is not None:
-            torch.default_generator.set_state(torch_state)
-        if numpy_random is not None:
-            numpy_random.set_state(numpy_state)
+def place_key(batch: int, place: int) -> int:
+    """Returns the key of the item at a place of a batch, instead of that of its ID."""
+    return mix64((batch + place) & _MASK)
 
 
 class Undecodable(Exception):
@@ -212,6 +176,13 @@ class Recipe:
                 raise
             made.append((value, label))
         return made
+
+    def note(self) -> str:
+        """Returns what workers have to say: nothing."""
+        return ""
+
+    def noted(self, note: str) -> None:
+        """Takes nothing."""
 
     def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
         """Makes a sample that the daemon leaves to Python; the arguments are its own.

@@ -25,7 +25,7 @@ from .results import SLOT_BODY, Place, Slots, encode
 # Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
 TASK, FREE, CANCEL = 1, 2, 3
 # Worker to training process.
-RESULT, SLOT, FAILED, FORGET, SKIPPED = 200, 201, 202, 203, 204
+RESULT, SLOT, FAILED, FORGET, SKIPPED, NOTE = 200, 201, 202, 203, 204, 205
 
 TO_WORKER_WITH_FD = frozenset({protocol.SEGMENT})
 FROM_WORKER_WITH_FD = frozenset({SLOT})
@@ -45,6 +45,12 @@ class Maker(Protocol):
             seed: The job's.
             place: Where the batch may go.
         """
+
+    def note(self) -> str:
+        """Returns what making batches has revealed for the loader's process; empty: nothing."""
+
+    def noted(self, note: str) -> None:
+        """Takes, in the loader's process, what :meth:`note` returned in a worker."""
 
 
 class Worker:
@@ -116,13 +122,14 @@ class Worker:
             result = encode(
                 number, self._recipe.make(payload, self._segments, self._seed, place), place
             )
+            frame = protocol.encode(RESULT, result)
         except Exception as error:
             place.give_up()
-            self._connection.send(
-                protocol.encode(FAILED, protocol.U64.pack(number) + describe(error))
-            )
-            return
-        self._connection.send(protocol.encode(RESULT, result))
+            frame = protocol.encode(FAILED, protocol.U64.pack(number) + describe(error))
+        note = self._recipe.note()
+        if note:
+            self._connection.send(protocol.encode(NOTE, note.encode()))
+        self._connection.send(frame)
 
     def _announce(self, number: int, size: int, fd: int) -> None:
         self._connection.send_fds(protocol.encode(SLOT, SLOT_BODY.pack(number, 0, size)), [fd])

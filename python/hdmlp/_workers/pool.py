@@ -58,6 +58,7 @@ class Pool:
         init: Callable[[int, int], None] | None = None,
         base_seed: Callable[[int, int], int] = base_seed,
     ):
+        self._recipe = recipe
         self._processes = WorkerProcesses(recipe, workers, context, init)
         self._capacity = workers * prefetch
         self._base_seed = base_seed
@@ -310,6 +311,9 @@ class Pool:
             return
         if kind == protocol.GONE:
             self._processes.let_go(protocol.U32.unpack(payload)[0], worker)
+            return
+        if kind == child.NOTE:
+            self._recipe.noted(payload.decode())
             return
         if kind == child.FORGET:
             worker.segments.pop(protocol.U32.unpack(payload)[0], None)

@@ -151,6 +151,9 @@ class Slots:
 class Place:
     """Room in shared memory for one batch; a collate function may write into it directly."""
 
+    #: Any number of bytes is better here than elsewhere, from which they would be copied.
+    LEAST = 0
+
     def __init__(self, slots: Slots):
         self._slots = slots
         self.taken: list[_Slot] = []
@@ -188,6 +191,8 @@ class Arena:
 
     #: Free pieces that are kept.
     SPARE = 4
+    #: Fewer bytes are faster in memory that malloc keeps.
+    LEAST = 65536
 
     def __init__(self) -> None:
         self._pieces: dict[int, Segment] = {}
@@ -214,6 +219,9 @@ class Arena:
             finally:
                 os.close(fd)
         return self._pieces[number].view(Lease((number,), self._freed.append)), 0
+
+    def give_up(self) -> None:
+        """Does nothing: room comes back by itself when no tensor lies on it."""
 
     def _take(self, nbytes: int) -> int | None:
         """Takes the smallest free piece with this many bytes; returns its number, if there is one.

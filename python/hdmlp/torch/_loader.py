@@ -107,6 +107,11 @@ class DataLoader(torch.utils.data.DataLoader[object]):
             thread, copies of the item's files. Default: None.
         check: With ``files``: ``"open"`` looks at a file each time that it is opened. Default:
             None, at most every 2 s; a file that was written since is read anew.
+        reseed: For datasets that HDMLP does not read itself. ``"used"``: those of the generators
+            of Python, torch and numpy are seeded for each item that the items use, which is found
+            from the first 32 of an epoch in each process. If others are used later, that batch is
+            made again. ``"all"``: all are seeded for each item, and no item is made twice; it
+            takes longer. Results are the same. Default: ``"used"``.
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
@@ -154,6 +159,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         config_file: str | None = None,
         files: Callable[[int], object] | Sequence[object] | None = None,
         check: str | None = None,
+        reseed: str = "used",
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
@@ -166,8 +172,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         named = [p for p in parameters(DataLoader) if p not in KEYS]
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
-        check_for_iterables(dataset, shard, epochs, seed)
-        own = self._arguments = settle(*order, *content, files, check)
+        check_for_iterables(dataset, shard, epochs, seed, reseed)
+        own = self._arguments = settle(*order, *content, files, check, reseed)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
         ordered = sampler if batch_sampler is None else batch_sampler

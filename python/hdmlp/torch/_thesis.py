@@ -10,8 +10,9 @@ import torch.utils.data
 from .._batches.output import Handed
 from .._batches.source import Taken, column
 from .._lib.arguments import check_functions, check_path
+from .._transforms.generators import generators_kept
 from .._transforms.in_python import in_python
-from .._transforms.recipe import Composed, Recipe, generators_kept
+from .._transforms.recipe import Composed, Recipe
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader

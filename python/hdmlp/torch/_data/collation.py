@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+import operator
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence, Sized
 from contextlib import AbstractContextManager
 from typing import Any, Callable
 
@@ -13,6 +14,7 @@ from ..._batches.output import arrays_for
 from ..._batches.segments import Block
 from ..._batches.source import Taken, column
 from ..._lib import originals
+from ..._lib.interrupts import interrupts
 from .interfaces import Room
 
 _arrays = arrays_for(torch)
@@ -55,6 +57,14 @@ def _registered(kind: type, table: dict[Any, Any]) -> list[Any]:
     return [function for known, function in table.items() if issubclass(kind, known)][:1]
 
 
+_dtype = operator.attrgetter("dtype")
+
+
+def are_pairs(items: Sequence[Sized]) -> bool:
+    """Reports whether there are items, and all are tuples of two."""
+    return set(map(type, items)) == {tuple} and set(map(len, items)) == {2}
+
+
 def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
     """Collates like torch's default function, but stacks images into memory which is used again.
 
@@ -71,32 +81,40 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
     """
     if not batch:
         return [torch.empty(0), torch.empty(0, dtype=torch.int64)]
-    first = batch[0][0]
-    if (
-        not isinstance(first, torch.Tensor)
-        or first.device.type != "cpu"
-        or not first.numel()
-        or not all(
-            isinstance(x, torch.Tensor)
-            and x.shape == first.shape
-            and x.dtype == first.dtype
-            and type(x) is torch.Tensor
-            and x.layout is torch.strided
-            and not x.is_quantized
-            and not x.requires_grad
-            for x, _ in batch
-        )
-    ):
+    images, labels = zip(*batch)  # labels which are strings stay a tuple
+    first = images[0]
+    if not _is_plain(first):
         return torchs_default()(batch)
-    labels: Any = tuple(label for _, label in batch)  # strings stay a tuple
-    labels = torchs_default()(labels)
-    count = len(batch) * first.numel()
+    count = len(images) * first.numel()
     nbytes = count * first.element_size()
+    if nbytes < place.LEAST or set(map(type, images)) != {torch.Tensor}:
+        return torchs_default()(batch)
+    if len(set(map(_dtype, images))) > 1:
+        return torchs_default()(batch)
+    collated = torchs_default()(labels)
     memory, offset = place.reserve(nbytes)
-    images = torch.frombuffer(memory, dtype=first.dtype, count=count, offset=offset)
-    images = images.view(len(batch), *first.shape)
-    torch.stack([x for x, _ in batch], out=images)
-    return [images, labels]
+    stacked = torch.frombuffer(memory, dtype=first.dtype, count=count, offset=offset)
+    stacked = stacked.view(len(images), *first.shape)
+    try:
+        torch.stack(images, out=stacked)
+    except (RuntimeError, TypeError) as error:
+        # Some have another shape, layout or device, or need a gradient. Asking each takes longer.
+        if interrupts(error):
+            raise
+        place.give_up()
+        return torchs_default()(batch)
+    return [stacked, collated]
+
+
+def _is_plain(image: object) -> bool:
+    """Reports whether an object is a tensor with elements that can be stacked in memory."""
+    return (
+        type(image) is torch.Tensor
+        and image.device.type == "cpu"
+        and image.layout is torch.strided
+        and not image.is_quantized
+        and image.numel() > 0
+    )
 
 
 def labels_of(taken: Taken, target_transform: Callable[[int], object] | None = None) -> object:

@@ -17,16 +17,15 @@ from ..._records import decoders
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
 from ..._transforms import Transform
+from ..._transforms.generators import generators_kept, seed_generators
 from ..._transforms.in_python import in_python, leaving
 from ..._transforms.recipe import (
     Composed,
     Recipe,
     Undecodable,
     decoded,
-    generators_kept,
     name_sample,
     sample_key,
-    seed_generators,
     views_in,
 )
 from ...data import FieldTransforms

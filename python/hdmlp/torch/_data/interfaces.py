@@ -26,7 +26,16 @@ class TorchvisionFolder(Protocol):
 
 
 class Room(Protocol):
-    """Where a batch may be written."""
+    """Where a batch may be written.
+
+    Attributes:
+        LEAST: Fewer bytes are faster written elsewhere.
+    """
+
+    LEAST: int
 
     def reserve(self, nbytes: int) -> tuple[Any, int]:
         """Returns a writable buffer, and the offset in it where ``nbytes`` bytes are free."""
+
+    def give_up(self) -> None:
+        """Takes the room back that was reserved so far, of which nothing is used."""

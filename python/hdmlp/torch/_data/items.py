@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 import torch
 
 from ..._batches.segments import Segment
-from ..._transforms.recipe import name_sample, position_key, seed_generators
+from ..._transforms.recipe import name_sample
+from ..._transforms.reseeding import LOOKED_AT, At, Reseeding, Seed
 from ...data import Folder
-from .collation import default_stacks, is_default, stack_into, torchs_default
-from .interfaces import Indexed
+from .collation import are_pairs, default_stacks, is_default, stack_into, torchs_default
+from .interfaces import Indexed, Room
+
+log = logging.getLogger("hdmlp")
 
 
 class Items:
@@ -24,6 +29,7 @@ class Items:
         batched: The sampler yields lists of indices, and not indices.
         part: This rank, and the number of ranks that share the epochs: places in a batch count
             over all of them, so that ranks draw different random numbers.
+        every: All of the global generators are seeded for each item, whether it uses them or not.
     """
 
     def __init__(
@@ -32,13 +38,16 @@ class Items:
         collate: Callable[..., object],
         batched: bool,
         part: tuple[int, int] = (0, 1),
+        every: bool = False,
     ):
         self.dataset, self.collate, self.batched = dataset, collate, batched
         self._rank, self._world_size = part
         self._stacks = batched and is_default(collate) and default_stacks()
+        self._reseeding = Reseeding(every)
+        self._said_late = False
 
     def make(
-        self, payload: bytes | bytearray, segments: Mapping[int, Segment], seed: int, place: Any
+        self, payload: bytes | bytearray, segments: Mapping[int, Segment], seed: int, place: Room
     ) -> object:
         """Makes the batch of a task, in a worker.
 
@@ -47,7 +56,9 @@ class Items:
         seed, epoch, step, indices = pickle.loads(payload)
         return self.batch(seed, epoch, step, indices, place)
 
-    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> object:
+    def batch(
+        self, seed: int, epoch: int, step: int, indices: Any, place: Room, keep: bool = False
+    ) -> object:
         """Makes the batch of the indices.
 
         An exception of an item has its index as ``sample``.
@@ -58,33 +69,70 @@ class Items:
             step: The batch's number in the epoch.
             indices: What the sampler yielded.
             place: Where the batch may be written.
+            keep: Restore the process's generators afterwards.
         """
+        make = functools.partial(self._batch, indices, place)
+        count = _count(indices) if self.batched else 1
+        places = range(self._rank, self._rank + count * self._world_size, self._world_size)
+        return self._reseeding.make(At(seed, epoch, step, places), make, keep)
+
+    def _batch(self, indices: Any, place: Room, seed: Seed) -> object:
         if not self.batched:
-            self._seed(seed, epoch, step, 0)
-            return self.collate(self._item(indices))
+            (item,) = self._items([indices], seed)
+            return self.collate(item)
         whole = getattr(self.dataset, "__getitems__", None)
-        if whole is not None:
-            self._seed(seed, epoch, step, 0)
-            items = whole(indices)
+        if whole is None:
+            items = self._items(indices, seed)
         else:
-            items = []
-            for place_in_batch, index in enumerate(indices):
-                self._seed(seed, epoch, step, place_in_batch)
-                items.append(self._item(index))
-        if self._stacks and items and all(type(item) is tuple and len(item) == 2 for item in items):
+            if seed is not None:
+                seed()
+            items = whole(indices)
+        if self._stacks and are_pairs(items):
+            place.give_up()  # what was made of these items before
             return stack_into(items, place)
         return self.collate(items)
 
-    def _seed(self, seed: int, epoch: int, step: int, place: int) -> None:
-        place = place * self._world_size + self._rank
-        seed_generators(position_key(seed, epoch, step, place))
-
-    def _item(self, index: object) -> object:
+    def _items(self, indices: Iterable[object], seed: Seed) -> list[Any]:
+        dataset, made = self.dataset, []
+        index = None
         try:
-            return self.dataset[index]
+            for index in indices:
+                if seed is not None:
+                    seed()
+                made.append(dataset[index])
         except Exception as error:
             name_sample(error, index)
             raise
+        return made
+
+    def note(self) -> str:
+        """Returns the generators from which items began to draw late, once; empty: none."""
+        late, self._reseeding.late = self._reseeding.late, ""
+        return late
+
+    def noted(self, late: str) -> None:
+        """Has all generators seeded for each item from now on, and says so once.
+
+        Args:
+            late: What :meth:`note` returned, here or in a worker.
+        """
+        if self._said_late:
+            return
+        self._said_late = self._reseeding.every = True
+        log.warning(
+            "%s: items began to draw from the generator of %s after the first %d of their epoch "
+            "in a process had not, and so it had not been seeded: that batch was made again, and "
+            "all generators are seeded for each item from now on; give reseed='all' to do so from "
+            "the start, which matters if making an item has other effects",
+            type(self.dataset).__name__,
+            late,
+            LOOKED_AT,
+        )
+
+
+def _count(indices: Any) -> int:
+    """Returns the number of a batch's indices, of whatever type a sampler yields."""
+    return len(indices) if hasattr(indices, "__len__") else sum(1 for _ in indices)
 
 
 def length_of(dataset: Any) -> int | None:

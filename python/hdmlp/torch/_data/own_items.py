@@ -17,7 +17,8 @@ from ..._lib.protocol import BATCH_HEAD, mix64
 from ..._records.copies import Copying
 from ..._records.declared import Declared
 from ..._records.file_dataset import FileDataset as PlainFileDataset
-from ..._transforms.recipe import Recipe, name_sample, sample_key, seed_generators
+from ..._transforms.generators import seed_generators
+from ..._transforms.recipe import Recipe, name_sample, sample_key
 from .collation import stack_into, torchs_default
 from .fields import collate_records
 from .interfaces import Room

@@ -6,7 +6,8 @@ import torch
 
 from ..._batches.source import Taken, column
 from ..._batches.stream import Stream
-from ..._transforms.recipe import Recipe, generators_kept
+from ..._transforms.generators import generators_kept
+from ..._transforms.recipe import Recipe
 
 
 class Tensors:

@@ -285,6 +285,7 @@ class Engines:
                 drawings=drawings,
                 part=part,
                 device=self.device,
+                every=self.arguments.reseed == "all",
             )
             return self._follow(local, was)
         assert made is not None
@@ -306,6 +307,7 @@ class Engines:
             parts,
             part,
             self.device,
+            self.arguments.reseed == "all",
         )
         return self._follow(local, was)
 

@@ -15,7 +15,7 @@ from ..._lib.typing import Context
 from ..._records.copies import Copying
 from ..._records.declared import Checked, Declared
 from ..._records.item_files import asked
-from ..._transforms.recipe import generators_kept
+from ..._transforms.generators import generators_kept
 from ...errors import ConfigError
 from .._data.collation import default_stacks, is_default, torchs_default
 from .._data.datasets import Datasets, Samples

@@ -40,6 +40,7 @@ _SETTLED = (
     "config_file",
     "files",
     "check",
+    "reseed",
 )
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
@@ -67,6 +68,7 @@ class Arguments:
         config_file: A TOML file of configuration keys.
         keys: Configuration keys, checked.
         order: ``"torch"``, ``"feistel"`` or ``"none"``: the order that ``shuffle`` asks for.
+        reseed: ``"used"`` or ``"all"``.
         seed: The order's seed; None: there is none, or it is drawn.
         given_seed: The ``seed`` argument, which a sampler may override.
         files: Which files each item reads: a function, or a sequence; None: it is not said.
@@ -83,6 +85,7 @@ class Arguments:
     config_file: str | None
     keys: Mapping[str, object]
     order: str
+    reseed: str
     seed: int | None
     given_seed: int | None
     files: object = None
@@ -102,6 +105,7 @@ class Arguments:
     def for_frameworks(self) -> dict[str, object]:
         """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
         defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None, "files": None, "check": None}
+        defaults["reseed"] = "used"
         own = {
             name: getattr(self, name)
             for name, default in defaults.items()
@@ -161,19 +165,21 @@ class Arguments:
 
 
 def check_for_iterables(
-    dataset: object, shard: bool | None, epochs: int | None, seed: int | None
+    dataset: object, shard: bool | None, epochs: int | None, seed: int | None, reseed: str
 ) -> None:
-    """Checks the arguments about an order and epochs, which iterable datasets have themselves.
+    """Checks the arguments about order, epochs and seeds, which iterable datasets have themselves.
 
     Raises:
         ConfigError: The dataset is iterable, and one of them is given.
     """
-    own = {"shard": shard or None, "epochs": epochs, "seed": seed}
+    every = None if reseed == "used" else reseed
+    own = {"shard": shard or None, "epochs": epochs, "seed": seed, "reseed": every}
     given = ", ".join(f"{name}={value!r}" for name, value in own.items() if value is not None)
     if given and isinstance(dataset, IterableDataset):
         raise ConfigError(
             f"{given}: no meaning for the iterable dataset {type(dataset).__name__}, which itself "
-            "determines what an epoch is and in which order its items come; leave it out"
+            "determines what an epoch is, in which order its items come and what they draw; leave "
+            "it out"
         )
 
 
@@ -196,6 +202,7 @@ def settle(
     keys: Mapping[str, object],
     files: object,
     check: str | None,
+    reseed: str,
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -205,6 +212,8 @@ def settle(
     order = order_of(False if shuffle is None else shuffle)
     if labels not in ("index", "name"):
         raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
+    if reseed not in ("used", "all"):
+        raise ConfigError(f"reseed={reseed!r}: must be 'used' or 'all'")
     seed = seed_of(seed)
     check_text("name", name)
     if config_file is not None:
@@ -228,6 +237,7 @@ def settle(
         config_file=config_file,
         keys=keys,
         order=order,
+        reseed=reseed,
         seed=_settled_seed(
             seed, shuffle, sampler, batch_sampler, generator, settled_epochs, shares
         ),

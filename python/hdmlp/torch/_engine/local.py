@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from ..._loading.reports import Report, Stats
 from ..._loading.state import named
-from ..._transforms.recipe import generators_kept
+from ..._transforms.generators import generators_kept
 from ..._workers.results import Arena
 from ...errors import ClosedError, ConfigError, HDMLPError, StallTimeoutError
 from .._data.interfaces import Indexed
@@ -59,6 +59,7 @@ class Local:
         parts: How ranks on several nodes give parts of the epochs; None: this rank is on its own.
         part: As for :class:`~hdmlp.torch._data.items.Items`.
         device: For which tensors are pinned, if the loader has ``pin_memory``.
+        every: As for :class:`~hdmlp.torch._data.items.Items`.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -86,6 +87,7 @@ class Local:
         parts: PartsOf | None = None,
         part: tuple[int, int] = (0, 1),
         device: Device | None = None,
+        every: bool = False,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -106,7 +108,7 @@ class Local:
         )
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
-        self._items = Items(dataset, collate, batched, part)
+        self._items = Items(dataset, collate, batched, part, every)
         self._pinned_for = device if loader.pin_memory else None
         self.pools = Pools(
             self._items,
@@ -255,8 +257,12 @@ class Local:
 
     def make_here(self, seed: int, epoch: int, step: int, indices: object) -> object:
         """Makes a batch in this process."""
-        with generators_kept():
-            return self._items.batch(seed, epoch, step, indices, self._arena)
+        try:
+            return self._items.batch(seed, epoch, step, indices, self._arena, keep=True)
+        finally:
+            late = self._items.note()
+            if late:
+                self._items.noted(late)
 
     def pinned(self, batch: object) -> object:
         """Returns the batch in pinned memory, if the user wants that and CUDA is available."""

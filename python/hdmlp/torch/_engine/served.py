@@ -22,7 +22,8 @@ from ..._loading.base_loader import Loader
 from ..._loading.feed import Feed
 from ..._loading.iteration import Iteration
 from ..._loading.options import Options
-from ..._transforms.recipe import Unchanged, generators_kept
+from ..._transforms.generators import generators_kept
+from ..._transforms.recipe import Unchanged
 from ..._workers.failures import Failed, RemoteTraceback
 from ..._workers.pool import Pool
 from ..._workers.results import Arena

@@ -88,6 +88,7 @@ class Position:
         self._untaken: tuple[State, State | None] | None = None
         self._last: weakref.ref[Iteration] | None = None
         self._jumped = False  # the epoch was set since the last iteration's last batch
+        self._rank: int | None = None  # as the last iteration found it: each batch's state has it
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}
@@ -119,6 +120,7 @@ class Position:
     def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
+        self._rank = process_rank()
         self._at, self._after, self._jumped = iteration.state(), None, False
 
     def is_last(self, iteration: Iteration) -> bool:
@@ -175,7 +177,9 @@ class Position:
     def _place(self) -> dict[str, int]:
         """Returns which part of an epoch this rank draws."""
         rank, world_size = self._part
-        return {"rank": rank if world_size > 1 else process_rank(), "world_size": world_size}
+        if world_size == 1:
+            rank = process_rank() if self._rank is None else self._rank
+        return {"rank": rank, "world_size": world_size}
 
     def _agreed(self) -> State:
         """Returns what must be the same in the loader that resumes."""
@@ -229,6 +233,7 @@ class Position:
         self._check(state)
         self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
         number = whole_number("state['number']", state.get("number", self.epoch), 0)
+        self._rank = None
         if self.is_anothers(state):
             # accelerate saves one rank's state for all, and the others drew other indices; so did
             # the same rank of another number of ranks.
