@@ -238,7 +238,7 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks
+NEWEST := o p q frameworks items
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
 	build/frameworks/stamp)
 bench: build throttle exchange build/bench.stamp build/opencv/stamp

@@ -20,6 +20,7 @@ import analyzed
 import clusters
 import frameworks
 import grid
+import own_items
 import page_cache
 import pipelines
 import regressions
@@ -56,6 +57,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + page_cache.all_page_caches(quick)
         + analyzed.all_analyzed(quick)
         + regressions.all_regressions(quick)
+        + own_items.all_own_items(quick)
     )
     wanted = keys.replace(",", " ").split()
 
