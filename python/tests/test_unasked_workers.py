@@ -18,6 +18,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from hdmlp._launch import processors
 from hdmlp._transforms.own_state import own_state
+from hdmlp.torch._engine import counted
 from PIL import Image, ImageFilter, ImageOps
 from reference import jpegs
 from torch.utils.data import DataLoader
@@ -355,3 +356,60 @@ def test_torchvisions_folder_with_images_alone(real, processors_to_spare, root):
     ) as loader:
         assert loader.num_workers == 3
         assert next(iter(loader))[0] == Image.open(datasets.ImageFolder(root).imgs[0][0]).size
+
+
+class Slow(torch.utils.data.Dataset):
+    """Items for which a loop that does nothing waits."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        return i
+
+
+def told(caplog):
+    return [r.getMessage() for r in caplog.records if "num_workers" in r.getMessage()]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 0}])
+def test_a_loop_that_waits_is_told_what_workers_would_bring(
+    real, processors_to_spare, monkeypatch, caplog, options
+):
+    """Once, for a dataset of its own, unless the program has said that it wants none."""
+    monkeypatch.setattr(counted, "LONG_ENOUGH", 0.0)
+    with ht.DataLoader(Slow(), 4, **options) as loader:
+        assert loader.num_workers == 0
+        assert [len(list(loader)) for _ in range(2)] == [10, 10]
+    if options:
+        assert told(caplog) == []
+        return
+    (line,) = told(caplog)
+    assert line.startswith("Slow: the loop has waited 0.0 of 0.0 s for items")
+    assert "num_workers=3 would have 3 worker processes make them beside the training" in line
+
+
+@pytest.mark.parametrize("name, value", [("LONG_ENOUGH", 1e9), ("WORTH_SAYING", 1.1)])
+def test_a_loop_that_waits_little_is_told_nothing(
+    real, processors_to_spare, monkeypatch, caplog, name, value
+):
+    monkeypatch.setattr(counted, "LONG_ENOUGH", 0.0)
+    monkeypatch.setattr(counted, name, value)
+    with ht.DataLoader(Slow(), 4) as loader:
+        assert len(list(loader)) == 10
+    assert told(caplog) == []
+
+
+@pytest.mark.parametrize(
+    "waited, seconds, times", [(9.0, 10.0, "3.3"), (6.0, 10.0, "2.5"), (2.0, 10.0, "1.2")]
+)
+def test_workers_bring_what_either_side_allows(processors_to_spare, waited, seconds, times):
+    """The training takes the rest, and 3 workers a third of what one process waits for."""
+    line = processors.would_bring(waited, seconds)
+    assert f"the loop has waited {waited:.1f} of {seconds:.1f} s for items" in line
+    assert f"the loop up to {times} times as fast" in line
+
+
+def test_one_processor_has_no_use_for_workers(monkeypatch):
+    monkeypatch.setattr(processors, "processors", lambda: 1)
+    assert processors.would_bring(9.0, 10.0) == ""

@@ -82,6 +82,25 @@ def not_started(why: str) -> str:
     )
 
 
+def would_bring(waited: float, seconds: float) -> str:
+    """Returns the sentence that says what workers would bring to a loop; empty: nothing.
+
+    Args:
+        waited: The seconds for which it has waited for items that this process makes.
+        seconds: The seconds that it has taken.
+    """
+    count = workers_that_pay(processors(), local_ranks())
+    if not count or multiprocessing.current_process().daemon:  # which may have no children
+        return ""
+    times = seconds / max(seconds - waited, waited / count)
+    return (
+        f"the loop has waited {waited:.1f} of {seconds:.1f} s for items, which this process makes, "
+        f"as num_workers is not given: num_workers={count} would have {count} worker processes "
+        f"make them beside the training, each with copies of your objects, and the loop up to "
+        f"{times:.1f} times as fast; 0 keeps it as it is, without this line"
+    )
+
+
 def _start_method(context: str | Context | None) -> str:
     if context is not None:
         return context if isinstance(context, str) else str(context.get_start_method())

@@ -286,6 +286,7 @@ class Engines:
                 part=part,
                 device=self.device,
                 every=self.arguments.reseed == "all",
+                advises=self._content.workers_left_out,
             )
             return self._follow(local, was)
         assert made is not None

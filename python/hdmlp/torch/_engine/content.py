@@ -136,6 +136,7 @@ class Content:
     Attributes:
         samples: Which samples of which folder the dataset's items are.
         making: What is made of them; None: the daemon does not serve the dataset.
+        workers_left_out: The user did not say how many workers to start.
 
     Raises:
         ConfigError: An argument has no meaning for the dataset.
@@ -143,7 +144,7 @@ class Content:
 
     def __init__(self, dataset: Dataset[object], arguments: Arguments, why: str = ""):
         self._arguments = arguments
-        self._warned_of_state = False
+        self._warned_of_state = self.workers_left_out = False
         self._datasets = Datasets()
         self._copying: Copying | None = None
         if not why and arguments.files is not None:
@@ -209,6 +210,7 @@ class Content:
             wanted: What the user said; None: nothing.
             context: The multiprocessing context.
         """
+        self.workers_left_out = wanted is None
         if wanted is not None:
             return whole_number("num_workers", wanted, 0), ""
         if self.making is None or self.making.recipe is None:

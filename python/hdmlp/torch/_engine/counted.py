@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import time
 
+from ..._launch.processors import would_bring
 from ..._loading.reports import Report, Stats
+
+#: Seconds of a loop after which it is said what workers would bring.
+LONG_ENOUGH = 10.0
+#: The share of them for which it must have waited.
+WORTH_SAYING = 0.2
 
 
 class Counted:
@@ -37,6 +43,17 @@ class Counted:
         now = time.perf_counter_ns()
         self._elapsed += now - (since or now - stall)
         return now
+
+    @property
+    def waits(self) -> str:
+        """What workers would bring, if this process makes items for which the loop waits.
+
+        Empty: that is not known yet, or too little.
+        """
+        seconds, waited = self._elapsed / 1e9, self._stall / 1e9
+        if seconds < LONG_ENOUGH or waited < WORTH_SAYING * seconds:
+            return ""
+        return would_bring(waited, seconds)
 
     @property
     def stats(self) -> Stats:

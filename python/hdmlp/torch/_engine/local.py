@@ -60,6 +60,7 @@ class Local:
         part: As for :class:`~hdmlp.torch._data.items.Items`.
         device: For which tensors are pinned, if the loader has ``pin_memory``.
         every: As for :class:`~hdmlp.torch._data.items.Items`.
+        advises: Say what workers would bring, if the loop waits for items.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -88,6 +89,7 @@ class Local:
         part: tuple[int, int] = (0, 1),
         device: Device | None = None,
         every: bool = False,
+        advises: bool = False,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -121,6 +123,7 @@ class Local:
         )
         self._persistent = loader.persistent_workers
         self._on_error = on_error
+        self._advises = advises
         self._drawings = drawings
         self._arena = Arena()
         self._warned_endless = self._warned_unforeseen = False
@@ -226,6 +229,11 @@ class Local:
         """
         iteration.at = self._counted.add(samples, stall, python, iteration.at)
         self.place(iteration)  # Lightning asks for no further batch
+        if self._advises:
+            line = self._counted.waits
+            if line:
+                self._advises = False
+                log.warning("%s: %s", type(self.dataset).__name__, line)
 
     def place(self, iteration: Batches, missing: int = 0) -> None:
         """Notes where an epoch is.
