@@ -61,8 +61,10 @@ class Alarm:
 
     def strike(self, frame, event, argument):
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        # Python runs no handler between the last call in next() and its return.
-        if event == "line" and not self.struck and line.strip() != "return batch":
+        # Python runs no handler between the last call in next() and its return, nor between the
+        # last line of a "with" statement and __exit__, where a trace reports its first line again.
+        apart = line.strip() != "return batch" and not line.strip().startswith("with ")
+        if event == "line" and not self.struck and apart:
             self.left -= 1
             if self.left == 0:
                 self.struck = True
