@@ -38,8 +38,10 @@ class Alarm:
     """Has a signal's handler raise in one of our frames: at the nth event that a trace reports.
 
     The signal is raised from a trace function, so the handler runs at that point of our code and
-    nowhere else, and no time is involved.
+    nowhere else, and no time is involved. ``at``: only events of that line count.
     """
+
+    at = None
 
     def __init__(self, nth):
         self.left = nth
@@ -64,7 +66,7 @@ class Alarm:
         # Python runs no handler between the last call in next() and its return, nor between the
         # last line of a "with" statement and __exit__, where a trace reports its first line again.
         apart = line.strip() != "return batch" and not line.strip().startswith("with ")
-        if event == "line" and not self.struck and apart:
+        if event == "line" and not self.struck and apart and self.at in {None, line.strip()}:
             self.left -= 1
             if self.left == 0:
                 self.struck = True
@@ -211,3 +213,23 @@ def test_a_thread_that_begins_meanwhile(monkeypatch):
             way(threading.Thread(target=run))
         end.set()
         begun.clear()
+
+
+@pytest.mark.parametrize("line", ["self._renew(feed, iteration.end)", "self._stop()"])
+def test_an_epoch_is_taken_and_its_workers_are_not_renewed(folder, line):
+    """The handler strikes between taking an epoch and telling the workers where it ends."""
+    steps = V.Compose([V.CenterCrop(16), plain, V.ToTensor()])
+    with ht.DataLoader(
+        ht.ImageFolder(folder, steps), 4, shuffle=True, seed=1, num_workers=1
+    ) as loader:
+        want = [[images.clone() for images, _ in loader] for _ in range(2)][1]
+        loader.set_epoch(0)
+        next(iter(loader))
+        iterator = iter(loader)
+        with Alarm(1) as alarm:
+            alarm.at = line
+            with pytest.raises(Late):
+                next(iterator)
+        got = [images.clone() for images, _ in iterator]
+    assert len(got) == len(want)
+    assert all(torch.equal(a, b) for a, b in zip(got, want))

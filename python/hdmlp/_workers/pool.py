@@ -45,6 +45,7 @@ class Pool:
         base_seed: From the job's seed and the epoch for which workers start to their base seed.
 
     Attributes:
+        end: The position from which on nothing is handed out; None: there is none.
         stall: Nanoseconds for which the last :meth:`next` blocked.
         python: Nanoseconds, of ``stall``, for which a worker had the batch.
     """
@@ -68,7 +69,7 @@ class Pool:
         self._order: deque[tuple[Task, Handle]] = deque()
         self._error: HDMLPError | None = None  # of the source, to raise after what is under way
         self._error_at: int | None = None
-        self._end: int | None = None  # nothing from this position on is handed out
+        self.end: int | None = None
         self._tasks = 0
         # A section is under way in which the books do not match the workers'; see Link.busy.
         self._busy = False
@@ -154,7 +155,7 @@ class Pool:
         """
         self._give_up()
         self._stop()
-        self._end = end
+        self.end = end
 
     def take(self, position: int) -> Taken | None:
         """Returns None: handing over what a worker made may take time."""
@@ -241,7 +242,7 @@ class Pool:
 
         If another rank's stream ended before one of them, the error is still to come.
         """
-        end, position = self._end, self._source.position
+        end, position = self.end, self._source.position
         if end is None or position is None or position < end:
             return False
         return not self._source.ends(end - 1)

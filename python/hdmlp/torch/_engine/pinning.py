@@ -284,6 +284,11 @@ class Pinning:
         self._taken = None
         self._source.renew(end)
 
+    @property
+    def end(self) -> int | None:
+        """The position from which on nothing is handed out; None: there is none."""
+        return self._source.end if isinstance(self._source, Pool) else None
+
     def start(self) -> None:
         """Has workers begin, before the first :meth:`next`."""
         assert isinstance(self._source, Pool)

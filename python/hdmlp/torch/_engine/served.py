@@ -207,6 +207,13 @@ class Served(Loader):
         self._renew(feed, iteration.end)
         return feed
 
+    def _take_again(self, iteration: Iteration, feed: Feed) -> Feed:
+        feed = super()._take_again(iteration, feed)
+        source = feed.source if feed.is_open else None
+        if isinstance(source, (Pool, Pinning)) and source.end not in {None, iteration.end}:
+            self._renew(feed, iteration.end)  # an exception kept _begin from it
+        return feed
+
     def _renew(self, feed: Feed, end: int | None) -> None:
         """Has new workers make an epoch that ends at this position, unless they are to stay."""
         if feed.is_open and self._has_workers and not self._processes.persistent:
