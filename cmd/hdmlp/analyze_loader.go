@@ -37,14 +37,18 @@ func configured(m *analysis.Measured, c *config.Config) error {
 }
 
 // capacityOf returns how many bytes a job would have of a class: without a size, what is free on
-// its disk.
+// its disk, less what is to stay free.
 func capacityOf(c config.StorageClass) int64 {
 	if c.Capacity() > 0 || c.Path() == "" {
 		return c.Capacity()
 	}
-	free, err := freeDisk(c.Path())
+	free, total, err := disk(c.Path())
 	if err != nil {
 		return 0
 	}
-	return free - free/20
+	reserve := c.Reserve()
+	if kind, err := classKind(c.Kind); err == nil && reserve == 0 && kind.Reserve != nil {
+		reserve = kind.Reserve(total)
+	}
+	return max(free-reserve, 0)
 }

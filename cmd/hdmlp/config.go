@@ -77,7 +77,7 @@ EXIT STATUS
 				Arguments: arguments, Scope: config.Job, Environment: environment,
 				File: cmp.Or(path, config.DefaultFile(environment)),
 				Machine: config.Machine{
-					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: host.Directory,
+					AvailableMemory: availableMemory, Disk: disk, Directory: host.Directory,
 				},
 				Classes: describedClasses(),
 			}
@@ -158,7 +158,7 @@ func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) 
 	c, err := config.Resolve(config.Input{
 		Arguments: arguments, Scope: config.Job, Environment: variables,
 		File: cmp.Or(file, config.DefaultFile(variables)), Classes: describedClasses(),
-		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+		Machine: config.Machine{AvailableMemory: availableMemory, Disk: disk},
 	})
 	if err != nil {
 		return nil, inputError{err}

@@ -26,7 +26,9 @@ func configInput(t *testing.T, file string) config.Input {
 		Arguments:   map[string]any{"source_threads": "32"},
 		Machine: config.Machine{
 			AvailableMemory: func() (int64, error) { return 20 << 30, nil },
-			FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
+			Disk: func(string) (free, total int64, err error) {
+				return 100 << 30, 200 << 30, nil
+			},
 		},
 		Classes: describedClasses(),
 	}

@@ -103,7 +103,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 			return max(n+ram.Idle()-ownGrowth, 0), err
 		},
 		MemoryBound: memoryBound,
-		FreeDisk:    freeDisk,
+		Disk:        disk,
 		Directory:   host.Directory,
 		Processors:  processors,
 	}, Watch: func() (stop func()) {

@@ -57,8 +57,9 @@ func memoryBound() string {
 		m.Group, human.Format(m.Limit), human.Format(m.Used), human.Format(ownGrowth))
 }
 
-// freeDisk returns how many bytes are free on the disk of dir, which need not exist.
-func freeDisk(dir string) (int64, error) {
+// disk returns how many bytes are free on the disk of dir, which need not exist, and how many it
+// has in all.
+func disk(dir string) (free, total int64, err error) {
 	d, err := host.Disk(dir)
-	return d.Free, err
+	return d.Free, d.Total, err
 }

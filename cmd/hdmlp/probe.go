@@ -331,7 +331,7 @@ func (o *probeOptions) spec(source source.Indexed,
 		class := survey.Class{Kind: kind, Path: c.Path(), Capacity: capacityOf(c), Threads: c.Threads}
 		class.Room = func() (int64, error) { return min(available/8, mostProbed), nil }
 		if kind.Has(store.PathKey) {
-			free, err := freeDisk(c.Path())
+			free, _, err := disk(c.Path())
 			class.Room = func() (int64, error) {
 				if _, err := os.Stat(c.Path()); err != nil {
 					return 0, err

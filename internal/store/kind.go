@@ -17,6 +17,9 @@ type Kind struct {
 	// Held returns the bytes that a class finds in its directory and can reuse; nil if the kind
 	// keeps nothing there.
 	Held func(dir string) (int64, error)
+	// Reserve returns how many bytes of a disk of that size a class leaves free by default; nil if
+	// it has no disk.
+	Reserve func(total int64) int64
 	// Check returns an error if a class cannot use its directory because of what the directory
 	// contains; nil if the kind keeps nothing there.
 	Check func(dir string) error

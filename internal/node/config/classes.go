@@ -329,23 +329,25 @@ func (r *resolver) checkMemory(capacity Problem, need int64) {
 	}
 }
 
-// checkDisk rejects a capacity that exceeds the space on the disk, limit, and records what an
-// automatic one would be now.
-func (r *resolver) checkDisk(capacity Problem, class StorageClass, limit int64) {
+// checkDisk rejects a capacity that exceeds the space on the disk of the directory found, and
+// records what an automatic one would be now.
+func (r *resolver) checkDisk(capacity Problem, class StorageClass, found directory) {
 	if class.Capacity() > 0 {
-		if need := addSizes(class.Capacity(), class.Reserve()); need > limit {
-			what := "the disk of " + class.Path()
-			if class.Reserve() > 0 {
-				what += ", disk_reserve included"
-			}
-			r.problem(tooLarge(capacity, what, need, limit))
+		reserve := class.Reserve()
+		if reserve == 0 {
+			reserve = found.reserve
+		}
+		if limit := max(found.free-reserve, 0); class.Capacity() > limit {
+			what := fmt.Sprintf("the disk of %s, on which %s stay free (disk_reserve)", class.Path(),
+				human.Format(reserve))
+			r.problem(tooLarge(capacity, what, class.Capacity(), limit))
 		}
 		return
 	}
 	r.config.Origins[capacity.Key] = Origin{
 		Value: option.Auto,
 		Source: fmt.Sprintf("measured: %s available to it in %s, less disk_reserve",
-			human.Format(limit), class.Path()),
+			human.Format(found.free), class.Path()),
 	}
 }
 

@@ -182,8 +182,9 @@ type Machine struct {
 	AvailableMemory func() (int64, error)
 	// MemoryBound returns what bounds that, as a suffix to the number: " (of ...)"; nil: unknown.
 	MemoryBound func() string
-	// FreeDisk returns how many bytes are free on the disk of dir, which need not exist.
-	FreeDisk func(dir string) (int64, error)
+	// Disk returns how many bytes are free on the disk of dir, which need not exist, and how many
+	// it has in all.
+	Disk func(dir string) (free, total int64, err error)
 	// Directory returns an error if path is not a directory and cannot become one.
 	Directory func(path string) error
 	// Processors is the number of CPUs that the process may use, at least 1.

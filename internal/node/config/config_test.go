@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // machine has 20 GiB of memory and 100 GiB of disk.
 var machine = config.Machine{
 	AvailableMemory: func() (int64, error) { return 20 << 30, nil },
-	FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
+	Disk:            func(string) (free, total int64, err error) { return 100 << 30, 200 << 30, nil },
 }
 
 // classes are two kinds in memory, and one in directories.

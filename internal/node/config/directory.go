@@ -12,9 +12,10 @@ import (
 type directory struct {
 	info  os.FileInfo // nil: nothing is there
 	wrong error       // why the class cannot use it; nil: it can
-	// If nothing is wrong, and FreeDisk is known:
+	// If nothing is wrong, and Disk is known:
 	free    int64 // bytes that a class there could have: what is free, and what it holds already
-	freeErr error
+	reserve int64 // bytes of it that the class leaves free, unless the configuration says how many
+	diskErr error
 }
 
 // slowAfter is for how long a directory may not answer until Input.Slow is called.
@@ -55,10 +56,17 @@ func lookAt(machine *Machine, dir string, kind store.Kind) (found directory) {
 			}
 		}
 	}
-	if machine.FreeDisk == nil {
+	if machine.Disk == nil {
 		return found
 	}
-	if found.free, found.freeErr = machine.FreeDisk(dir); found.freeErr == nil && kind.Held != nil {
+	var total int64
+	if found.free, total, found.diskErr = machine.Disk(dir); found.diskErr != nil {
+		return found
+	}
+	if kind.Reserve != nil {
+		found.reserve = kind.Reserve(total)
+	}
+	if kind.Held != nil {
 		// An error means that the directory does not exist yet, or is not a cache; the class itself
 		// reports that.
 		if held, err := kind.Held(dir); err == nil {
@@ -83,12 +91,12 @@ func (r *resolver) checkDirectory(path, capacity Problem, class StorageClass,
 	case found.wrong != nil:
 		path.Wrong, path.Err = found.wrong.Error(), found.wrong
 		r.problem(path)
-	case r.input.Machine.FreeDisk == nil:
-	case found.freeErr != nil:
-		capacity.Wrong, capacity.Err = found.freeErr.Error(), found.freeErr
+	case r.input.Machine.Disk == nil:
+	case found.diskErr != nil:
+		capacity.Wrong, capacity.Err = found.diskErr.Error(), found.diskErr
 		r.problem(capacity)
 	default:
-		r.checkDisk(capacity, class, found.free)
+		r.checkDisk(capacity, class, found)
 	}
 	return found.info
 }

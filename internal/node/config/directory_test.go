@@ -24,11 +24,11 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 		}
 		return nil
 	}
-	refuses.FreeDisk = func(dir string) (int64, error) {
+	refuses.Disk = func(dir string) (free, total int64, err error) {
 		if dir == "/cache/file" {
 			t.Error("the disk of the directory was measured")
 		}
-		return 100 << 30, nil
+		return 100 << 30, 200 << 30, nil
 	}
 	input := config.Input{
 		Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"},

@@ -45,7 +45,7 @@ func TestExampleHasTheDefaults(t *testing.T) {
 	rest := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(example[cut:], "$1")
 	big := config.Machine{
 		AvailableMemory: func() (int64, error) { return 1 << 40, nil },
-		FreeDisk:        func(string) (int64, error) { return 1 << 40, nil },
+		Disk:            func(string) (free, total int64, err error) { return 1 << 40, 1 << 40, nil },
 	}
 	got, err := config.Resolve(config.Input{Machine: big, Classes: classes, File: file(t, rest)})
 	if err != nil || len(got.StorageClasses) != len(classes) || len(got.Environment.Source) != 3 {

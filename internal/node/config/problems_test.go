@@ -164,7 +164,13 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			},
 			want: []string{
 				`cache_size = "100GiB" (argument)`,
-				"101.0 GiB needed, 100.0 GiB available",
+				"on which 1.0 GiB stay free (disk_reserve): 100.0 GiB needed, 99.0 GiB available",
+			},
+		},
+		"disk, with what stays free by default": {
+			arguments: map[string]any{"cache_dir": "/x", "cache_size": "91GiB"},
+			want: []string{
+				"on which 10.0 GiB stay free (disk_reserve): 91.0 GiB needed, 90.0 GiB available",
 			},
 		},
 		"no size": {

@@ -171,7 +171,7 @@ func (c *Class) measure() error {
 		return fmt.Errorf("measure the disk: %w", err)
 	}
 	if c.Reserve == 0 {
-		c.Reserve = max(1<<30, total/20)
+		c.Reserve = reserve(total)
 	}
 	onDisk, err := c.onDisk()
 	if err != nil {

@@ -48,6 +48,7 @@ func Kind(version string) store.Kind {
 		Help:    "a directory on a fast local disk, whose samples later jobs reuse",
 		Options: options(),
 		Held:    Held,
+		Reserve: reserve,
 		Check:   Check,
 		New: func(o store.Options) (store.Class, error) {
 			own := OptionsOf(o)
@@ -60,6 +61,9 @@ func Kind(version string) store.Kind {
 		},
 	}
 }
+
+// reserve returns how many bytes of a disk of that size are left free by default.
+func reserve(total int64) int64 { return max(1<<30, total/20) }
 
 // OptionsOf returns the options of a class as the configuration has them.
 func OptionsOf(o store.Options) Options {
