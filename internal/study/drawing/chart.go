@@ -184,7 +184,8 @@ func (h *Chart) draw(c *Canvas, y vg.Length) {
 	for _, m := range h.Marks {
 		x := f.x(m.X)
 		c.Line(SoftInk, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: f.top}, vg.Point{X: x, Y: f.bottom})
-		c.Within(x, f.top-8, m.Text, soft)
+		beside := soft.Width(unit) + 8 + soft.Width(m.Text)/2 // of the unit
+		c.Within(max(x, beside), f.top-8, m.Text, soft)
 	}
 	for i, l := range h.Lines {
 		l.draw(c, &f, lineColours[i%len(lineColours)])
