@@ -93,7 +93,7 @@ var (
 	errIncomplete = errors.New("a progressive JPEG whose scans are not complete, which releases of " +
 		"libjpeg-turbo decode differently")
 	// errOdd is another one, where the receiver would decode it.
-	errOdd = errors.New("Pillow may refuse it for what its file says beside its pixels")
+	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
 )
 
 // foreign reports whether an error means that another decoder, such as the receiver's PIL, may

@@ -26,7 +26,7 @@ def test_an_iterable_dataset_determines_its_epochs_and_order(given):
         ht.DataLoader(Stream(), batch_size=4, **given)
     assert str(caught.value) == (
         f"{name}={value}: no meaning for the iterable dataset Stream, which itself determines "
-        "what an epoch is and in which order its items come; leave it out"
+        "what an epoch is, in which order its items come and what they draw; leave it out"
     )
     assert [batch.tolist() for batch in ht.DataLoader(Stream(), batch_size=4)] == [
         [0, 1, 2, 3],
