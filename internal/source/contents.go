@@ -84,6 +84,10 @@ func pieces(size, whole int64, draw func() uint64) []Extent {
 // versions that differ only there may be the same.
 var Unreadable = [16]byte(xxh3.HashString128("hdmlp: unreadable").Bytes())
 
+// Versioned is the digest of a file that was not read, because its place says which version of it
+// there is, which the listing covers.
+var Versioned = [16]byte(xxh3.HashString128("hdmlp: versioned").Bytes())
+
 // SameContents reports whether two lists of digests, in the order of Excerpts, agree wherever both
 // files could be read; if not, it returns the index of the first difference.
 func SameContents(digests, others [][16]byte) (differs int, same bool) {

@@ -13,6 +13,7 @@ import (
 // respond, the reason is ErrUnavailable instead.
 var (
 	ErrNoDirectory         = errors.New("there is no such directory")
+	ErrPlace               = errors.New("it cannot be reached")
 	ErrNotDirectory        = errors.New("it is not a directory")
 	ErrUnreadableDirectory = errors.New("the directory cannot be read")
 	ErrNoClasses           = errors.New("it has no class directories")

@@ -118,9 +118,6 @@ func (x *Index) objectSize(o int) int64 {
 // the objects of its fields if these are several. It panics if there is no such sample.
 func (x *Index) Stamp(id int) Stamp {
 	x.check(id)
-	if x.tables == nil {
-		return x.ObjectStamp(id)
-	}
 	return x.StampOf(id, x.ObjectStamp)
 }
 
@@ -132,6 +129,9 @@ func (x *Index) ObjectStamp(o int) Stamp {
 
 // StampOf returns the stamp of sample id, given those of its objects.
 func (x *Index) StampOf(id int, of func(object int) Stamp) Stamp {
+	if x.tables == nil {
+		return of(id)
+	}
 	mixed, last := Stamp(0), -1
 	for f := range x.tables.fields {
 		r := x.rangeOf(f, id)

@@ -56,6 +56,37 @@ type Dropper interface {
 	Drop(ctx context.Context, id int) (cached bool, err error)
 }
 
+// Doubted is a Source that remembers what Stat answers. Decorators need not implement it.
+type Doubted interface {
+	// Doubt has it ask anew.
+	Doubt()
+}
+
+// Versioner is a Source that may identify its objects by versions that their store gives.
+// Decorators need not implement it.
+type Versioner interface {
+	// Versioned reports whether it does so with all of them. Then two datasets with the same
+	// fingerprint are the same in all of their bytes.
+	Versioned() bool
+}
+
+// Requests are what a place was asked for so far, of all kinds.
+type Requests struct {
+	Gets   int64 // for bytes, with those that follow
+	Again  int64 // of these, after a failure for the moment
+	Hedges int64 // of these, beside one that was slow
+	Won    int64 // hedges whose answer came first
+	Heads  int64 // for what an object is
+	Lists  int64 // listings, each of any number of pages
+	Bytes  int64 // of bodies, with those of hedges
+}
+
+// Requesting is a Source that reads by requests which it counts. Decorators need not implement it.
+type Requesting interface {
+	// Requests returns the counts; nil: it reads otherwise.
+	Requests() *Requests
+}
+
 // Beside is a Source that stores small files beside its index. Decorators need not implement it.
 type Beside interface {
 	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and

@@ -11,13 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is a dataset as one process sees it: descriptors that the process opened itself, so that a
-// daemon with another mount namespace or root directory reads the files that the process would
-// read, and not those at the same path in its own.
+// View is a dataset as one process sees it. Of a directory it is descriptors that the process
+// opened itself, so that a daemon with another mount namespace or root directory reads the files
+// that the process would read, and not those at the same path in its own. Of a URL it is how the
+// process reaches it, with the process's own keys.
 type View struct {
-	Root  *os.File // the dataset's root directory, open for reading
-	Slash *os.File // the process's "/", from which absolute symbolic links are resolved
-	// Renew makes the process open both again after a file system was remounted; nil if it cannot.
+	Root   *os.File // the dataset's root directory, open for reading; nil: it is no directory
+	Slash  *os.File // the process's "/", from which absolute symbolic links are resolved
+	Access *Access  // of a URL, else nil
+	// Renew makes the process open both descriptors again after a file system was remounted, or find
+	// its keys again before they expire; nil if it cannot.
 	Renew func(ctx context.Context) (*View, error)
 }
 
@@ -26,8 +29,11 @@ type View struct {
 // zero Vantage equals no other.
 type Vantage struct{ mount, device, inode uint64 }
 
-// VantageOf returns the vantage of an open "/".
+// VantageOf returns the vantage of an open "/"; zero without one.
 func VantageOf(slash *os.File) (Vantage, error) {
+	if slash == nil {
+		return Vantage{}, nil
+	}
 	const mask = unix.STATX_INO | unix.STATX_MNT_ID
 	var st unix.Statx_t
 	err := unix.Statx(int(slash.Fd()), "", unix.AT_EMPTY_PATH, mask, &st)
@@ -71,10 +77,13 @@ func (v *View) Keep() (*View, error) {
 	if v == nil {
 		return nil, nil
 	}
-	kept := new(View)
+	kept := &View{Access: v.Access}
 	for _, f := range []struct{ from, to **os.File }{
 		{&v.Root, &kept.Root}, {&v.Slash, &kept.Slash},
 	} {
+		if *f.from == nil {
+			continue
+		}
 		fd, err := unix.FcntlInt((*f.from).Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			_ = kept.Close()
@@ -85,10 +94,10 @@ func (v *View) Keep() (*View, error) {
 	return kept, nil
 }
 
-// DirectoryID identifies the dataset's root directory; it is zero for a nil View.
+// DirectoryID identifies the dataset's root directory; it is zero without one.
 func (v *View) DirectoryID() DirectoryID {
 	var st unix.Stat_t
-	if v == nil || unix.Fstat(int(v.Root.Fd()), &st) != nil {
+	if v == nil || v.Root == nil || unix.Fstat(int(v.Root.Fd()), &st) != nil {
 		return DirectoryID{}
 	}
 	return DirectoryID{st.Dev, st.Ino}

@@ -56,7 +56,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // Compare returns why an object is not the one that was listed, as a kind of error and its details;
-// nil if it is. A stamp shows what a size does not; tags do where there are any.
+// nil if it is. A stamp shows what a size does not; tags do where the listing has any.
 func Compare(listed, now *source.Object) (kind, details error) {
 	sizes := func() error { return fmt.Errorf("%d bytes, not %d", now.Size, listed.Size) }
 	switch {
@@ -66,8 +66,20 @@ func Compare(listed, now *source.Object) (kind, details error) {
 		return source.ErrShort, sizes()
 	case now.Size > listed.Size:
 		return source.ErrLong, sizes()
-	case now.Tag != listed.Tag || now.Stamp.Written(listed.Stamp):
+	case now.Tag != listed.Tag && listed.Tag != [16]byte{} || now.Stamp.Written(listed.Stamp):
 		return source.ErrChanged, nil
 	}
 	return nil, nil
+}
+
+// Requesting is a place that counts its requests.
+type Requesting interface {
+	Requests() source.Requests
+}
+
+// Versioned is a place whose answers say which version of an object they are from.
+type Versioned interface {
+	// Versioned reports whether all answers so far have said so. Then the tags of a dataset's objects
+	// identify its contents, of which nothing has to be read.
+	Versioned() bool
 }

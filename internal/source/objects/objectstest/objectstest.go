@@ -28,6 +28,10 @@ type Place struct {
 	Remove func(name string)
 	// Deny has an object that this process may not read; nil: not checked.
 	Deny func(name string)
+	// Unlisted is set if the place cannot be listed.
+	Unlisted bool
+	// UTF8 is set if all names are valid UTF-8.
+	UTF8 bool
 }
 
 // Factory makes an empty place.
@@ -117,8 +121,16 @@ func testBytes(t *testing.T, p Place) {
 }
 
 func testList(t *testing.T, p Place) {
+	if p.Unlisted {
+		err := p.Objects.List(t.Context(), "", func(source.Object) error { return nil })
+		failed(t, "list", err, source.ErrUnreadable)
+		return
+	}
 	names := []string{
 		"b", "a/2", "a/10", "a/b/c/d", "a-b", "a/b-", "train/\xfc.jpg", "train-1", "z/.hidden",
+	}
+	if p.UTF8 {
+		names[6] = "train/\u00fc.jpg"
 	}
 	for i, name := range names {
 		p.Put(name, random(i))

@@ -1,0 +1,106 @@
+package web
+
+import (
+	"bytes"
+	"crypto/md5"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/source/objects/objectstest"
+	"github.com/hdmlp/hdmlp/internal/source/objects/remote"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server serves objects from memory.
+type server struct {
+	mu      sync.Mutex
+	objects map[string][]byte
+	denied  map[string]bool
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/data/")
+	s.mu.Lock()
+	data, found := s.objects[name]
+	denied := s.denied[name]
+	s.mu.Unlock()
+	switch {
+	case denied:
+		http.Error(w, "no", http.StatusForbidden)
+	case !ok || !found:
+		http.NotFound(w, r)
+	default:
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum(data)))
+		w.Header().Set("Content-Type", "application/octet-stream")
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(data))
+	}
+}
+
+func TestConformance(t *testing.T) {
+	objectstest.Run(t, func(t *testing.T) objectstest.Place {
+		s := &server{objects: map[string][]byte{}, denied: map[string]bool{}}
+		web := httptest.NewServer(s)
+		t.Cleanup(web.Close)
+		store, err := New(web.URL+"/data/", Network{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		locked := func(do func()) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			do()
+		}
+		return objectstest.Place{
+			Objects:  remote.New(store, remote.Options{}),
+			Put:      func(name string, data []byte) { locked(func() { s.objects[name] = data }) },
+			Remove:   func(name string) { locked(func() { delete(s.objects, name) }) },
+			Deny:     func(name string) { locked(func() { s.denied[name] = true }) },
+			Unlisted: true,
+		}
+	})
+}
+
+func TestNewRefusesURLs(t *testing.T) {
+	for url, want := range map[string]string{
+		"ftp://host/a":              "https://HOST/PATH",
+		"https:///a":                "https://HOST/PATH",
+		"https://me:secret@host/a":  "names a user",
+		"https://host/a?key=secret": "has a query",
+		"https://host/a#b":          "fragment",
+		"https://me:secret@[::1/a":  "not a URL",
+	} {
+		_, err := New(url, Network{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", url, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error has the password: %v", url, err)
+		}
+	}
+}
+
+func TestNamesAreEscaped(t *testing.T) {
+	s, err := New("https://host:8443/a%20b/", Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"c/d.tar":   "https://host:8443/a%20b/c/d.tar",
+		"é ?#%.tar": "https://host:8443/a%20b/%C3%A9%20%3F%23%25.tar",
+		"../c//d":   "https://host:8443/a%20b/../c//d",
+		"\xff":      "https://host:8443/a%20b/%FF",
+		"":          "https://host:8443/a%20b",
+	} {
+		if got := s.Path(name); got != want {
+			t.Errorf("%q: %s, not %s", name, got, want)
+		}
+	}
+}
