@@ -3,15 +3,15 @@ package folder
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/source"
+	format "github.com/hdmlp/hdmlp/internal/source/formats/classes"
 )
 
 // assemble builds the index of a scanned tree.
 func (s *scanner) assemble(root *node) (result, error) {
 	classes := root.children
-	slices.SortFunc(classes, func(a, b *node) int { return compare(a.path, b.path) })
+	slices.SortFunc(classes, func(a, b *node) int { return format.Compare(a.path, b.path) })
 	if len(classes) == 0 {
 		return result{}, &source.Error{
 			Path: s.root.Path(), Kind: source.ErrNoClasses,
@@ -27,7 +27,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	for i, class := range classes {
 		names[i] = class.path
 		tree := flatten(nil, class)
-		slices.SortFunc(tree, func(a, b *node) int { return compare(a.path, b.path) })
+		slices.SortFunc(tree, func(a, b *node) int { return format.Compare(a.path, b.path) })
 		trees[i] = tree
 		samples := 0
 		for _, n := range tree {
@@ -43,7 +43,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 		total += samples
 	}
 	if len(empty) > 0 {
-		return result{}, s.emptyError(empty, len(classes))
+		return result{}, format.EmptyError(s.root.Path(), empty, len(classes), s.extensions)
 	}
 	if s.known != nil && res.listed == 1 && slices.Equal(names, s.known.Classes()) &&
 		res.all == len(s.numbers) {
@@ -96,27 +96,4 @@ func flatten(list []*node, n *node) []*node {
 		list = flatten(list, child)
 	}
 	return list
-}
-
-// emptyError returns the error for classes without samples. If these are all of the classes, it is
-// the extensions that are wrong, or the path.
-func (s *scanner) emptyError(classes []string, all int) error {
-	const shown = 10
-	advice := "remove these directories, or pass other extensions"
-	if len(classes) == all {
-		advice = "these are all of its classes: pass the extensions of their files, or check the path"
-	}
-	var list []string
-	for _, name := range classes[:min(len(classes), shown)] {
-		list = append(list, fmt.Sprintf("%q", name))
-	}
-	text := strings.Join(list, ", ")
-	if more := len(classes) - shown; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return &source.Error{
-		Path: s.root.Path(), Kind: source.ErrEmptyClass,
-		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; %s", text,
-			strings.Join(s.extensions, ", "), advice),
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
 
@@ -93,7 +94,7 @@ func partlyFailing(t *testing.T, good int) *tree.Root {
 // indexOf returns the index of such a folder, with the contents of all files; if rewritten, as it
 // was before the one that fails was rewritten.
 func indexOf(t *testing.T, root *tree.Root, good int, rewritten bool) *source.Index {
-	b := source.NewBuilder([]string{"a"}, Extensions())
+	b := source.NewBuilder([]string{"a"}, classes.Extensions())
 	b.Directory(source.Directory{Class: -1})
 	b.Directory(source.Directory{Path: "a", Class: 0})
 	digests := make([][16]byte, good+1)

@@ -42,8 +42,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
-	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/index"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
@@ -51,7 +51,8 @@ import (
 
 // Options are the options of Open. The zero value opens the folder as torchvision does.
 type Options struct {
-	// Extensions are the file name extensions of samples, in any case; nil means Extensions().
+	// Extensions are the file name extensions of samples, in any case; nil means those of package
+	// classes.
 	Extensions []string
 	// IndexDir is the directory for the index file. "" means the folder itself, where the file is
 	// hidden, or, if that is not writable, $XDG_CACHE_HOME/hdmlp/index or ~/.cache/hdmlp/index.
@@ -91,11 +92,6 @@ func newMonitor(root string, o Options) *hangs.Monitor {
 	return hangs.New(root, hangs.Options{
 		Timeout: o.Timeout, SlowAfter: o.SlowAfter, Slow: o.Slow, Left: o.Left,
 	})
-}
-
-// Extensions returns the extensions of torchvision's IMG_EXTENSIONS.
-func Extensions() []string {
-	return []string{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 }
 
 // Folder is an open folder: a source.Source.
@@ -141,13 +137,9 @@ func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
 
 // openAt is Open at the time now.
 func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Folder, error) {
-	extensions, err := normalize(opts.Extensions)
+	extensions, err := classes.Normalize(opts.Extensions)
 	if err != nil {
 		return nil, &source.Error{Path: path, Kind: source.ErrExtensions, Hint: err.Error()}
-	}
-	if option.IsURL(path) {
-		hint := "it is " + option.NoURL
-		return nil, &source.Error{Path: path, Kind: source.ErrNoDirectory, Hint: hint}
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -182,7 +174,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	calls *hangs.Monitor,
 ) (err error) {
 	others := extensions
-	if slices.Equal(extensions, Extensions()) {
+	if slices.Equal(extensions, classes.Extensions()) {
 		others = nil
 	}
 	if f.locations, err = index.Locations(f.path, opts.IndexDir, others); err != nil {
@@ -248,7 +240,7 @@ func aboveParts(path string, classes []string) string {
 	}
 	return fmt.Sprintf("the classes of %s are %s, which seem to be parts of a dataset, each with "+
 		"classes of its own: give one of them, such as %s", human.Name(path), human.And(classes),
-		human.Name(filepath.Join(path, classes[0])))
+		human.Name(strings.TrimSuffix(path, "/")+"/"+classes[0]))
 }
 
 // Index returns the index of the samples.
@@ -311,25 +303,6 @@ func (f *Folder) closeRoots() {
 		r.Close()
 	}
 	f.roots = nil
-}
-
-// normalize checks the extensions and returns them in lower case, sorted, without duplicates.
-func normalize(extensions []string) ([]string, error) {
-	if extensions == nil {
-		return Extensions(), nil
-	}
-	if len(extensions) == 0 {
-		return nil, errors.New("it is empty, so no file is a sample")
-	}
-	list := make([]string, len(extensions))
-	for i, e := range extensions {
-		if e == "" || strings.ContainsAny(e, "/\x00") {
-			return nil, errors.New("an extension is the end of a file name, such as .jpg")
-		}
-		list[i] = lower(e)
-	}
-	slices.Sort(list)
-	return slices.Compact(list), nil
 }
 
 // directoryError returns the error of a directory that cannot be opened because of err.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/hangs"
 )
 
@@ -18,8 +19,9 @@ const Name = "folder"
 func options() []option.Option {
 	return []option.Option{
 		{
-			Key: source.ExtensionsKey, Kind: option.List, Default: strings.Join(Extensions(), ", "),
-			Help: "Extensions of the names of samples, in upper or lower case",
+			Key: source.ExtensionsKey, Kind: option.List,
+			Default: strings.Join(classes.Extensions(), ", "),
+			Help:    "Extensions of the names of samples, in upper or lower case",
 		},
 		{
 			Key: source.IndexDirKey, Kind: option.Path, Default: option.Auto, Job: "index_dir",
@@ -33,10 +35,10 @@ func options() []option.Option {
 	}
 }
 
-// Kind returns the kind for folders. memory returns how many bytes of memory are available; an
-// index file may take a quarter of them. All folders that are opened through the same Kind share
-// the count of hanging system calls.
-func Kind(memory func() (int64, error)) source.Kind {
+// Kind returns the kind for folders. elsewhere opens those that are no directory, but named by a
+// URL. memory returns how many bytes of memory are available; an index file may take a quarter of
+// them. All folders that are opened through the same Kind share the count of hanging system calls.
+func Kind(elsewhere source.Kind, memory func() (int64, error)) source.Kind {
 	left := new(hangs.Left)
 	return source.Kind{
 		Name: Name,
@@ -46,6 +48,9 @@ func Kind(memory func() (int64, error)) source.Kind {
 		Open: func(ctx context.Context, path string,
 			o source.OpenOptions,
 		) (source.Indexed, error) {
+			if option.IsURL(path) {
+				return openURL(ctx, elsewhere, path, o)
+			}
 			f, err := Open(ctx, path, Options{
 				Extensions: option.Get[[]string](o.Values, source.ExtensionsKey),
 				IndexDir:   option.Get[string](o.Values, source.IndexDirKey),
@@ -60,6 +65,18 @@ func Kind(memory func() (int64, error)) source.Kind {
 			return f, nil
 		},
 	}
+}
+
+func openURL(ctx context.Context, k source.Kind, url string, o source.OpenOptions,
+) (source.Indexed, error) {
+	opened, err := k.Open(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	if text := aboveParts(url, opened.Index().Classes()); text != "" {
+		o.Tell(text)
+	}
+	return opened, nil
 }
 
 // slow returns the message for a slow system call while a dataset is opened.

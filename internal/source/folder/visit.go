@@ -11,6 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/tree"
 )
@@ -119,7 +120,7 @@ func (s *scanner) list(c *hangs.Caller, n *node) error {
 		case unix.DT_LNK, unix.DT_UNKNOWN:
 			ask = append(ask, e)
 		default:
-			if !isRoot && matches(e.Name, s.extensions) {
+			if !isRoot && classes.Matches(e.Name, s.extensions) {
 				ask = append(ask, e)
 			}
 		}
@@ -175,7 +176,7 @@ func (s *scanner) ask(c *hangs.Caller, n *node, entries []tree.Entry) error {
 		case tree.IsDir(&st):
 			children = append(children, s.child(n, e.Name, link))
 			continue
-		case n.parent == nil || !matches(e.Name, s.extensions):
+		case n.parent == nil || !classes.Matches(e.Name, s.extensions):
 			continue
 		}
 		// ImageFolder also counts files that are not regular, and dangling links, as samples: they
@@ -206,7 +207,7 @@ func (s *scanner) ask(c *hangs.Caller, n *node, entries []tree.Entry) error {
 // isFaulty reports whether the status of a sample cannot be read because of a fault that may be its
 // own, as of a bad sector. Reading the sample shows whether it is, and is subject to on_error.
 func (s *scanner) isFaulty(n *node, e tree.Entry, err error) bool {
-	return source.OfOneFile(err) && n.parent != nil && matches(e.Name, s.extensions) &&
+	return source.OfOneFile(err) && n.parent != nil && classes.Matches(e.Name, s.extensions) &&
 		s.faulty.Add(1) <= mostFaulty
 }
 
@@ -261,7 +262,7 @@ func (s *scanner) complete(c *hangs.Caller, n *node) error {
 	if modified, changed := tree.Times(&st); modified != n.modified || changed != n.changed {
 		n.settled = false // it changed while it was listed
 	}
-	slices.SortFunc(n.samples, func(a, b sample) int { return compare(a.name, b.name) })
+	slices.SortFunc(n.samples, func(a, b sample) int { return classes.Compare(a.name, b.name) })
 	s.mu.Lock()
 	delete(s.open, n)
 	s.mu.Unlock()

@@ -16,13 +16,17 @@ type Format struct {
 	Help string // what the objects are, without a full stop
 	// Options are what a dataset of this format is described by, besides its objects.
 	Options []option.Option
-	// Pattern is which files of a directory are the objects, if none are named.
+	// Pattern is which files of a directory are the objects, if none are named; "" if objects are not
+	// given by name.
 	Pattern string
 	// Names are patterns that other files match which are named: in the format, or close to it, so
 	// that Index says what is wrong with them.
 	Names []string
 	// Manifest is set if the records come in a manifest, instead of being found in objects.
 	Manifest bool
+	// Listing is set if the samples are found by listing the place, at each opening: no index file is
+	// kept.
+	Listing bool
 	// Index finds the samples in the objects of these names, in this order. An error names the
 	// object, where in it, and what to do.
 	Index func(ctx context.Context, o objects.Objects, names []string, opts Options,

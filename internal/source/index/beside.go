@@ -20,7 +20,7 @@ type Beside struct {
 }
 
 // NewBeside returns the files beside the index of a folder. rootFD returns a descriptor of its
-// root.
+// root; -1: it has none.
 func NewBeside(root string, rootFD func() int, locations []Location) Beside {
 	return Beside{root: root, rootFD: rootFD, locations: locations}
 }
@@ -64,14 +64,19 @@ func (b *Beside) within(op string, do func(*Files) found) found {
 	if len(b.locations) == 0 {
 		return found{err: errors.New("the dataset has no place for a file beside its index")}
 	}
-	root, err := unix.FcntlInt(uintptr(b.rootFD()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return found{err: fmt.Errorf("%s a file beside the index of %s: %w", op, b.root, err)}
+	root := b.rootFD()
+	if root >= 0 {
+		var err error
+		if root, err = unix.FcntlInt(uintptr(root), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return found{err: fmt.Errorf("%s a file beside the index of %s: %w", op, b.root, err)}
+		}
 	}
 	done := make(chan found, 1)
 	go func() {
 		defer unix.Close(root) //nolint:errcheck // a directory
-		done <- do(&Files{Root: b.root, RootFD: root, Locations: b.locations, Calls: silent{}})
+		done <- do(&Files{
+			Root: b.root, RootFD: root, Rootless: root < 0, Locations: b.locations, Calls: silent{},
+		})
 	}()
 	select {
 	case f := <-done:

@@ -3,54 +3,55 @@ package records
 import (
 	"context"
 	"errors"
-	"sync"
-
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 )
-
-// readers is how many requests are made at once while a dataset is opened.
-const readers = 32
 
 // each calls do for the numbers below n, several at once, until one returns an error, which it
 // returns.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var all sync.WaitGroup
-	for first := range min(readers, n) {
-		all.Go(func() {
-			for i := first; i < n && ctx.Err() == nil; i += readers {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	return context.Cause(ctx)
+	return objects.Each(ctx, n, func(i int) {
+		if err := do(ctx, i); err != nil {
+			cancel(err)
+		}
+	})
 }
 
 // compareAll returns an error unless all objects of an index are as they were when it was made.
 func compareAll(ctx context.Context, o objects.Objects, x *source.Index) error {
-	return each(ctx, x.Objects(), func(ctx context.Context, i int) error {
-		listed := x.Object(i)
-		now, err := o.Stat(ctx, listed.Name)
+	names := make([]string, x.Objects())
+	for i := range names {
+		names[i] = x.Object(i).Name
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return objects.Stats(ctx, o, names, func(i int, now source.Object, err error) {
+		if err == nil {
+			listed := x.Object(i)
+			if kind, _ := objects.Compare(&listed, &now); kind != nil || now.Stamp != listed.Stamp {
+				err = errOutdated
+			}
+		}
 		if err != nil {
-			return err
+			cancel(err)
 		}
-		if kind, _ := objects.Compare(&listed, &now); kind != nil || now.Stamp != listed.Stamp {
-			return errOutdated
-		}
-		return nil
 	})
 }
 
 // contentsOf returns the digests of the excerpts of a source's samples. The digest is
-// source.Unreadable of what this user or the disk cannot read.
+// source.Unreadable of what this user or the disk cannot read. Nothing is read of objects whose
+// versions the place says.
 func contentsOf(ctx context.Context, s *Source) ([][16]byte, error) {
 	excerpts := s.index.Excerpts()
 	digests := make([][16]byte, len(excerpts))
+	if s.Versioned() {
+		for i := range digests {
+			digests[i] = source.Versioned
+		}
+		return digests, nil
+	}
 	err := each(ctx, len(excerpts), func(ctx context.Context, i int) (err error) {
 		parts := make([][]byte, len(excerpts[i].Pieces))
 		for k, p := range excerpts[i].Pieces {
@@ -108,7 +109,9 @@ func coverages(x *source.Index) map[int]coverage {
 	covered := make(map[int]coverage)
 	digests := x.Contents()
 	for i, e := range x.Excerpts() {
-		if digests[i] != source.Unreadable && digests[i] != [16]byte{} {
+		switch digests[i] {
+		case source.Unreadable, source.Versioned, [16]byte{}:
+		default:
 			covered[e.ID] = coverage{e.Pieces, digests[i]}
 		}
 	}

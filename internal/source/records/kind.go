@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -23,11 +25,12 @@ import (
 // braces, {000..099} and {a,b}, and the wildcards of a shell, * and ? and [...], in this order.
 const ObjectsKey = "objects"
 
-// Kind returns the kind of datasets in a format, in files below a directory. memory returns how
-// many bytes of memory are available; an index file may take a quarter of them.
-func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
+// Kind returns the kind of datasets in a format, in files below a directory or objects of one of
+// the places. memory returns how many bytes of memory are available; an index file may take a
+// quarter of them.
+func Kind(f formats.Format, places []objects.Place, memory func() (int64, error)) source.Kind {
 	k := source.Kind{Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options}
-	if !f.Manifest {
+	if f.Pattern != "" {
 		k.Names = append([]string{f.Pattern}, f.Names...)
 		k.Options = append(k.Options, option.Option{
 			Key: ObjectsKey, Kind: option.List, Default: f.Pattern,
@@ -44,7 +47,9 @@ func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
 	})
 	left := new(hangs.Left)
 	k.Open = func(ctx context.Context, path string, o source.OpenOptions) (source.Indexed, error) {
-		opened, err := open(ctx, f, path, o, memory, left)
+		opened, err := open(ctx, &opening{
+			format: f, path: path, options: o, memory: memory, places: places,
+		}, left)
 		if err != nil {
 			return nil, err // not a nil *Opened
 		}
@@ -53,11 +58,11 @@ func Kind(f formats.Format, memory func() (int64, error)) source.Kind {
 	return k
 }
 
-// Opened is an open dataset of a kind: a Source of a directory's files.
+// Opened is an open dataset of a kind: a Source of a place's objects.
 type Opened struct {
 	*Source
 	index.Beside
-	directory *directory.Directory
+	at        func() (device, inode uint64)
 	indexPath string
 	indexErr  error
 	fromIndex bool
@@ -68,8 +73,8 @@ var (
 	_ source.InDirectory = (*Opened)(nil)
 )
 
-// DirectoryID implements source.InDirectory.
-func (o *Opened) DirectoryID() (device, inode uint64) { return o.directory.Root().DirectoryID() }
+// DirectoryID implements source.InDirectory. Of a URL it is a hash of the store and of the URL.
+func (o *Opened) DirectoryID() (device, inode uint64) { return o.at() }
 
 // IndexPath returns the path of the index file, or "" if it could not be written anywhere.
 func (o *Opened) IndexPath() string { return o.indexPath }
@@ -87,62 +92,92 @@ func (o *Opened) Close() error { return o.Source.Close() }
 // opening is what a dataset is opened with.
 type opening struct {
 	format    formats.Format
-	path      string
+	path      string // absolute, or a URL
 	options   source.OpenOptions
 	memory    func() (int64, error)
-	directory *directory.Directory
-	place     objects.Objects // the directory, as the format reads it
-	objects   objects.Objects // the same, watched
-	names     []string        // of the objects
+	places    []objects.Place
+	directory *directory.Directory          // nil: it is at a URL
+	at        func() (device, inode uint64) // as of Opened.DirectoryID
+	place     objects.Objects               // what the format reads from
+	objects   objects.Objects               // the same, watched while the dataset is opened
+	names     []string                      // of the objects
 	locations []index.Location
 	known     *source.Index // once it is open
 }
 
-func open(ctx context.Context, f formats.Format, at string, o source.OpenOptions,
-	memory func() (int64, error), left *hangs.Left,
-) (*Opened, error) {
-	if option.IsURL(at) {
-		return nil, &source.Error{
-			Path: at, Kind: source.ErrNoDirectory, Hint: "it is " + option.NoURL,
+func open(ctx context.Context, x *opening, left *hangs.Left) (*Opened, error) {
+	reach := x.openURL
+	if !option.IsURL(x.path) {
+		absolute, err := filepath.Abs(x.path)
+		if err != nil {
+			return nil, &source.Error{Path: x.path, Kind: source.ErrNoDirectory, Err: err}
 		}
+		x.path, reach = absolute, x.openDirectory
 	}
-	absolute, err := filepath.Abs(at)
-	if err != nil {
-		return nil, &source.Error{Path: at, Kind: source.ErrNoDirectory, Err: err}
-	}
-	monitor := hangs.New(absolute, hangs.Options{
-		Timeout: o.Timeout, Left: left,
+	monitor := hangs.New(x.path, hangs.Options{
+		Timeout: x.options.Timeout, Left: left,
 		Slow: func(op, path string, since time.Time) {
-			o.Tell(fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path,
-				time.Since(since).Seconds()))
+			x.options.Tell(fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op,
+				path, time.Since(since).Seconds()))
 		},
 	})
-	x := &opening{format: f, path: absolute, options: o, memory: memory}
 	return hangs.Open(ctx, monitor, func(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
-		call := m.Caller()
-		call.Begin("open", absolute, "")
-		d, err := directory.Open(absolute, directory.Options{
-			View: o.View,
-			Recognise: func(ctx context.Context, again objects.Objects) error {
-				return x.recognise(ctx, again)
-			},
-		})
-		call.End()
-		if err != nil {
-			return nil, datasetError(absolute, err)
+		if err := reach(m); err != nil {
+			return nil, datasetError(x.path, err)
 		}
-		x.directory, x.place = d, d
-		if f.Objects != nil {
-			x.place = f.Objects(d)
-		}
-		x.objects = &watched{Objects: x.place, monitor: m}
 		opened, err := x.open(ctx, m)
 		if err != nil {
-			_ = d.Close()
-			return nil, datasetError(absolute, err)
+			_ = x.place.Close()
+			return nil, datasetError(x.path, err)
 		}
 		return opened, nil
 	})
+}
+
+func (x *opening) openDirectory(m *hangs.Monitor) error {
+	call := m.Caller()
+	call.Begin("open", x.path, "")
+	d, err := directory.Open(x.path, directory.Options{
+		View: x.options.View,
+		Recognise: func(ctx context.Context, again objects.Objects) error {
+			return x.recognise(ctx, again)
+		},
+	})
+	call.End()
+	if err != nil {
+		return err
+	}
+	x.directory, x.place = d, d
+	x.at = func() (device, inode uint64) { return d.Root().DirectoryID() }
+	if x.format.Objects != nil {
+		x.place = x.format.Objects(d)
+	}
+	x.objects = &watched{Objects: x.place, monitor: m}
+	return nil
+}
+
+// openURL opens the place of a URL. Its requests can be cancelled, so that they are not watched.
+func (x *opening) openURL(*hangs.Monitor) error {
+	v := x.options.View
+	p, err := objects.ByURL(x.places, x.path)
+	if err == nil && (v == nil || v.Access == nil) {
+		err = errors.New("how it is reached is not known")
+	}
+	if err == nil {
+		x.place, err = p.Open(x.path, v)
+	}
+	if err != nil {
+		return &source.Error{Path: x.path, Kind: source.ErrPlace, Hint: err.Error()}
+	}
+	x.path = strings.TrimRight(x.path, "/")
+	x.at = func() (device, inode uint64) {
+		return xxh3.HashString(v.Access.Endpoint), xxh3.HashString(x.path)
+	}
+	if x.format.Objects != nil {
+		x.place = x.format.Objects(x.place)
+	}
+	x.objects = x.place
+	return nil
 }
 
 // datasetError returns err as the error of a dataset that cannot be opened.
@@ -157,6 +192,8 @@ func datasetError(at string, err error) error {
 		return e
 	}
 	switch {
+	case option.IsURL(at) && !errors.Is(object.Kind, source.ErrUnavailable):
+		e.Kind = source.ErrPlace
 	case object.Path == at && errors.Is(object.Kind, source.ErrMissing):
 		e.Kind, e.Hint = source.ErrNoDirectory,
 			"check the path, and that its file system is mounted on this node"
@@ -194,7 +231,7 @@ func (x *opening) expand(ctx context.Context) error {
 			}
 			if len(found) == 0 {
 				return &source.Error{
-					Path: filepath.Join(x.path, name), Kind: source.ErrNoSamples,
+					Path: x.place.Path(name), Kind: source.ErrNoSamples,
 					Hint: "no file has such a name; check the pattern",
 				}
 			}

@@ -61,7 +61,7 @@ func newOpener(t *testing.T, files map[string]string) *opener {
 	for name, text := range files {
 		o.write(name, text)
 	}
-	o.kind = Kind(lines(&o.indexed), nil)
+	o.kind = Kind(lines(&o.indexed), nil, nil)
 	return o
 }
 
@@ -212,7 +212,7 @@ func TestDirectoriesThatCannotBeOpened(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o644))
 	for path, kind := range map[string]error{
 		filepath.Join(o.root, "none"): source.ErrNoDirectory,
-		"s3://bucket/x":               source.ErrNoDirectory,
+		"s3://bucket/x":               source.ErrPlace,
 		o.root:                        source.ErrNoSamples,
 	} {
 		_, err := o.kind.Open(t.Context(), path, source.OpenOptions{Tell: func(string) {}})
@@ -232,7 +232,7 @@ func TestNothingIsWrittenWhereManifestsLie(t *testing.T) {
 	) (*source.Index, error) {
 		return inner(ctx, objects, []string{string(opts.Manifest.Data)}, opts)
 	}
-	o.kind = Kind(f, nil)
+	o.kind = Kind(f, nil, nil)
 	s, err := o.kind.Open(t.Context(), o.root, source.OpenOptions{
 		Manifest: source.NewManifest([]byte("a.txt")), Tell: func(string) {},
 	})

@@ -45,7 +45,7 @@ const attempts = 3
 
 // open finds the index, or makes and writes it.
 func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
-	if !x.format.Manifest {
+	if x.format.Pattern != "" {
 		if err := x.expand(ctx); err != nil {
 			return nil, err
 		}
@@ -53,9 +53,10 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	if err := x.locate(); err != nil {
 		return nil, err
 	}
-	beside := index.NewBeside(x.path, func() int { return x.directory.Root().FD() }, x.locations)
+	beside := index.NewBeside(x.path, x.rootFD, x.locations)
 	files := index.Files{
-		Root: x.path, RootFD: x.directory.Root().FD(), Locations: x.locations, Memory: x.memory,
+		Root: x.path, RootFD: x.rootFD(), Rootless: x.directory == nil,
+		Locations: x.locations, Memory: x.memory,
 		Warn: x.options.Tell, Calls: m.Caller(),
 	}
 	if len(x.locations) > 0 {
@@ -63,14 +64,14 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 			return nil, err
 		}
 	}
-	opened := &Opened{Beside: beside, directory: x.directory}
+	opened := &Opened{Beside: beside, at: x.at}
 	if x.options.Unscanned {
 		opened.Source = New(x.place, nil)
 		return opened, nil
 	}
 	made := x.made()
 	var known *source.Index
-	if !x.format.Manifest && !option.Get[bool](x.options.Values, source.RescanKey) {
+	if x.kept() && !option.Get[bool](x.options.Values, source.RescanKey) {
 		known, opened.indexPath = files.Read(made)
 	}
 	for attempt := 1; ; attempt++ {
@@ -83,24 +84,41 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 			return nil, err
 		}
 		opened.fromIndex = !found.changed
-		if found.changed && !x.format.Manifest {
+		if found.changed && x.kept() {
 			// A failure only means that the next start has to find the samples again.
 			opened.indexPath, opened.indexErr = files.Write(found.index)
 		}
 		x.known = found.index
 		opened.Source = New(x.place, found.index)
+		if opened.Versioned() {
+			opened.fresh()
+		}
 		return opened, nil
 	}
 }
 
+// kept reports whether an index file is kept.
+func (x *opening) kept() bool { return !x.format.Manifest && !x.format.Listing }
+
+// rootFD returns a descriptor of the directory; -1: the dataset is in none.
+func (x *opening) rootFD() int {
+	if x.directory == nil {
+		return -1
+	}
+	return x.directory.Root().FD()
+}
+
 // locate sets where the index file, and what lies beside it, may be. A manifest's directory is only
-// what its files have in common, so that nothing is written there.
+// what its files have in common, so that nothing is written there, nor to what a URL names.
 func (x *opening) locate() (err error) {
 	dir := option.Get[string](x.options.Values, source.IndexDirKey)
-	if x.format.Manifest {
+	switch {
+	case x.format.Manifest:
 		x.locations, err = index.Elsewhere(x.path, dir,
 			[]string{x.format.Name, x.options.Manifest.Sum()})
-	} else {
+	case x.directory == nil:
+		x.locations, err = index.Elsewhere(x.path, dir, x.asked())
+	default:
 		x.locations, err = index.Locations(x.path, dir, x.asked())
 	}
 	if err != nil {
@@ -197,3 +215,9 @@ func (x *opening) contents(ctx context.Context, of *source.Index) ([][16]byte, e
 type keepOpen struct{ objects.Objects }
 
 func (keepOpen) Close() error { return nil }
+
+// Versioned implements objects.Versioned.
+func (k keepOpen) Versioned() bool {
+	v, ok := k.Objects.(objects.Versioned)
+	return ok && v.Versioned()
+}

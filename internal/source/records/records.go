@@ -34,6 +34,7 @@ type Source struct {
 	objects objects.Objects
 	index   *source.Index
 	closed  atomic.Bool
+	listed  atomic.Bool      // all objects are as the index has them, for all that is known
 	covered map[int]coverage // by sample; read-only
 	scratch sync.Pool        // of *scratch
 
@@ -64,8 +65,11 @@ type stampOf struct {
 }
 
 var (
-	_ source.Indexed = (*Source)(nil)
-	_ source.Locator = (*Source)(nil)
+	_ source.Indexed    = (*Source)(nil)
+	_ source.Locator    = (*Source)(nil)
+	_ source.Doubted    = (*Source)(nil)
+	_ source.Versioner  = (*Source)(nil)
+	_ source.Requesting = (*Source)(nil)
 )
 
 // New returns the source of the index's samples, and owns the objects: Close closes them.
@@ -241,6 +245,9 @@ func (s *Source) Stat(ctx context.Context, id int) (source.Stamp, error) {
 	if err := s.check(ctx, id); err != nil {
 		return 0, err
 	}
+	if s.listed.Load() {
+		return s.index.Stamp(id), nil
+	}
 	var failed error
 	stamp := s.index.StampOf(id, func(object int) source.Stamp {
 		a, err := s.ask(ctx, object)
@@ -279,9 +286,29 @@ func (s *Source) ask(ctx context.Context, object int) (source.Stamp, error) {
 	return now.Stamp, err
 }
 
-// Doubt has Stat ask anew: the objects may have changed since.
+// Versioned implements source.Versioner.
+func (s *Source) Versioned() bool {
+	v, ok := s.objects.(objects.Versioned)
+	return ok && v.Versioned()
+}
+
+// Requests implements source.Requesting.
+func (s *Source) Requests() *source.Requests {
+	r, ok := s.objects.(objects.Requesting)
+	if !ok {
+		return nil
+	}
+	counts := r.Requests()
+	return &counts
+}
+
+// fresh has Stat answer what the index has, which has just been compared with all objects.
+func (s *Source) fresh() { s.listed.Store(true) }
+
+// Doubt implements source.Doubted: Stat asks anew, because the objects may have changed since.
 func (s *Source) Doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.listed.Store(false)
 	clear(s.asked)
 }

@@ -30,8 +30,8 @@ const (
 	maxFields = 1 << 10
 )
 
-// askers is how many objects are asked for at once.
-const askers = 32
+// progressInterval is how many objects are found between two calls of Progress.
+const progressInterval = 256
 
 // toEnd is the length of a range that ends with its object.
 const toEnd = -2
@@ -218,53 +218,39 @@ func (s *sections) at(f, id int, listed []source.Object) (r source.Range, err er
 	return r, nil
 }
 
-// stat returns the objects as they are now, several asked for at once.
+// stat returns the objects as they are now.
 func (s *sections) stat(ctx context.Context, o objects.Objects, progress func(int64),
 ) ([]source.Object, error) {
-	listed := make([]source.Object, s.Objects)
+	listed, names := make([]source.Object, s.Objects), make([]string, s.Objects)
+	for i := range names {
+		var err error
+		if names[i], err = s.name(i); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	const chunk = 256
 	var (
-		asking sync.WaitGroup
-		mu     sync.Mutex // guards the following
-		next   int
-		found  int64
-		bad    = map[int]error{} // objects that are missing, or no files
+		mu    sync.Mutex // guards the following
+		found int64
+		bad   = map[int]error{} // objects that are missing, or no files
 	)
-	take := func() (first, end int) {
+	err := objects.Stats(ctx, o, names, func(i int, object source.Object, err error) {
+		listed[i] = object
 		mu.Lock()
 		defer mu.Unlock()
-		first = next
-		next = min(next+chunk, s.Objects)
-		return first, next
-	}
-	for range min(askers, (s.Objects+chunk-1)/chunk) {
-		asking.Go(func() {
-			for first, end := take(); first < end && ctx.Err() == nil; first, end = take() {
-				for i := first; i < end; i++ {
-					object, err := s.ask(ctx, o, i)
-					switch listed[i] = object; {
-					case errors.Is(err, source.ErrMissing), errors.Is(err, source.ErrUnreadable):
-						mu.Lock()
-						bad[i] = err
-						mu.Unlock()
-					case err != nil:
-						cancel(err)
-						return
-					}
-				}
-				mu.Lock()
-				if found += int64(end - first); progress != nil {
-					progress(found)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	asking.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		switch {
+		case errors.Is(err, source.ErrMissing), errors.Is(err, source.ErrUnreadable):
+			bad[i] = err
+		case err != nil:
+			cancel(err)
+		}
+		if found++; progress != nil && (found%progressInterval == 0 || found == int64(len(names))) {
+			progress(found)
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return listed, s.unusable(bad)
 }
@@ -295,12 +281,13 @@ func (s *sections) unusable(bad map[int]error) error {
 	return nil
 }
 
-func (s *sections) ask(ctx context.Context, o objects.Objects, i int) (source.Object, error) {
+// name returns the name of an object.
+func (s *sections) name(i int) (string, error) {
 	name := text(s.nameEnds, s.names, i)
 	if name == "" || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "../") ||
 		name == ".." || strings.IndexByte(name, 0) >= 0 {
-		return source.Object{}, fmt.Errorf("object %d is %s, which is not below the dataset's root",
-			i, human.Name(name))
+		return "", fmt.Errorf("object %d is %s, which is not below the dataset's root", i,
+			human.Name(name))
 	}
-	return o.Stat(ctx, name)
+	return name, nil
 }

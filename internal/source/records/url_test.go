@@ -1,0 +1,179 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
+	"github.com/hdmlp/hdmlp/internal/source/objects"
+	"github.com/hdmlp/hdmlp/internal/source/objects/directory"
+)
+
+// store is a place of files that says which versions they are of, as an object store does.
+type store struct {
+	*directory.Directory
+	reads *int
+	list  error // of List
+}
+
+func (s *store) Versioned() bool { return true }
+
+func tagged(o source.Object, err error) (source.Object, error) {
+	if err == nil {
+		o.Tag = xxh3.HashString128(time.Unix(0, o.Modified).String()).Bytes()
+		o.Modified = 0
+	}
+	return o, err
+}
+
+func (s *store) Stat(ctx context.Context, name string) (source.Object, error) {
+	return tagged(s.Directory.Stat(ctx, name))
+}
+
+func (s *store) List(ctx context.Context, prefix string, each func(source.Object) error) error {
+	if s.list != nil {
+		return s.list
+	}
+	return s.Directory.List(ctx, prefix, func(o source.Object) error {
+		o, _ = tagged(o, nil)
+		return each(o)
+	})
+}
+
+func (s *store) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
+) (source.Stamp, error) {
+	*s.reads++
+	if now, err := s.Stat(ctx, o.Name); err != nil || now.Tag != o.Tag {
+		return 0, errors.Join(err, &objects.Error{Path: o.Name, Kind: source.ErrChanged})
+	}
+	plain := *o
+	plain.Tag = [16]byte{}
+	return s.Directory.Read(ctx, &plain, offset, parts)
+}
+
+// atURL opens what a test has written as what a URL names.
+func (o *opener) atURL(reads *int, list error) (source.Indexed, error) {
+	return o.formatAtURL(lines(&o.indexed), reads, list)
+}
+
+func (o *opener) formatAtURL(f formats.Format, reads *int, list error) (source.Indexed, error) {
+	place := objects.Place{
+		Schemes: []string{"mem"},
+		Open: func(string, *source.View) (objects.Objects, error) {
+			d, err := directory.Open(o.root, directory.Options{})
+			return &store{d, reads, list}, err
+		},
+	}
+	k := Kind(f, []objects.Place{place}, nil)
+	return k.Open(o.t.Context(), "mem://bucket/x/", source.OpenOptions{
+		Tell: func(string) {}, View: &source.View{Access: &source.Access{Endpoint: "https://host"}},
+	})
+}
+
+func TestOpenAURL(t *testing.T) {
+	o := newOpener(t, map[string]string{"a.txt": "1\n2\n", "b.txt": "3\n"})
+	var ids [2]uint64
+	for round, want := range []int64{1, 1, 2} { // how often it has been indexed
+		if round == 2 {
+			must(t, os.WriteFile(filepath.Join(o.root, "b.txt"), []byte("4\n"), 0o644))
+		}
+		reads := 0
+		src, err := o.atURL(&reads, nil)
+		must(t, err)
+		opened := src.(*Opened)
+		if n := o.indexed.Load(); n != want || opened.FromIndex() != (round == 1) {
+			t.Errorf("round %d: indexed %d times, want %d", round, n, want)
+		}
+		if most := []int{2, 0, 2}[round]; reads > most { // the format reads each object
+			t.Errorf("round %d: %d reads although the versions are known", round, reads)
+		}
+		if beside := filepath.Dir(opened.IndexPath()); beside == o.root ||
+			!strings.HasPrefix(beside, os.Getenv("XDG_CACHE_HOME")) {
+			t.Errorf("the index is at %s", opened.IndexPath())
+		}
+		device, inode := opened.DirectoryID()
+		if now := [2]uint64{device, inode}; round == 0 {
+			ids = now
+		} else if now != ids || device == 0 || inode == 0 {
+			t.Errorf("%x, before %x", now, ids)
+		}
+		last := src.Index().Len() - 1
+		data := make([]byte, src.Index().Size(last))
+		if _, err := src.Read(t.Context(), last, data); err != nil {
+			t.Error(err)
+		}
+		stamp, err := src.Stat(t.Context(), last)
+		if err != nil || stamp != src.Index().Stamp(last) {
+			t.Errorf("%x, %v", stamp, err)
+		}
+		must(t, src.Close())
+	}
+}
+
+// TestNothingIsReadToListAStore: its versions, which a listing has, say what the objects are.
+func TestNothingIsReadToListAStore(t *testing.T) {
+	o := newOpener(t, nil)
+	must(t, os.Mkdir(filepath.Join(o.root, "class"), 0o755))
+	o.write("class/a.jpg", "1")
+	var fingerprints [][16]byte
+	for round := range 3 {
+		if round == 2 {
+			must(t, os.WriteFile(filepath.Join(o.root, "class", "a.jpg"), []byte("2"), 0o644))
+		}
+		reads := 0
+		src, err := o.formatAtURL(classes.Format(), &reads, nil)
+		must(t, err)
+		if src.(*Opened).IndexPath() != "" || reads != 0 {
+			t.Errorf("index at %q, %d reads", src.(*Opened).IndexPath(), reads)
+		}
+		fingerprints = append(fingerprints, src.Index().Fingerprint())
+		must(t, src.Close())
+	}
+	if fingerprints[0] != fingerprints[1] || fingerprints[1] == fingerprints[2] {
+		t.Errorf("%x", fingerprints)
+	}
+}
+
+// TestAnObjectThatIsOverwritten while its dataset is open is found out by the next read of it, and
+// by Stat only once there is doubt.
+func TestAnObjectThatIsOverwritten(t *testing.T) {
+	o := newOpener(t, map[string]string{"a.txt": "1\n"})
+	reads := 0
+	src, err := o.atURL(&reads, nil)
+	must(t, err)
+	defer src.Close() //nolint:errcheck // it was only read
+	must(t, os.WriteFile(filepath.Join(o.root, "a.txt"), []byte("2\n"), 0o644))
+	if _, err := src.Read(t.Context(), 0, make([]byte, src.Index().Size(0))); !errors.Is(err,
+		source.ErrChanged) {
+		t.Error(err)
+	}
+	if _, err := src.Stat(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	src.(source.Doubted).Doubt()
+	if _, err := src.Stat(t.Context(), 0); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+}
+
+func TestURLsThatCannotBeOpened(t *testing.T) {
+	o := newOpener(t, map[string]string{"a.txt": "1\n"})
+	reads := 0
+	_, err := o.atURL(&reads, &objects.Error{Path: "mem://bucket/x", Kind: source.ErrUnreadable})
+	if !errors.Is(err, source.ErrPlace) || !strings.Contains(err.Error(), "mem://bucket/x") {
+		t.Error(err)
+	}
+	_, err = o.atURL(&reads, &objects.Error{Path: "mem://bucket/x", Kind: source.ErrUnavailable})
+	if !errors.Is(err, source.ErrUnavailable) {
+		t.Error(err)
+	}
+}
