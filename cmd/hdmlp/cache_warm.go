@@ -178,7 +178,7 @@ func runCacheWarm(ctx context.Context, o cacheWarmOptions) (_ *warmAnswer, err e
 			return nil, err
 		}
 	}
-	root, err := filepath.Abs(found.dir)
+	root, err := found.root()
 	if err != nil {
 		return nil, err
 	}

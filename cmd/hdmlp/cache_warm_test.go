@@ -82,7 +82,7 @@ func TestWarmReportsSamplesThatCannotBeRead(t *testing.T) {
 	was, err := os.ReadFile(last)
 	must(t, err)
 	at := &datasetFlags{indexDir: t.TempDir()}
-	found, err := at.look([]string{dir})
+	found, err := at.look(t.Context(), []string{dir})
 	must(t, err)
 	src, err := found.open(t.Context(), openOptions{warn: func(string) {}})
 	must(t, err)

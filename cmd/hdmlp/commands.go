@@ -11,6 +11,7 @@ func commands() []*cobra.Command {
 		withJSON(newAccessCommand()),
 		withJSON(newConfigCommand()),
 		withJSON(newKindsCommand()),
+		withJSON(newCredentialsCommand()),
 		newServeCommand(nodeOptions),
 		withJSON(newStatsCommand()),
 		withJSON(newTopCommand()), // refuses it, and names a command that prints JSON

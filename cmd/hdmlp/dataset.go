@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -109,7 +108,7 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if err != nil {
 		return err
 	}
-	root, err := filepath.Abs(at.dir)
+	root, err := at.root()
 	if err != nil {
 		return err
 	}

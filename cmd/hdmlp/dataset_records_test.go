@@ -203,7 +203,9 @@ func TestDatasetRefusesWhatItCannotDescribe(t *testing.T) {
 		"the samples of the kind webdataset have":   {dir, "--extensions", ".jpg"},
 		"unknown key; did you mean \"fields\"":      {dir, "--option", "field=jpg"},
 		"give KEY=VALUE":                            {dir, "--option", "fields"},
-		"is a URL, and HDMLP uses":                  {"s3://bucket/x.tar"},
+		"HDMLP does not read ftp://":                {"ftp://host/x.tar"},
+		"in different buckets":                      {"s3://a/x.tar", "s3://b/x.tar"},
+		"in different places":                       {"s3://a/x.tar", dir},
 		"must end in .png":                          {dir, "--sheet", "x.jpg"},
 		"the first sample has no JPEG, PNG or WebP": {photos, "--sheet", "x.png"},
 	} {

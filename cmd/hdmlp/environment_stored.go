@@ -40,7 +40,7 @@ func readStored(ctx context.Context, dir string, flags datasetFlags, timeout tim
 	}
 	silent := func(string) {}
 	src, err := at.kind.Open(ctx, at.dir, source.OpenOptions{
-		Values: at.values, Unscanned: true, Timeout: timeout, Warn: silent, Tell: silent,
+		Values: at.values, View: at.view, Unscanned: true, Timeout: timeout, Warn: silent, Tell: silent,
 	})
 	if err != nil {
 		return nil, openError(fmt.Errorf("--dataset: %w", err))

@@ -98,6 +98,9 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 			{[]string{tiny(t, tinyScenario)}, 0},
 			{[]string{tiny(t, tinyScenario), "--csv"}, 2},
 		},
+		"credentials": {
+			{[]string{"https://host/x"}, 0}, {[]string{"gs://bucket/x"}, 2}, {[]string{"path"}, 2},
+		},
 		"stats":     {{nil, 1}, {[]string{"--prometheus"}, 2}},
 		"top":       {{nil, 2}},
 		"transform": {{[]string{"nowhere.png", "--transforms", "ToTensor()", "--out", data}, 2}},

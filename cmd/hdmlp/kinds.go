@@ -18,9 +18,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/groups"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/folder"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/formats/lmdb"
 	"github.com/hdmlp/hdmlp/internal/source/formats/manifest"
 	"github.com/hdmlp/hdmlp/internal/source/formats/tar"
+	"github.com/hdmlp/hdmlp/internal/source/objects"
+	"github.com/hdmlp/hdmlp/internal/source/objects/s3"
+	"github.com/hdmlp/hdmlp/internal/source/objects/web"
 	"github.com/hdmlp/hdmlp/internal/source/records"
 	"github.com/hdmlp/hdmlp/internal/source/retry"
 	"github.com/hdmlp/hdmlp/internal/store"
@@ -31,11 +35,20 @@ import (
 
 // sources returns the kinds of sources, one line each. The first is the default of commands.
 func sources() []source.Kind {
+	places := places()
 	return []source.Kind{
-		folder.Kind(availableMemory),
-		records.Kind(tar.Format(), availableMemory),
-		records.Kind(lmdb.Format(), availableMemory),
-		records.Kind(manifest.Format(), availableMemory),
+		folder.Kind(records.Kind(classes.Format(), places, availableMemory), availableMemory),
+		records.Kind(tar.Format(), places, availableMemory),
+		records.Kind(lmdb.Format(), places, availableMemory),
+		records.Kind(manifest.Format(), places, availableMemory),
+	}
+}
+
+// places returns the kinds of places that URLs name, one line each.
+func places() []objects.Place {
+	return []objects.Place{
+		s3.Place(),
+		web.Place(),
 	}
 }
 
@@ -72,9 +85,9 @@ func pathsOf(src source.Source) func(id int) string {
 	return func(int) string { return "" }
 }
 
-// classes returns the kinds of storage classes, fastest first, one line each. ram is the only class
-// in the daemon's memory.
-func classes(ram *memory.Class) []store.Kind {
+// storageClasses returns the kinds of storage classes, fastest first, one line each. ram is the
+// only class in the daemon's memory.
+func storageClasses(ram *memory.Class) []store.Kind {
 	return []store.Kind{
 		memory.Kind(ram),
 		file.Kind(version),
@@ -82,7 +95,7 @@ func classes(ram *memory.Class) []store.Kind {
 }
 
 // describedClasses returns the kinds of storage classes for commands that only read configurations.
-func describedClasses() []store.Kind { return classes(memory.New(memory.Options{})) }
+func describedClasses() []store.Kind { return storageClasses(memory.New(memory.Options{})) }
 
 // nodeOptions returns the options of a daemon's node: the available kinds, and the facts about its
 // machine.
@@ -93,7 +106,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		return n - memoryBudget.Outstanding(), err
 	}})
 	memoryBudget.Yield = ram.Yield
-	kinds := catalog.Kinds{Classes: classes(ram)}
+	kinds := catalog.Kinds{Classes: storageClasses(ram)}
 	for _, k := range sources() {
 		kinds.Sources = append(kinds.Sources, withRetries(k))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/shards"
 )
@@ -223,6 +224,9 @@ func packError(err error) error {
 
 // outside returns an error if a directory for shards is in that of the dataset, which would change.
 func outside(dataset, out string) error {
+	if option.IsURL(dataset) {
+		return nil
+	}
 	paths := [2]string{dataset, out}
 	for i, path := range paths {
 		absolute, err := filepath.Abs(path)

@@ -26,6 +26,8 @@ const pathsHelp = `A dataset is one of
   - a directory of tar shards, or shards by name: a.tar b.tar, '{000..099}.tar',
     'train-*.tar' (kind webdataset)
   - an LMDB environment: a directory with a data.mdb, or a data file (kind lmdb)
+or the URL of the same on an object store (s3://bucket/train) or a web server
+(https://host/shards/{000..099}.tar); see hdmlp credentials.
 Its kind is found from the names of the files, unless --kind says it.`
 
 // datasetFlags are the flags by which commands find a dataset.
@@ -53,9 +55,18 @@ func (f *datasetFlags) add(flags *pflag.FlagSet) {
 // dataset is where a dataset is.
 type dataset struct {
 	kind   source.Kind
-	dir    string
+	dir    string // or a URL
 	values option.Values
-	notes  []string // for the user
+	view   *source.View // of a URL, else nil
+	notes  []string     // for the user
+}
+
+// root returns the absolute path of the dataset's directory, or its URL.
+func (d *dataset) root() (string, error) {
+	if option.IsURL(d.dir) {
+		return d.dir, nil
+	}
+	return filepath.Abs(d.dir)
 }
 
 // given is a path to a dataset as a user gave it.
@@ -72,9 +83,12 @@ func (f *datasetFlags) find(ctx context.Context, timeout time.Duration, paths []
 		*dataset
 		err error
 	}
+	if anyURL(paths) {
+		timeout = 0 // what is asked over the network ends by itself
+	}
 	done := make(chan result, 1)
 	go func() {
-		d, err := f.look(paths)
+		d, err := f.look(ctx, paths)
 		done <- result{d, err}
 	}()
 	var late <-chan time.Time
@@ -93,12 +107,9 @@ func (f *datasetFlags) find(ctx context.Context, timeout time.Duration, paths []
 	}
 }
 
-func (f *datasetFlags) look(paths []string) (*dataset, error) {
+func (f *datasetFlags) look(ctx context.Context, paths []string) (*dataset, error) {
 	places := make([]given, len(paths))
 	for i, text := range paths {
-		if option.IsURL(text) {
-			return nil, badInput("%s is %s", human.Name(text), option.NoURL)
-		}
 		places[i] = split(text)
 	}
 	d := new(dataset)
@@ -106,7 +117,7 @@ func (f *datasetFlags) look(paths []string) (*dataset, error) {
 	if f.kind != "" {
 		d.kind, err = sourceKind(f.kind)
 	} else {
-		err = d.find(places)
+		err = d.find(ctx, places)
 	}
 	if err != nil {
 		return nil, err
@@ -119,11 +130,18 @@ func (f *datasetFlags) look(paths []string) (*dataset, error) {
 	if d.values, err = f.values(d.kind); err != nil {
 		return nil, err
 	}
-	return d, d.locate(places)
+	if err := d.locate(places); err != nil {
+		return nil, err
+	}
+	d.view, err = ownView(ctx, d.dir)
+	return d, err
 }
 
 // split returns the directory of a path, and the file in it.
 func split(text string) given {
+	if option.IsURL(text) {
+		return splitURL(text)
+	}
 	info, err := os.Stat(text)
 	if err == nil && info.IsDir() {
 		return given{text: text, dir: text}
@@ -141,9 +159,9 @@ func split(text string) given {
 }
 
 // find sets the kind to that which all places are of.
-func (d *dataset) find(places []given) error {
+func (d *dataset) find(ctx context.Context, places []given) error {
 	for i, p := range places {
-		kind, note, err := kindOf(p)
+		kind, note, err := kindOf(ctx, p)
 		switch {
 		case err != nil:
 			return err
@@ -160,8 +178,12 @@ func (d *dataset) find(places []given) error {
 }
 
 // kindOf returns the kind of a dataset at a place.
-func kindOf(p given) (kind source.Kind, note string, err error) {
-	if p.name == "" {
+func kindOf(ctx context.Context, p given) (kind source.Kind, note string, err error) {
+	switch {
+	case p.name == "" && option.IsURL(p.dir):
+		kind, err = kindOfURL(ctx, p.dir)
+		return kind, "", err
+	case p.name == "":
 		return kindOfDirectory(p.dir)
 	}
 	var all []string
@@ -289,16 +311,26 @@ func (d *dataset) locate(places []given) error {
 	}
 	dirs := make([]string, len(places))
 	for i, p := range places {
+		if dirs[i] = p.dir; option.IsURL(p.dir) {
+			continue
+		}
 		var err error
 		if dirs[i], err = filepath.Abs(p.dir); err != nil {
 			return err
 		}
 	}
-	d.dir = places[0].dir
-	if root := commonDirectory(dirs); root != dirs[0] {
+	var root string
+	if anyURL(dirs) {
+		var err error
+		if root, err = commonURL(dirs); err != nil {
+			return err
+		}
+	} else {
+		root = commonDirectory(dirs)
+	}
+	if d.dir = places[0].dir; root != dirs[0] {
 		d.dir = root
 	}
-	root := commonDirectory(dirs)
 	var objects []string
 	for i, p := range places {
 		name := p.name
@@ -344,6 +376,7 @@ func (d *dataset) open(ctx context.Context, o openOptions) (source.Indexed, erro
 	d.values[source.RescanKey] = o.rescan
 	src, err := kind.Open(ctx, d.dir, source.OpenOptions{
 		Values: d.values, Progress: o.progress, Warn: o.warn, Tell: o.warn, Timeout: o.timeout,
+		View: d.view,
 	})
 	if err != nil {
 		return nil, openError(err)

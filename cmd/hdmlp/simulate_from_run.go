@@ -142,9 +142,13 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 // sizesOf returns the sizes of the run's samples by ID; nil if the dataset is missing or changed.
 func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) int64 {
 	silent := func(string) {}
+	view, err := ownView(ctx, run.Dataset)
+	if err != nil {
+		return nil
+	}
 	for _, kind := range sources() { // the report does not name the kind
 		source, err := kind.Open(ctx, run.Dataset, source.OpenOptions{
-			Values: option.Values{source.IndexDirKey: indexDir}, Warn: silent, Tell: silent,
+			Values: option.Values{source.IndexDirKey: indexDir}, View: view, Warn: silent, Tell: silent,
 		})
 		if err != nil {
 			continue

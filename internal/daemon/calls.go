@@ -10,8 +10,10 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -63,37 +65,46 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 type brought struct {
 	view     *source.View // nil: none
 	manifest *os.File     // nil: none
+	into     *os.File     // memory to write to; nil: none
 }
 
 func (b brought) close() {
 	_ = b.view.Close()
 	_ = b.manifest.Close()
+	_ = b.into.Close()
 }
 
 // broughtBy returns the descriptors that come with a call.
 func (x *conn) broughtBy(m protocol.CallMessage, in *inbox) (b brought, err error) {
-	if m.Method != "dataset" && m.Method != "samples" && m.Method != "entries" {
+	switch m.Method {
+	case "dataset", "samples", "entries", "read":
+	default:
 		return b, nil
 	}
 	// Other errors in the parameters are reported by the answer. Here the descriptors must be
 	// closed, so that they are not taken for the next call's.
 	var p struct {
-		View     bool `json:"view"`
-		Manifest bool `json:"manifest"`
+		Path     string `json:"path"`
+		View     bool   `json:"view"`
+		Manifest bool   `json:"manifest"`
 	}
 	if err := json.Unmarshal(m.Params, &p); err != nil {
 		in.close()
 		return b, nil
 	}
 	if p.View {
-		if b.view, err = in.view(); err != nil {
+		if b.view, err = in.view(option.IsURL(p.Path)); err != nil {
 			return b, err
 		}
 	}
 	if p.Manifest {
-		if b.manifest, err = in.file(); err != nil {
-			_ = b.view.Close()
-		}
+		b.manifest, err = in.file()
+	}
+	if m.Method == "read" && err == nil {
+		b.into, err = in.file()
+	}
+	if err != nil {
+		b.close()
 	}
 	return b, err
 }
@@ -135,6 +146,8 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 		return x.listSamples(ctx, m, with)
 	case "entries":
 		return x.listRecords(ctx, m, with)
+	case "read":
+		return x.readSample(ctx, m, with)
 	case "stats":
 		x.queried.Store(true)
 		return x.d.stats(), nil
@@ -236,6 +249,7 @@ type datasetParams struct {
 	From   int  `json:"from"`
 	To     int  `json:"to"`
 	Ranges bool `json:"ranges"` // of records: also where their fields are
+	Sample int  `json:"sample"` // of the method read
 }
 
 // Decided is the policy that applies to samples that cannot be used.
@@ -332,6 +346,43 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
 		facts["columns"] = protocol.Names(index.Columns())
 	}
 	return facts, nil
+}
+
+// contents describes a sample that was read.
+type contents struct {
+	Lengths []int64 `json:"lengths"` // of its fields, each at a multiple of 64; -1: missing
+}
+
+// readSample reads a sample from the source, without a cache, and writes its packed fields to the
+// memory that came with the call.
+func (x *conn) readSample(ctx context.Context, m protocol.CallMessage, with brought) (any, error) {
+	ds, p, err := x.openDataset(ctx, m, with)
+	if err != nil {
+		return nil, err
+	}
+	index := ds.Index()
+	if p.Sample < 0 || p.Sample >= index.Len() {
+		return nil, failure.Input("sample %d of %d", p.Sample, index.Len())
+	}
+	data, err := ds.Read(ctx, p.Sample)
+	if err != nil {
+		return nil, err
+	}
+	c := contents{}
+	for _, r := range index.Ranges(nil, p.Sample) {
+		c.Lengths = append(c.Lengths, r.Length)
+	}
+	info, err := with.into.Stat()
+	if err == nil && !info.Mode().IsRegular() { // writing to something else might take forever
+		err = errors.New("it is no file in memory")
+	}
+	if err == nil {
+		_, err = with.into.WriteAt(data, 0)
+	}
+	if err != nil {
+		return nil, failure.Input("the memory for a sample: %v", err)
+	}
+	return c, nil
 }
 
 // recordList describes records: what they are called, their values, and where they are.

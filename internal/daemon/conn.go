@@ -15,6 +15,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon/protocol"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -30,6 +31,7 @@ type conn struct {
 	rank     atomic.Pointer[node.Rank] // set when OPEN succeeds
 	openSeen bool                      // OPEN was received; reader only
 	greeted  bool                      // HELLO was received; reader only
+	atURL    bool                      // the job's dataset is named by a URL; reader only
 	holdsJob atomic.Bool               // a job is open, or being opened
 	// the status was queried, as by `hdmlp stats` and `hdmlp top`
 	queried atomic.Bool
@@ -236,7 +238,8 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	var view *source.View // nil: the dataset is not a directory
 	if m.Dataset.View {
 		var err error
-		if view, err = in.view(); err != nil {
+		x.atURL = option.IsURL(m.Dataset.Path)
+		if view, err = in.view(x.atURL); err != nil {
 			return err
 		}
 		view.Renew = x.renew

@@ -79,8 +79,12 @@ func (in *inbox) take(oob []byte) error {
 	return nil
 }
 
-// view returns the two descriptors of a frame that announces them.
-func (in *inbox) view() (*source.View, error) {
+// view returns what comes with a frame that announces a view: two descriptors or, of a URL, one
+// from which its Access is read.
+func (in *inbox) view(url bool) (*source.View, error) {
+	if url {
+		return in.access()
+	}
 	if len(in.files) < viewFiles {
 		return nil, fmt.Errorf("%w: a frame that must carry %d file descriptors carried %d",
 			protocol.ErrProtocol, viewFiles, len(in.files))
@@ -88,6 +92,28 @@ func (in *inbox) view() (*source.View, error) {
 	v := &source.View{Root: in.files[0], Slash: in.files[1]}
 	in.files = in.files[viewFiles:]
 	return v, nil
+}
+
+// access reads an Access from a descriptor, and closes that.
+func (in *inbox) access() (*source.View, error) {
+	if len(in.files) == 0 {
+		return nil, fmt.Errorf("%w: a frame that must carry how a URL is reached came without its "+
+			"file descriptor", protocol.ErrProtocol)
+	}
+	f := in.files[0]
+	in.files = in.files[1:]
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() { // reading something else might take forever
+		err = errors.New("it is no file in memory")
+	}
+	if err == nil {
+		var a *source.Access
+		if a, err = source.ReadAccess(io.NewSectionReader(f, 0, info.Size())); err == nil {
+			return &source.View{Access: a}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: how a URL is reached: %w", protocol.ErrProtocol, err)
 }
 
 // file returns the descriptor of a frame that must carry one.
@@ -164,7 +190,7 @@ func (x *conn) viewed(p []byte, in *inbox) error {
 	}
 	a := renewed{err: errors.New(m.Error)}
 	if m.View {
-		view, err := in.view()
+		view, err := in.view(x.atURL)
 		if err != nil {
 			return err
 		}

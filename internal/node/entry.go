@@ -51,6 +51,7 @@ type entry struct {
 	membership Membership // in the group of the job; nil: it is in none
 	dataset    *catalog.Dataset
 	vantage    source.Vantage // of the process that made the entry
+	access     *source.Access // the same, of a URL
 
 	mu      sync.Mutex    // guards the following
 	refs    int           // number of ranks that are opening the job or have it open

@@ -55,6 +55,8 @@ type NodeReport struct {
 	Unreadable int      `json:"unreadable"`
 	Faults     []Fault  `json:"faults"`
 	Waiting    *Waiting `json:"waiting,omitempty"`
+	// Requests are as in Report.
+	Requests *Requests `json:"requests,omitempty"`
 	// Bypassed are the nodes that are alive but bypassed.
 	Bypassed []Peer `json:"bypassed,omitempty"`
 	Prediction
@@ -132,7 +134,7 @@ func (r *Report) node() NodeReport {
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
-		Waiting: r.Waiting,
+		Waiting: r.Waiting, Requests: r.Requests,
 		Prediction: Prediction{
 			Run: r.run, Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)],
 			Threads: r.Threads, Prefetch: r.Prefetch, Streams: r.Streams, Buffers: r.Buffers,

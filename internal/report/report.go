@@ -36,6 +36,8 @@ type Report struct {
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
+	// Requests are what the dataset's store was asked for; nil: the dataset is in files.
+	Requests *Requests `json:"requests,omitempty"`
 	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
 	Plans
@@ -69,6 +71,17 @@ type Settings struct {
 	Threads     int    `json:"source_threads"`
 	Prefetch    int    `json:"prefetch_batches"` // most batches of a rank staged and not yet taken
 	First       int    `json:"first_epoch"`      // the epoch that the job began with
+}
+
+// Requests are what a store was asked for since the dataset was opened, by all jobs of the node.
+type Requests struct {
+	Gets   int64 `json:"gets"`   // for bytes, with those that follow
+	Again  int64 `json:"again"`  // of these, after a failure for the moment
+	Hedges int64 `json:"hedges"` // of these, beside one that was slow
+	Won    int64 `json:"won"`    // hedges whose answer came first
+	Heads  int64 `json:"heads"`  // for what an object is
+	Lists  int64 `json:"lists"`  // listings, each of any number of pages
+	Bytes  int64 `json:"bytes"`  // of answers, with those of hedges
 }
 
 // Bounds compare a job with the best that is possible.

@@ -73,6 +73,9 @@ func (c *Cache) Doubt() {
 			cl.writer.Doubt()
 		}
 	}
+	if d, ok := source.As[source.Doubted](c.source); ok {
+		d.Doubt()
+	}
 	c.confirmed.clear()
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -212,7 +213,9 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 		Tell:     func(text string) { warn(text); progress(0, text) },
 	}
 	if view != nil {
-		options.View = &source.View{Root: view.Root, Slash: view.Slash, Renew: e.views.renew}
+		options.View = &source.View{
+			Root: view.Root, Slash: view.Slash, Access: view.Access, Renew: e.views.renew,
+		}
 	}
 	defer c.holdFills(k)()
 	if e.source, err = c.kinds.Sources[at].Open(ctx, spec.Path, options); err != nil {
@@ -279,7 +282,11 @@ func (c *Catalog) enter(key string, found *entry, view *source.View) *entry {
 	if err := found.source.Close(); err != nil {
 		e.log.Error("close dataset", "error", err)
 	}
-	// Files may have been rewritten since the dataset was last opened.
+	// Files may have been rewritten since the dataset was last opened, unless their versions, which
+	// the fingerprint covers, show that they were not.
+	if v, ok := source.As[source.Versioner](found.source); ok && v.Versioned() {
+		return e
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cache != nil {
@@ -318,6 +325,24 @@ func (c *Catalog) Cached(spec source.Spec) bool {
 
 // Index returns the dataset's index.
 func (d *Dataset) Index() *source.Index { return d.entry.source.Index() }
+
+// Read returns the bytes of a sample, read from the source.
+func (d *Dataset) Read(ctx context.Context, id int) ([]byte, error) {
+	data := make([]byte, d.Index().Size(id))
+	_, err := d.entry.source.Read(ctx, id, data)
+	return data, err
+}
+
+// Requests returns what the dataset's place was asked for since it was opened, by all jobs; nil: it
+// is in files.
+func (d *Dataset) Requests() *report.Requests {
+	s, ok := source.As[source.Requesting](d.entry.source)
+	if !ok || s.Requests() == nil {
+		return nil
+	}
+	r := report.Requests(*s.Requests())
+	return &r
+}
 
 // Close closes the dataset. It is idempotent.
 func (d *Dataset) Close() {

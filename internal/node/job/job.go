@@ -48,6 +48,8 @@ type Nodes interface {
 type Dataset interface {
 	// Reports returns how full the storage classes are.
 	Reports() []report.Class
+	// Requests returns what its store was asked for; nil: it is in files.
+	Requests() *report.Requests
 }
 
 // Memory tracks the memory that ranks take.

@@ -50,6 +50,8 @@ type noClasses struct{}
 
 func (noClasses) Reports() []report.Class { return nil }
 
+func (noClasses) Requests() *report.Requests { return nil }
+
 // memory records which ranks have staging buffers.
 type memory struct {
 	mu    sync.Mutex

@@ -334,3 +334,5 @@ func TestEarlyReadsCountForTheFirstEpoch(t *testing.T) {
 		t.Errorf("after the job has resumed in epoch 2: %v, want %v", got, want)
 	}
 }
+
+func (d *lacking) Requests() *report.Requests { return nil }

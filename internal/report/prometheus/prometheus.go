@@ -75,6 +75,10 @@ var (
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
 	faults      = desc("hdmlp_unreadable_samples", "samples that could not be read")
+	requests    = desc("hdmlp_store_requests_total",
+		"requests to the dataset's object store; retries and hedges are among those for bytes (get)",
+		"kind")
+	answers = desc("hdmlp_store_bytes_total", "bytes of the object store's answers")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -140,4 +144,12 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeRep
 		send(viewed, prometheus.GaugeValue, float64(r.Viewed), class.Name)
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))
+	if r := n.Requests; r != nil {
+		for kind, n := range map[string]int64{
+			"get": r.Gets, "retry": r.Again, "hedge": r.Hedges, "head": r.Heads, "list": r.Lists,
+		} {
+			send(requests, prometheus.CounterValue, float64(n), kind)
+		}
+		send(answers, prometheus.CounterValue, float64(r.Bytes))
+	}
 }
