@@ -91,7 +91,7 @@ export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build build-aarch64 throttle exchange quick test test-go test-race test-sequential \
+.PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race test-sequential \
 	test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
 	scale docs figures tables setup setup-test setup-ci clean
@@ -107,7 +107,7 @@ build: | build/go.stamp
 build-aarch64: | build/go.stamp build/aarch64.stamp
 	GO="$(GO)" scripts/aarch64 scripts/build build/aarch64/hdmlp
 
-throttle exchange: %: | build/go.stamp
+throttle exchange objects: %: | build/go.stamp
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$@ ./bench/$@
 
 quick: lint build $(VENV)/stamp
@@ -170,11 +170,11 @@ quick test-python test-newest test-oldest: export OMP_NUM_THREADS := 1
 bytecode:
 	$(PYTHON) -m compileall -q python bench
 
-test-python: build $(VENV)/stamp throttle exchange bytecode
+test-python: build $(VENV)/stamp throttle exchange objects bytecode
 	scripts/torch build/python $(VENV)
 	build/python/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests
 
-test-newest: build throttle exchange bytecode build/frameworks/stamp
+test-newest: build throttle exchange objects bytecode build/frameworks/stamp
 	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
 	build/frameworks/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests python/frameworks
 
@@ -185,7 +185,7 @@ OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py
 	$(patsubst %,python/tests/test_%.py, batches datasets epoch_ends exit foreign moved ranks \
 	seeds torch torch_workers train transforms timm worker_info worker_seeds)
 
-test-oldest: build throttle exchange bytecode $(VENV)/stamp
+test-oldest: build throttle exchange objects bytecode $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
 	$(VENV)/bin/python $(PYTEST) -n $(WORKERS) $(OLDEST)
 
@@ -241,7 +241,7 @@ demo: build/go.stamp build/demo.stamp
 NEWEST := o p q frameworks items
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
 	build/frameworks/stamp)
-bench: build throttle exchange build/bench.stamp build/opencv/stamp
+bench: build throttle exchange objects build/bench.stamp build/opencv/stamp
 	$(if $(filter controllers,$(SCENARIO)),,$(PYTHON) bench/run.py $(if $(QUICK),--quick) \
 		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(ONLY),--only $(ONLY)) $(if $(SAVE),--save))

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from ._batches.source import Taken, column
 from ._daemon import connecting
+from ._daemon.reading import Reader
 from ._launch import membership
 from ._lib.arguments import (
     check_functions,
     check_path,
     configuration,
+    is_url,
     parameters,
     settings,
     switch,
@@ -122,6 +124,7 @@ class Folder:
         self._path = located(self.root)
         self.extensions = suffixes(extensions)
         self._listed: Facts | None = None
+        self._remote: Reader | None = None
         self._pages: dict[int, list[tuple[str, int]]] = {}
         # Lists of all samples that were asked for: scripts ask for them at each step.
         self._lists: dict[str, Any] = {}
@@ -265,6 +268,8 @@ class Folder:
             SampleError: It is not a regular file.
         """
         path, label = self.sample(index)
+        if is_url(self._path):
+            return self._reader().read(range(len(self))[index])[0], label
         if not self._has_files():
             raise ConfigError(
                 f"sample {index} ({path}) of {self!r}: only the daemon reads samples of the kind "
@@ -278,8 +283,14 @@ class Folder:
                 )
             return file.read(), label
 
+    def _reader(self) -> Reader:
+        """Returns what reads samples that are not in files of this machine."""
+        if self._remote is None:
+            self._remote = Reader({**self._describe(), **settings({}, None)}, None)
+        return self._remote
+
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_pages": {}, "_lists": {}}
+        return {**self.__dict__, "_pages": {}, "_lists": {}, "_remote": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"

@@ -4,10 +4,12 @@ samples."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+from object_server import ObjectServer
 
 ROOT = pathlib.Path(__file__).parents[2]
 BINARY = ROOT / "python/hdmlp/bin/hdmlp"
@@ -87,12 +89,21 @@ def run(command, folder, **variables):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON)
-def test_the_code_of_guides_runs(block, pictures, tmp_path):
+def test_the_code_of_guides_runs(block, pictures, bucket, tmp_path):
     pytest.importorskip("torchvision")
     script = tmp_path / "script.py"
     use = "next(iter(loader))" if block.startswith("data,") else ""
     script.write_text("\n".join([BEFORE, PYTHON[block], use, AFTER]))
-    run([sys.executable, str(script), str(pictures), str(tmp_path / "cache")], tmp_path)
+    run([sys.executable, str(script), str(pictures), str(tmp_path / "cache")], tmp_path, **bucket)
+
+
+@pytest.fixture(scope="module")
+def bucket(pictures, tmp_path_factory):
+    """Variables by which the pictures are found in the bucket of the guide to object storage."""
+    root = tmp_path_factory.mktemp("bucket")
+    shutil.copytree(pictures, root / "train")
+    with ObjectServer(str(root), "-bucket", "my-bucket") as server:
+        yield server.environment()
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ def test_methods_of_webdataset(root):
         ("{root}/{{000..005}}.tar", "003.tar: the file is missing"),
         ("{root}/*.tgz", "no file has such a name"),
         ("{root}/none/*.tar", "no such directory|there is no"),
-        ("s3://bucket/{{000..005}}.tar", "a URL, and HDMLP reads files"),
+        ("gs://bucket/{{000..005}}.tar", "HDMLP does not read gs://"),
         ("pipe:cat x.tar", "a command's output"),
         ("{root}/{{000..002.tar", "a {{ has no }}"),
         ("{root}/000.tar::{root}/000.tar", "is given twice"),

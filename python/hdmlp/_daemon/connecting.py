@@ -359,6 +359,63 @@ def check(params: dict[str, object]) -> dict[str, Any]:
         client.close()
 
 
+class Calls:
+    """Calls about datasets, on one connection, so that all see one version of each.
+
+    Args:
+        progress: Called with every PROGRESS object, and with None at the end of each call.
+
+    Raises:
+        HDMLPError: There is no connection; see :func:`connect`.
+    """
+
+    def __init__(self, progress: Callable[[dict[str, object] | None], None] | None = None):
+        self._client = connect()
+        self._progress = progress
+        self._made = 0
+
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        manifest: bytes | int | None = None,
+        *more: int,
+    ) -> Any:
+        """Returns the result of a method of docs/FORMATS.md.
+
+        Args:
+            method: Its name.
+            params: Its parameters, which name the dataset.
+            manifest: The dataset's records, or a descriptor of them, which stays the caller's.
+                Default: None, the daemon finds them.
+            *more: Descriptors that the method takes besides.
+
+        Raises:
+            HDMLPError: The daemon's answer is an error, or it died.
+        """
+        self._made += 1
+        own = memory.listed(manifest) if isinstance(manifest, bytes) else None
+        try:
+            with View(params["path"]) as view:
+                listed = own if isinstance(manifest, bytes) else manifest
+                params = {**params, "view": True, "manifest": listed is not None}
+                frame = protocol.encode_json(
+                    protocol.CALL, {"id": self._made, "method": method, "params": params}
+                )
+                fds = (*view.fds, *(() if listed is None else (listed,)), *more)
+                answer = request(self._client, frame, (protocol.REPLY,), self._progress, fds)
+        finally:
+            if own is not None:
+                os.close(own)
+        if answer.get("error"):
+            raise from_answer(answer["error"])
+        return answer.get("result")
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        self._client.close()
+
+
 def call(
     calls: Sequence[tuple[str, Mapping[str, Any]]],
     progress: Callable[[dict[str, object] | None], None] | None = None,
@@ -376,18 +433,9 @@ def call(
     Yields:
         Each call's result, before the next call is made.
     """
-    client = connect()
+    made = Calls(progress)
     try:
-        for number, (method, params) in enumerate(calls, 1):
-            with View(params["path"]) as view:
-                params = {**params, "view": True, "manifest": manifest is not None}
-                frame = protocol.encode_json(
-                    protocol.CALL, {"id": number, "method": method, "params": params}
-                )
-                fds = view.fds if manifest is None else (*view.fds, manifest)
-                answer = request(client, frame, (protocol.REPLY,), progress, fds)
-            if answer.get("error"):
-                raise from_answer(answer["error"])
-            yield answer.get("result")
+        for method, params in calls:
+            yield made.call(method, params, manifest)
     finally:
-        client.close()
+        made.close()

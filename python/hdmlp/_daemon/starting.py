@@ -15,6 +15,9 @@ from .binary import find_binary
 
 log = logging.getLogger("hdmlp")
 
+#: How the variables begin that say which keys a process has: the daemon has none.
+_OF_JOBS = "AWS_"
+
 #: Daemons by the process that started them and their own process ID: only that process, and no fork
 #: of it, can learn their exit status.
 _children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
@@ -49,6 +52,7 @@ class Starter:
                 start_new_session=True,
                 close_fds=True,
                 cwd="/",
+                env={k: v for k, v in os.environ.items() if not k.startswith(_OF_JOBS)},
             )
         except OSError as error:
             os.close(self.log)

@@ -2,7 +2,7 @@
 
 The daemon may run in another container than this process, with other files at the same path. So the
 process opens the dataset's root, and its own ``/``, where absolute symbolic links start, and passes
-both.
+both. Of a URL it passes how it reaches it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import threading
 from typing import Callable, TypeVar
 
 from .._lib import protocol
+from .._lib.arguments import is_url
 from .._lib.interrupts import start
 from ..errors import AccessDeniedError, DatasetError, DatasetNotFoundError, LimitError
+from .access import access
 
 T = TypeVar("T")
 
@@ -52,14 +54,14 @@ _REASONS = {
 
 
 class View:
-    """The dataset's root and ``/``, opened by this process.
+    """The dataset's root and ``/``, opened by this process; or how it reaches a URL.
 
     Args:
-        path: The dataset's root, absolute.
+        path: The dataset's root, absolute; or its URL.
         timeout: Seconds after which the file system counts as hanging; None means 60.
 
     Attributes:
-        fds: The two descriptors; the view owns them.
+        fds: The two descriptors, or one of a URL; the view owns them.
 
     Raises:
         DatasetNotFoundError: The root does not exist, or is no directory.
@@ -70,6 +72,9 @@ class View:
 
     def __init__(self, path: str, timeout: float | None = None):
         self.fds: tuple[int, ...] = ()
+        if is_url(path):
+            self.fds = (access(path),)
+            return
         try:
             root = call_with_timeout(
                 path,

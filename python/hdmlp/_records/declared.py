@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from .._lib.arguments import is_url
 from .._lib.typing import Facts
 from ..errors import ConfigError
 from .form import Form
@@ -153,6 +154,12 @@ class Checked(Declared):
     MOST_ITEMS = 64
 
     def __init__(self, of: object, files: ItemFiles):
+        remote = next((path for path in files.paths if is_url(path)), None)
+        if remote is not None:
+            raise ConfigError(
+                f"files= names {remote}, and items open files by path: derive the dataset from "
+                "hdmlp.torch.FileDataset, whose make() gets the contents"
+            )
         stamps = stamps_of(files.paths)
         self._looked = time.monotonic()
         uses = array.array("i", bytes(4 * len(files.paths)))

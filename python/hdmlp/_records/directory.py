@@ -10,18 +10,20 @@ from .._daemon.view import advice, call_with_timeout
 from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError, DatasetNotFoundError
 
+#: The schemes of URLs that HDMLP reads.
+URLS = ("s3", "https", "http")
 #: Seconds for which a dataset waits for a directory that does not answer.
 _LOOK = 2.0
 
 
 def located(root: str) -> str:
-    """Returns the absolute path of a dataset's directory.
+    """Returns the absolute path of a dataset's directory, or its URL.
 
     Args:
         root: As the user gave it.
 
     Raises:
-        DatasetNotFoundError: It is no directory.
+        DatasetNotFoundError: It is no directory, or a URL that HDMLP does not read.
     """
     if not root:
         raise DatasetNotFoundError(
@@ -30,10 +32,8 @@ def located(root: str) -> str:
     if "\0" in root:
         raise DatasetNotFoundError(f"root={root!r}: a path cannot have a null character")
     if is_url(root):
-        raise DatasetNotFoundError(
-            f"{root}: a URL, and HDMLP reads directories of file systems: mount what it names, for "
-            "example with rclone mount, and give the directory"
-        )
+        check_url(root)
+        return root.rstrip("/")
     path = os.path.expanduser(root)
     if not os.path.isabs(path):
         try:
@@ -52,6 +52,31 @@ def located(root: str) -> str:
     if missing is not None:
         raise DatasetNotFoundError(f"{root}: {advice(missing)}")
     return path
+
+
+def check_url(url: str) -> None:
+    """Checks that HDMLP reads what a URL names.
+
+    Raises:
+        DatasetNotFoundError: It does not.
+    """
+    scheme, _, rest = url.partition("://")
+    if not rest.strip("/"):
+        raise DatasetNotFoundError(f"{url}: names no bucket or server")
+    if scheme in URLS:
+        return
+    hint = "mount what it names, for example with rclone mount, and give the directory"
+    if scheme in ("gs", "gcs"):
+        hint = (
+            "Google Cloud Storage is read by its S3 interface: give s3://BUCKET, and set "
+            "AWS_ENDPOINT_URL=https://storage.googleapis.com and an HMAC key"
+        )
+    elif scheme.lower() in URLS:
+        hint = f"write {scheme.lower()}://"
+    elif url.startswith("file://"):
+        hint = "give the path without file://"
+    kinds = ", ".join(f"{known}://" for known in URLS)
+    raise DatasetNotFoundError(f"{url}: HDMLP does not read {scheme}:// (it reads {kinds}); {hint}")
 
 
 def _missing(path: str) -> int | None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .._lib.arguments import is_url
 from ..errors import ConfigError
 from .form import Form
 from .labels import Labels
@@ -126,6 +127,11 @@ class Files(Listed):
     ):
         base = None if root is None else os.fsdecode(root)
         if isinstance(paths, (str, bytes, os.PathLike)):
+            if is_url(os.fsdecode(paths)):
+                raise ConfigError(
+                    f"paths={paths!r}: a URL is not listed: give the list of names with "
+                    f"root={paths!r}, or a table of them (from_csv)"
+                )
             directory = os.path.join(base or "", os.path.expanduser(os.fsdecode(paths)))
             if not os.path.isdir(directory):
                 raise ConfigError(
@@ -185,6 +191,11 @@ class Files(Listed):
             ConfigError: A column is missing, a row has too many or too few values, or two columns
                 have one name.
         """
+        if is_url(os.fsdecode(table)):
+            raise ConfigError(
+                f"table={table!r}: a table is a file of this machine: copy it, and give root= the "
+                "URL that its paths are relative to"
+            )
         rows: Table = read(os.fsdecode(table), where)
         names = {"0": columns} if isinstance(columns, str) else dict(columns)
         base = os.path.dirname(os.path.abspath(os.fsdecode(table))) if root is None else root

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from .._lib.arguments import check_path
+from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError, DatasetNotFoundError
 from .directory import located
 from .form import Form
@@ -91,6 +91,11 @@ class LMDB(Found):
     @staticmethod
     def _split(path: str) -> tuple[str, str]:
         """Returns the directory of an environment's data file, and the file's name there."""
+        if is_url(path):
+            if not path.endswith((".mdb", ".lmdb")):
+                return located(path), _DATA
+            head, _, name = path.rpartition("/")
+            return located(head), name
         if os.path.isdir(path):
             if not os.path.exists(os.path.join(path, _DATA)):
                 raise DatasetNotFoundError(

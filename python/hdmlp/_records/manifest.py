@@ -5,11 +5,13 @@ from __future__ import annotations
 import array
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from .._lib import memory
+from .._lib.arguments import is_url
 from ..errors import ConfigError
+from .directory import check_url
 
 _MAGIC = b"HDMLPM\x01\n"
 #: The length of a range that ends with its file.
@@ -59,6 +61,12 @@ def made_absolute(path: str, base: str) -> str:
     """
     if not path or "\0" in path:
         raise ConfigError(f"{path!r} is not the path of a file")
+    if "://" in path and is_url(path):
+        return _checked_url(path)
+    if "://" in base and is_url(base):
+        if path[0] == "/":
+            raise ConfigError(f"{path!r} is a path of this machine, and others are URLs")
+        return _checked_url(f"{base}/{path}")
     path = path if path[0] == "/" else f"{base}/{path}"
     if "/../" in path or path.endswith("/.."):
         # After a symbolic link, only the system finds where ".." leads.
@@ -67,6 +75,19 @@ def made_absolute(path: str, base: str) -> str:
     if "//" in path or "/./" in path or path.endswith(("/", "/.")):
         return "/" + os.path.normpath(path).lstrip("/")
     return path
+
+
+def _checked_url(url: str) -> str:
+    """Returns the URL of an object, without slashes at its end.
+
+    Raises:
+        ConfigError: It cannot be one.
+    """
+    check_url(url)
+    rest = url.partition("://")[2]
+    if "/" not in rest or any(part in ("", ".", "..") for part in rest.split("/")):
+        raise ConfigError(f"{url!r} is not the URL of an object, such as s3://bucket/name")
+    return url
 
 
 def current_directory() -> str:
@@ -89,12 +110,17 @@ def located(paths: Sequence[str], root: str | None) -> Located:
 
     Args:
         paths: Absolute, or relative to ``root``.
-        root: A directory; None: the current one.
+        root: A directory, or a URL; None: the current directory.
 
     Raises:
         ConfigError: A path cannot be one of a file, or there is no current directory.
     """
-    base = current_directory() if root is None else os.path.abspath(root)
+    if root is None:
+        base = current_directory()
+    elif is_url(root):
+        base = root.rstrip("/")
+    else:
+        base = os.path.abspath(root)
     absolute: dict[str, int] = {}
     numbers = array.array("i")
     for path in paths:
@@ -108,9 +134,31 @@ def located(paths: Sequence[str], root: str | None) -> Located:
 def below_root(absolute: Sequence[str], numbers: Sequence[int]) -> Located:
     """Returns files at absolute paths, each given once, below what they have in common."""
     directories = {path[: path.rindex("/")] for path in absolute}
+    if any("://" in directory and is_url(directory) for directory in directories):
+        common = common_url(directories)
+        return Located(common, [path[len(common) + 1 :] for path in absolute], numbers)
     common = os.path.commonpath([directory or "/" for directory in directories])
     cut = len(common) + (common != "/")
     return Located(common, [path[cut:] for path in absolute], numbers)
+
+
+def common_url(urls: Collection[str]) -> str:
+    """Returns what URLs have in common, up to a slash.
+
+    Raises:
+        ConfigError: They are in several buckets or on several servers.
+    """
+    first = next(iter(urls))
+    scheme = first.partition("://")[0]
+    if not all(url.startswith(f"{scheme}://") for url in urls):
+        raise ConfigError(f"{first!r} and other paths are in different places: a dataset is in one")
+    common = os.path.commonpath(["/" + url.partition("://")[2] for url in urls])
+    if common == "/":
+        raise ConfigError(
+            f"{first!r} and other URLs are in different buckets or on different servers: a dataset "
+            "is in one"
+        )
+    return f"{scheme}:/{common}"
 
 
 def encoded(

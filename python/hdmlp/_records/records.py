@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from .._daemon import connecting
+from .._daemon.reading import Reader
 from .._daemon.view import advice
-from .._lib.arguments import settings
+from .._lib.arguments import is_url, settings
 from .._lib.progress import Progress
 from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
 from .form import NONE, Form
 from .labels import Labels
-from .manifest import TO_END, Located, Ranges, descriptor, encoded
+from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded
 
 #: Attributes which follow from the list of records.
 _FIXED = ("fields", "samples", "imgs", "targets", "classes", "class_to_idx")
@@ -198,7 +199,20 @@ class Listed:
 
     def _fields_of(self, index: int) -> list[bytes | None]:
         """Returns the bytes of a record's fields, read from its files."""
+        if is_url(self._path):
+            return self._reader().read(index)
         return [self._bytes_of(field, index) for field in range(len(self.fields))]
+
+    def _reader(self) -> Reader:
+        """Returns what reads records that are not in files of this machine."""
+        found: Reader | None = self.__dict__.get("_remote")
+        if found is None:
+            manifest = self._manifest()
+            if manifest is not None:
+                os.close(manifest)
+            found = Reader({**self._describe(), **settings({}, None)}, self._bytes)
+            self.__dict__["_remote"] = found
+        return found
 
     def _read(self, index: int) -> tuple[object, int]:
         """Returns (bytes, ID) of a record of one field."""
@@ -246,7 +260,7 @@ class Listed:
         return (self[i] for i in range(len(self)))
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_bytes": None}
+        return {**self.__dict__, "_bytes": None, "_remote": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} records below {self._path!r})"
@@ -256,13 +270,20 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
     """Returns a file's bytes.
 
     Args:
-        path: The file.
+        path: The file, or the URL of an object, which the daemon reads.
         offset: Where to begin.
         length: How many bytes; None: to the file's end.
 
     Raises:
         OSError: It cannot be read, or is not a regular file.
+        HDMLPError: The object cannot be read.
     """
+    if is_url(path):
+        where = below_root([path], ())
+        manifest = encoded(where.names, ["0"], [Ranges(array.array("i", [0]))])
+        named = {"kind": Listed.kind, "path": where.root, "options": {}}
+        (data,) = Reader({**named, **settings({}, None)}, manifest).read(0)
+        return (data or b"")[offset:][:length]
     with open(path, "rb", opener=_open_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(None, "it is not a regular file", path)

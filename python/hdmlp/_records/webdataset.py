@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from .._lib.arguments import is_url
 from ..errors import ConfigError
-from .directory import located
+from .directory import check_url, located
 from .form import Form
 from .found import Chosen, Found
 from .labels import Labels
+from .manifest import common_url
 
 _SPECIAL = "*?[{"
 
@@ -20,7 +21,8 @@ def patterns_of(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
     """Returns the paths of shards, with braces and wildcards, as a list.
 
     Raises:
-        ConfigError: One is no path of a file system.
+        ConfigError: One is no path, nor a URL of an object.
+        DatasetNotFoundError: HDMLP does not read URLs of that kind.
     """
     if isinstance(urls, (str, bytes, os.PathLike)):
         urls = os.fsdecode(urls).split("::")
@@ -36,17 +38,14 @@ def patterns_of(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
         if pattern.startswith("file:"):
             raise ConfigError(f"urls={pattern!r}: give the path without file:")
         if is_url(pattern):
-            raise ConfigError(
-                f"urls={pattern!r}: a URL, and HDMLP reads files: mount what it names, for example "
-                "with rclone mount, and give the paths"
-            )
+            check_url(pattern)
         if not pattern:
             raise ConfigError("urls: an empty path")
     return patterns
 
 
 def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
-    """Returns the directory that shards have in common, as given and absolute, and their paths.
+    """Returns what shards have in common, as given and absolute, and their paths below it.
 
     Args:
         patterns: The paths, with braces and wildcards.
@@ -58,7 +57,8 @@ def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
         heads.append(pattern[:cut])
         tails.append(pattern[cut:])
     absolute = [located(head or ".") for head in heads]
-    root = os.path.commonpath(absolute)
+    at_url = any(map(is_url, absolute))
+    root = common_url(absolute) if at_url else os.path.commonpath(absolute)
     given = heads[0] if len(set(heads)) == 1 else os.path.join(root, "")
     under = [
         tail if directory == root else f"{os.path.relpath(directory, root)}/{tail}"
@@ -76,8 +76,9 @@ class WebDataset(Found):
     once; the index is kept beside the shards or, if that is not possible, in the user's cache.
 
     Args:
-        urls: The paths of the shards: a path or a list, with braces (``{000..099}``, ``{a,b}``) and
-            wildcards (``*``, ``?``), in this order; those that a wildcard stands for are sorted.
+        urls: The paths of the shards, or URLs (``s3://``, ``https://``): one or a list, with braces
+            (``{000..099}``, ``{a,b}``) and wildcards (``*``, ``?``), in this order; those that a
+            wildcard stands for are sorted.
         fields: The fields of items: names, of which ``"jpg;png"`` is the first that a sample has.
             Items are then tuples in this order. Default: None, all, and items are dicts with
             ``"__key__"`` and ``"__url__"``.

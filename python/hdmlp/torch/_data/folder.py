@@ -13,7 +13,7 @@ from typing import Any, Callable
 import torch.utils.data
 
 from ..._lib import originals
-from ..._lib.arguments import check_functions, switch
+from ..._lib.arguments import check_functions, is_url, switch
 from ..._transforms.recipe import FILE_OBJECT, Composed
 from ..._transforms.split import Split, in_python, split
 from ...data import Folder
@@ -267,6 +267,12 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
 
     def _list(self, is_valid_file: Callable[[str], bool] | None, allow_empty: bool) -> None:
         """Lists the files, as torchvision's folder does."""
+        if is_url(self.root):
+            raise ConfigError(
+                f"{self.root}: the daemon lists what a URL names: is_valid_file, allow_empty and "
+                "own methods find_classes and make_dataset have no meaning: give extensions, or a "
+                "list of samples (hdmlp.torch.Files)"
+            )
         extensions = None if is_valid_file is not None else self.extensions or IMAGES
         more = {"allow_empty": True} if allow_empty else {}  # which some releases do not have
         self.classes, self.class_to_idx = self.find_classes(self.root)
