@@ -91,8 +91,8 @@ export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race test-sequential \
-	test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
+.PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race \
+	test-sequential test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
 	scale docs figures tables setup setup-test setup-ci clean
 .DELETE_ON_ERROR:

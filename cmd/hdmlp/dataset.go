@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // datasetOptions are the options of `hdmlp dataset`.
@@ -20,6 +25,7 @@ type datasetOptions struct {
 	rescan   bool
 	classes  bool
 	sheet    string // file of the contact sheet; "": none
+	index    string // file that the index is written to; "": none
 	json     bool
 	progress func(files int64) // nil: none
 	timeout  time.Duration
@@ -75,9 +81,24 @@ EXIT STATUS
 	opts.add(flags)
 	flags.BoolVar(&opts.rescan, "rescan", false, "ignore the index, and find all samples again")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
+	flags.StringVar(&opts.index, "index", "",
+		"write the index of shards to `FILE` as well, for index= of jobs on any node")
 	flags.StringVar(&opts.sheet, "sheet", "",
 		"draw images of the dataset, with their keys, to `FILE` (.png)")
 	return cmd
+}
+
+// writeIndex writes an index to a file, as index= reads it.
+func writeIndex(x *source.Index, path string) error {
+	var image bytes.Buffer
+	if err := x.Encode(&image); err != nil {
+		return err
+	}
+	const mode = 0o644
+	if err := files.Write(path, mode, image.Bytes()); err != nil {
+		return badInput("--index: %w", err)
+	}
+	return nil
 }
 
 // pathsOfDataset rejects arguments that cannot lead to a dataset.
@@ -108,6 +129,10 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if err != nil {
 		return err
 	}
+	if _, ok := option.Find(at.kind.Options, source.IndexKey); opts.index != "" && !ok {
+		return badInput("--index: a dataset of the kind %s is listed at each start: leave it out",
+			at.kind.Name)
+	}
 	root, err := at.root()
 	if err != nil {
 		return err
@@ -124,6 +149,9 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	if opts.sheet != "" {
 		err = drawDataset(ctx, src, opts.sheet)
 		view.Sheet = opts.sheet
+	}
+	if opts.index != "" && err == nil {
+		err = writeIndex(src.Index(), opts.index)
 	}
 	if err != nil {
 		return errors.Join(err, src.Close())

@@ -25,6 +25,7 @@ var (
 	ErrUnsettled           = errors.New("its files changed while they were being read")
 	ErrExtensions          = errors.New("the list of extensions is invalid")
 	ErrFormat              = errors.New("one of its files is not in the format of this kind")
+	ErrGivenIndex          = errors.New("the index that was given cannot be used")
 	ErrIndexDirectory      = errors.New("its index cannot be kept in the directory given for it")
 )
 

@@ -31,6 +31,7 @@ const (
 	ExtensionsKey = "extensions" // a list: how the names of samples end
 	IndexDirKey   = "index_dir"  // a path: the directory of the index file
 	RescanKey     = "rescan"     // a switch: ignore an existing index
+	IndexKey      = "index"      // a file or URL: an index that was made before
 )
 
 // Indexed is a source that has an index of its samples. The index does not change.

@@ -14,6 +14,7 @@ import time
 import hdmlp.torch as ht
 import pytest
 from hdmlp import data, errors
+from hdmlp._daemon import connecting
 from object_server import BUCKET, ObjectServer
 
 SECRET = "the-secret-of-the-test"
@@ -158,6 +159,33 @@ def test_the_index_of_shards_is_kept(server, stored):
         shard.write(b"\0" * 10240)  # a version of its own
     assert len(MADE["braces"](f"s3://{BUCKET}")) == 120
     assert server.counts()["gets"] > counted["gets"]
+
+
+def test_an_index_is_made_once_for_all_nodes(server, stored, tmp_path, monkeypatch, caplog):
+    shards, path = f"s3://{BUCKET}/shards/{{000..003}}.tar", str(tmp_path / "shards.index")
+    options = ["--option", "fields=jpg,cls", "--option", "missing=raise", "--index", path]
+    command = [connecting.find_binary(), "dataset", shards, *options]
+    subprocess.run(command, check=True, capture_output=True)
+    with open(path, "rb") as file, open(os.path.join(stored, "shards", "index"), "wb") as copy:
+        copy.write(file.read())
+    want = items(MADE["braces"](stored))
+    for node, index in enumerate((path, f"s3://{BUCKET}/shards/index")):
+        monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / f"node{node}"))
+        before = server.counts()
+        dataset = ht.WebDataset(shards, ("jpg", "cls"), index=index)
+        read = server.counts()["gets"] - before["gets"]
+        assert len(dataset) == 120
+        assert read <= 2 * node  # the index itself
+        assert items(dataset) == want
+    with pytest.raises(errors.DatasetError, match="with other options; make it of these"):
+        ht.WebDataset(shards, ("cls",), index=path)
+    with pytest.raises(errors.DatasetError, match="no such file"):
+        ht.WebDataset(shards, ("jpg", "cls"), index=path + "s")
+    with open(os.path.join(stored, "shards", "003.tar"), "ab") as shard:
+        shard.write(b"\0" * 10240)
+    monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "another"))
+    assert items(ht.WebDataset(shards, ("jpg", "cls"), index=path)) == want
+    assert "is of other versions of the shards" in caplog.text
 
 
 PROCESS = """

@@ -263,6 +263,7 @@ func about(spec *source.Spec, index *source.Index) store.About {
 		a.Options = maps.Clone(spec.Options)
 		delete(a.Options, source.IndexDirKey)
 		delete(a.Options, source.RescanKey)
+		delete(a.Options, source.IndexKey)
 	}
 	return a
 }

@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"errors"
+
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 )

@@ -25,6 +25,9 @@ import (
 // braces, {000..099} and {a,b}, and the wildcards of a shell, * and ? and [...], in this order.
 const ObjectsKey = "objects"
 
+// mostIndexName bounds the length of IndexKey, in bytes.
+const mostIndexName = 4096
+
 // Kind returns the kind of datasets in a format, in files below a directory or objects of one of
 // the places. memory returns how many bytes of memory are available; an index file may take a
 // quarter of them.
@@ -38,6 +41,9 @@ func Kind(f formats.Format, places []objects.Place, memory func() (int64, error)
 		}, option.Option{
 			Key: source.RescanKey, Kind: option.Switch, Default: "off",
 			Help: "Ignore an existing index file, and find the samples again",
+		}, option.Option{
+			Key: source.IndexKey, Kind: option.Text, Max: mostIndexName, Default: "",
+			Help: "An index made before, by hdmlp dataset --index: a file, or the URL of an object",
 		})
 	}
 	k.Options = append(k.Options, option.Option{

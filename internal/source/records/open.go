@@ -70,8 +70,12 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 		return opened, nil
 	}
 	made := x.made()
-	var known *source.Index
-	if x.kept() && !option.Get[bool](x.options.Values, source.RescanKey) {
+	known, err := x.given(ctx, made)
+	if err != nil {
+		return nil, err
+	}
+	wasGiven := known != nil
+	if !wasGiven && x.kept() && !option.Get[bool](x.options.Values, source.RescanKey) {
 		known, opened.indexPath = files.Read(made)
 	}
 	for attempt := 1; ; attempt++ {
@@ -84,6 +88,10 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 			return nil, err
 		}
 		opened.fromIndex = !found.changed
+		if wasGiven && found.changed {
+			x.options.Tell(fmt.Sprintf("%s: the index that was given is of other versions of the "+
+				"shards, and was not used; make it again with `hdmlp dataset --index`", x.path))
+		}
 		if found.changed && x.kept() {
 			// A failure only means that the next start has to find the samples again.
 			opened.indexPath, opened.indexErr = files.Write(found.index)

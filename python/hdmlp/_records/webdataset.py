@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .._lib.arguments import is_url
+from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError
 from .directory import check_url, located
 from .form import Form
@@ -67,6 +67,18 @@ def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
     return given, root, under
 
 
+def index_of(index: str | os.PathLike[str] | None) -> str:
+    """Returns the argument ``index`` as the daemon takes it; empty: there is none."""
+    if index is None:
+        return ""
+    check_path("index", index)
+    text = os.fsdecode(index)
+    if is_url(text):
+        check_url(text)
+        return text
+    return os.path.abspath(os.path.expanduser(text))
+
+
 class WebDataset(Found):
     """Tar files by WebDataset's rules, in any order.
 
@@ -86,6 +98,9 @@ class WebDataset(Found):
             None: they have None there. Default: ``"raise"``.
         targets: The name of a field of at most 64 bytes whose values are :attr:`targets`, before
             any sample is read. Default: ``"cls"``, if there is such a field.
+        index: An index that ``hdmlp dataset --index`` has made of these shards, so that their
+            headers are not read: a file that all nodes see, or the URL of an object. One that is of
+            other versions of the shards is not used, and a line says so. Default: None.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -101,6 +116,7 @@ class WebDataset(Found):
         *,
         missing: str | None = "raise",
         targets: str = "cls",
+        index: str | os.PathLike[str] | None = None,
     ):
         if missing not in ("raise", "skip", None):
             raise ConfigError(f"missing={missing!r}: allowed: 'raise', 'skip', None")
@@ -108,6 +124,7 @@ class WebDataset(Found):
             fields = fields.split()
         self.urls = patterns_of(urls)
         self._given, root, self._patterns = below(self.urls)
+        self._index_at = index_of(index)
         self._chosen = None if fields is None else [str(name) for name in fields]
         self._missing, self._targets = missing, targets
         options: dict[str, object] = {"objects": self._patterns}
@@ -116,6 +133,8 @@ class WebDataset(Found):
         if self._chosen is not None:
             options["fields"] = self._chosen
             options["missing"] = missing or "none"
+        if self._index_at:
+            options["index"] = self._index_at
         facts = self._find(root, options)
         names = list(facts["fields"])
         self._values = targets in names

@@ -11,9 +11,9 @@ import (
 
 // A request that takes three times the median of its size is made a second time ("hedged"), as long
 // as that is at most every 50th request: of 64 samples read at once from a server of 20 ms where
-// 1 % of the requests take 500 ms longer, the slowest then takes 60 ms and not 265. A second request
-// after the 99th percentile, as is usual, changes nothing: where 1 % are slow, that is slow itself.
-// Where more than 2 % are slow, every 20th request may be made twice.
+// 1 % of the requests take 500 ms longer, the slowest then takes 60 ms and not 265. A second
+// request after the 99th percentile, as is usual, changes nothing: where 1 % are slow, that is slow
+// itself. Where more than 2 % are slow, every 20th request may be made twice.
 const (
 	hedgeAfter = 3 // medians
 	hedgeEvery = 50

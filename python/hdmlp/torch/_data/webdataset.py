@@ -98,6 +98,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             None: they have None there. Default: ``"raise"``.
         targets: The name of a field of at most 64 bytes whose values are :attr:`targets`, before
             any sample is read. Default: ``"cls"``, if there is such a field.
+        index: See :class:`hdmlp.data.WebDataset`. Default: None.
         loader, transform, transforms, decode: See :class:`Files`; by field.
 
     Raises:
@@ -112,6 +113,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         *,
         missing: str | None = "raise",
         targets: str = "cls",
+        index: str | os.PathLike[str] | None = None,
         loader: object = None,
         transform: object = None,
         transforms: Step | None = None,
@@ -120,7 +122,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
     ):
         for name in others:
             _refuse(name)
-        super().__init__(urls, fields, missing=missing, targets=targets)
+        super().__init__(urls, fields, missing=missing, targets=targets, index=index)
         self._set_making(loader, transform, None, transforms, decode)
 
     def _known(self, name: str, load: Step | None) -> Labels | None:
