@@ -336,3 +336,5 @@ func TestEarlyReadsCountForTheFirstEpoch(t *testing.T) {
 }
 
 func (d *lacking) Requests() *report.Requests { return nil }
+
+func (waited) Requests() *report.Requests { return nil }

@@ -92,3 +92,5 @@ func TestWarningsOfStoppedClasses(t *testing.T) {
 		}
 	})
 }
+
+func (*classes) Requests() *report.Requests { return nil }
