@@ -12,6 +12,8 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
 
+import preloaded
+from preloaded import pytest_configure  # noqa: F401
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_setup,
@@ -46,7 +48,7 @@ def script(tmp_path, folder):
     def run(name, which, ranks, *arguments, launcher="torchrun"):
         out = tmp_path / f"{which}-{uuid.uuid4().hex}"
         out.mkdir()
-        command = [sys.executable]
+        command = [preloaded.PYTHON]
         if launcher == "torchrun" and ranks > 1:
             command += [
                 "-m",
@@ -73,6 +75,7 @@ def script(tmp_path, folder):
                 **os.environ,
                 "PYTHONPATH": path,
                 "OMP_NUM_THREADS": "1",
+                "PYTHON_EXEC": preloaded.PYTHON,
                 "HDMLP_SOCKET": f"frameworks-{os.getpid()}",
                 "HDMLP_MEMORY": "64MiB",
                 "PYTHONFAULTHANDLER": "1",

@@ -2,15 +2,19 @@
 give it with torch's loader."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
-
-accelerate = pytest.importorskip("accelerate")
-pytest.importorskip("transformers")
 
 import hdmlp.torch as ht
 import torch
 from hdmlp import errors
+
+# Only the tests that use them import them, which takes seconds.
+pytestmark = [
+    pytest.mark.skipif(find_spec(name) is None, reason=f"no {name}")
+    for name in ("accelerate", "transformers")
+]
 
 
 @pytest.mark.parametrize(
@@ -47,8 +51,10 @@ def test_transformers(same, ranks):
 @pytest.fixture
 def hooked(monkeypatch):
     """An Accelerator of this process, in which the hook is taken back at the end."""
+    import accelerate
+    from accelerate import data_loader as module
+
     monkeypatch.setenv("HDMLP_SOCKET", f"frameworks-{os.getpid()}")
-    module = accelerate.data_loader
     monkeypatch.setattr(module, "DataLoader", module.DataLoader)
     monkeypatch.setattr(module.DataLoaderAdapter, "__init__", module.DataLoaderAdapter.__init__)
     ht.use_in(accelerate)
@@ -57,6 +63,8 @@ def hooked(monkeypatch):
 
 
 def test_what_only_our_loader_has_goes_along(hooked, folder):
+    from accelerate import skip_first_batches
+
     loader = ht.DataLoader(
         ht.ImageFolder(folder),
         4,
@@ -73,7 +81,7 @@ def test_what_only_our_loader_has_goes_along(hooked, folder):
             ht.ImageFolder(folder), 4, shuffle=True, seed=3, labels="name"
         )
     ]
-    for prepared in (hooked.prepare(loader), accelerate.skip_first_batches(loader, 0)):
+    for prepared in (hooked.prepare(loader), skip_first_batches(loader, 0)):
         made = getattr(prepared, "base_dataloader", prepared)
         assert type(made) is ht.DataLoader
         assert made is not loader

@@ -1,9 +1,11 @@
 """Lightning's Trainer and Fabric give every rank what they give it with torch's loader, and go on
 exactly where they were."""
 
+from importlib.util import find_spec
+
 import pytest
 
-pytest.importorskip("lightning")
+pytestmark = pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Training loops of timm, torchvision and Ray Train, and torchdata's stateful protocol, give every
 rank what they give it with torch's loader."""
 
+from importlib.util import find_spec
+
 import pytest
 
-pytest.importorskip("timm")
-pytest.importorskip("torchdata")
-pytest.importorskip("ray.train")
+# Tests import none of them, which takes seconds: scripts do.
+pytestmark = [
+    pytest.mark.skipif(find_spec(name) is None, reason=f"no {name}")
+    for name in ("timm", "torchdata", "ray")
+]
 
 
 def as_torch(script, name, ranks, *cases):

@@ -1,6 +1,7 @@
 """Fixtures: a small folder of samples, and a daemon on the test's own socket: a fake or the real
 one."""
 
+import gc
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ import pytest
 from fakedaemon import FakeDaemon
 from hdmlp import errors
 from hdmlp._daemon import connecting
+from preloaded import pytest_configure, spawns_preloaded  # noqa: F401
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_makereport,
@@ -21,6 +23,16 @@ if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 ):  # as a shell leaves it to what it starts in the background: tests interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Keeps the garbage collector from what was imported, here and in forked processes."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 @pytest.fixture

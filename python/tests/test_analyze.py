@@ -227,7 +227,7 @@ def test_ranks_are_measured_together(binary, environment, start):
     """Their gradients are averaged: if they did not change phases at one step, they would hang."""
     command = [script("ranks.py"), "2", start, free_port()]
     if start == "torchrun":
-        command = [*torchrun(2, free_port()), script("ranks.py")]
+        command = [*torchrun(2, free_port(), sys.executable), script("ranks.py")]
     found = measured(analyzed(binary, environment, *command))
     assert found["ranks"] == 2
     assert found["dataset"]["samples"] == 1000

@@ -30,7 +30,7 @@ class Job:
         port = free_port()
         self.nodes = []
         for number in range(2):
-            launcher = torchrun(1, port)
+            launcher = torchrun(1, port, sys.executable)
             of = ["--nnodes=2", f"--node_rank={number}", "--master_addr=127.0.0.1"]
             self.nodes.append(
                 subprocess.Popen(

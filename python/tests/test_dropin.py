@@ -17,7 +17,7 @@ from dropin import LOADERS, NUMBERS, Numbers, Stream, epochs, generator, same, s
 from hdmlp import errors
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 
 @pytest.mark.parametrize("name", LOADERS)

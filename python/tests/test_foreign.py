@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -69,7 +70,7 @@ if __name__ == "__main__":
 def test_torchs_loader_gives_the_right_samples_and_warns_once(folder, tmp_path, cases):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py"), folder, *cases],
+        [preloaded.PYTHON, str(tmp_path / "script.py"), folder, *cases],
         capture_output=True,
         text=True,
         timeout=300,

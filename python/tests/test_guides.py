@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import preloaded
 import pytest
 from object_server import ObjectServer
 
@@ -94,7 +95,7 @@ def test_the_code_of_guides_runs(block, pictures, bucket, tmp_path):
     script = tmp_path / "script.py"
     use = "next(iter(loader))" if block.startswith("data,") else ""
     script.write_text("\n".join([BEFORE, PYTHON[block], use, AFTER]))
-    run([sys.executable, str(script), str(pictures), str(tmp_path / "cache")], tmp_path, **bucket)
+    run([preloaded.PYTHON, str(script), str(pictures), str(tmp_path / "cache")], tmp_path, **bucket)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +149,7 @@ loader = ht.DataLoader(ht.ImageFolder(train, transform), batch_size=32)
 print(len(next(iter(loader))))
 """
     )
-    command = [sys.executable, str(script), str(pictures), str(tmp_path / "cache")]
+    command = [preloaded.PYTHON, str(script), str(pictures), str(tmp_path / "cache")]
     assert " ".join(quoted.split()) in " ".join(run(command, tmp_path)[1].split())
 
 

@@ -18,7 +18,7 @@ from hdmlp._transforms.recipe import sample_key, seed_generators
 from reference import decoded, jpegs, picture, read
 
 V = torchvision.transforms
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 SEED = 3
 

@@ -1,9 +1,9 @@
 """The samples of each rank, in real processes of torch.distributed: those of torch's loader,
 wherever the loader was made."""
 
-import sys
 import textwrap
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -92,7 +92,7 @@ def script(tmp_path):
 @pytest.mark.parametrize("how", ["spawn", "torchrun"])
 def test_every_rank_gets_what_torch_gives_it(folder, script, how):
     port = free_port()
-    launcher = [sys.executable] if how == "spawn" else torchrun(2, port)
+    launcher = [preloaded.PYTHON] if how == "spawn" else torchrun(2, port)
     ranks, _ = run(*launcher, script, folder, how, port)
     assert {r["rank"] for r in ranks} == {0, 1}
     for r in ranks:

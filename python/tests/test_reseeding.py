@@ -15,7 +15,7 @@ from hdmlp._transforms import generators
 from hdmlp._transforms.recipe import batch_key, place_key
 from torch.utils.data import Dataset, DistributedSampler, default_collate
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 SEED, ITEMS, SIZE = 5, 150, 8
 DRAWS = {

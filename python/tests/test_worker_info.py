@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht
 from torch.utils.data import get_worker_info
 
-pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("real", "spawns_preloaded"), pytest.mark.slow]
 
 
 def told(data):

@@ -10,7 +10,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, get_worker_info
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 
 class Told(Dataset):

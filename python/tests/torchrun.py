@@ -1,19 +1,19 @@
-"""Ranks of scripts in real processes, started by torchrun."""
+"""Ranks of scripts in processes of their own, started by torchrun: those of preloaded.py."""
 
 import json
 import os
 import socket
 import subprocess
-import sys
 
+import preloaded
 from items import PATH
 
 
-def torchrun(ranks, port):
+def torchrun(ranks, port, python=preloaded.PYTHON):
     """The command line that starts a script on so many ranks."""
     # Debian's torchrun ends with an error without the flags about redirection.
     return [
-        sys.executable,
+        python,
         "-m",
         "torch.distributed.run",
         f"--nproc_per_node={ranks}",
@@ -41,13 +41,16 @@ def free_port():
 
 
 def run(*command):
-    """Runs a command; returns the lines of JSON with a rank that it printed, and its errors."""
+    """Runs a command; returns the lines of JSON with a rank that it printed, and its errors.
+
+    torchrun starts preloaded ranks.
+    """
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": preloaded.PYTHON},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found, at = [], 0

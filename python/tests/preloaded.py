@@ -1,0 +1,52 @@
+"""Processes that have torch and torchvision imported already, which takes seconds of a processor.
+
+:data:`PYTHON` is an interpreter for scripts that import torch: a server (``preloaded_server.py``),
+which has imported it, forks for each. HDMLP is not imported there. Not for scripts which must have
+a process of their own from its beginning: whose process ID, resource limits, namespaces or
+``sitecustomize`` matter.
+
+A directory's conftest.py takes part by importing the hook.
+"""
+
+import multiprocessing.spawn
+import os
+import socket
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = os.path.join(_HERE, "preloaded_python")
+_NAME = "PRELOADED_PYTHON"
+_server = []
+
+
+def pytest_configure():
+    """Starts the server for this process and those that it starts, workers of pytest as well. It
+    imports nothing before it is first used, and ends with this process."""
+    if _NAME in os.environ:
+        return
+    os.environ[_NAME] = f"preloaded-python-{uuid.uuid4().hex}"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + os.environ[_NAME])
+        listener.listen(64)
+        number = str(listener.fileno())
+        _server.append(
+            subprocess.Popen(
+                [sys.executable, os.path.join(_HERE, "preloaded_server.py"), number],
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+            )
+        )
+
+
+@pytest.fixture
+def spawns_preloaded(monkeypatch):
+    """Processes that this one spawns are preloaded."""
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(PYTHON))
