@@ -2,8 +2,8 @@
 
 :data:`PYTHON` is an interpreter for scripts that import torch: a server (``preloaded_server.py``),
 which has imported it, forks for each. HDMLP is not imported there. Not for scripts which must have
-a process of their own from its beginning: whose process ID, resource limits, namespaces or
-``sitecustomize`` matter.
+a process of their own from its beginning: whose process ID, group, parent or resource limits
+matter.
 
 A directory's conftest.py takes part by importing the hook.
 """

@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import fcntl
 import gc
+import importlib
 import json
 import multiprocessing.spawn
 import os
@@ -142,7 +143,11 @@ def run(arguments):
     sys.stdout.reconfigure(write_through=unbuffered)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if arguments[0] == "-c":
-        code, sys.argv, start = compile(arguments[1], "<string>", "exec"), ["-c", *arguments[2:]], ""
+        code, sys.argv, start = (
+            compile(arguments[1], "<string>", "exec"),
+            ["-c", *arguments[2:]],
+            "",
+        )
     elif arguments[0] == "-m":
         code, sys.argv, start = None, arguments[1:], os.getcwd()
     else:
@@ -152,6 +157,9 @@ def run(arguments):
         sys.argv, start = arguments, os.path.dirname(os.path.abspath(main.__file__))
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [start, *filter(None, own), *(path for path in sys.path if path != HERE)]
+    sys.modules.pop("sitecustomize", None)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
     if code is None:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:

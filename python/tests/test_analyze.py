@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import preloaded
 import pytest
 import waiting
 from hdmlp import errors
@@ -39,9 +40,11 @@ def environment(tmp_path, monkeypatch):
     return {**os.environ, "HDMLP_INDEX_DIR": str(tmp_path / "index")}
 
 
-def analyzed(binary, environment, *command, seconds="4s", stdin=None, flags=()):
+def analyzed(
+    binary, environment, *command, seconds="4s", stdin=None, flags=(), python=sys.executable
+):
     """Runs it on a script in this Python; returns how that ended."""
-    command = [sys.executable, *command] if command[0].endswith(".py") else list(command)
+    command = [python, *command] if command[0].endswith(".py") else list(command)
     return subprocess.run(
         [binary, "analyze", "--json", "--time", seconds, *flags, "--", *command],
         env=environment,
@@ -98,7 +101,10 @@ def script(name):
 
 
 def odd(binary, environment, kind, **more):
-    return analyzed(binary, environment, script("odd.py"), kind, **more)
+    """Analyzes odd.py in a process in which torch has been imported before, but for a kind whose
+    processes must be in one group."""
+    python = sys.executable if kind == "forking" else preloaded.PYTHON
+    return analyzed(binary, environment, script("odd.py"), kind, python=python, **more)
 
 
 @pytest.mark.limit(900)
@@ -202,7 +208,12 @@ def images(tmp_path):
 
 @pytest.mark.parametrize("kind", ["torch", "hdmlp", "cached", "plain"])
 def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
-    found = measured(analyzed(binary, environment, script("served.py"), images, kind, seconds="8s"))
+    done = analyzed(
+        *(binary, environment, script("served.py"), images, kind),
+        seconds="8s",
+        python=preloaded.PYTHON if kind in ("hdmlp", "plain") else sys.executable,
+    )
+    found = measured(done)
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
     assert found["dataset"]["samples"] == 60
     assert found["batch_samples"] == 8

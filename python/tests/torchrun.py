@@ -50,7 +50,12 @@ def run(*command):
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": preloaded.PYTHON},
+        env={
+            **os.environ,
+            "PYTHONPATH": PATH,
+            "OMP_NUM_THREADS": "1",
+            "PYTHON_EXEC": preloaded.PYTHON,
+        },
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found, at = [], 0

@@ -29,9 +29,12 @@ DISTRIBUTED = "torch.distributed.distributed_c10d"
 
 
 def install() -> None:
-    """Begins to wait for these modules."""
+    """Changes these modules, or begins to wait for them: a path file may have imported them."""
     channel.tell_started()
     sys.meta_path.insert(0, _Watcher())
+    for name in (*LOADERS, DISTRIBUTED):
+        if name in sys.modules:
+            _change(sys.modules[name], name)
 
 
 class _Watcher:
@@ -62,12 +65,16 @@ def _change_when_run(spec: importlib.machinery.ModuleSpec, name: str) -> None:
 
     def exec_module(module: ModuleType) -> None:
         run(module)
-        if name == DISTRIBUTED:
-            _change_start(module)
-        else:
-            _change_loader(module, LOADERS[name])
+        _change(module, name)
 
     loader.exec_module = exec_module
+
+
+def _change(module: ModuleType, name: str) -> None:
+    if name == DISTRIBUTED:
+        _change_start(module)
+    else:
+        _change_loader(module, LOADERS[name])
 
 
 def _change_start(module: Any) -> None:
