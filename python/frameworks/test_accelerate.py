@@ -4,9 +4,8 @@ give it with torch's loader."""
 import os
 from importlib.util import find_spec
 
-import pytest
-
 import hdmlp.torch as ht
+import pytest
 import torch
 from hdmlp import errors
 
