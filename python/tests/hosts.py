@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 
+import preloaded
 from nodes import slow_source
 from waiting import until
 
@@ -42,6 +43,7 @@ class Hosts:
         self.bin = os.path.join(self.directory, "bin")
         os.makedirs(self.bin)
         self.program("python", f'exec {shlex.quote(sys.executable)} "$@"')
+        self.program("preloaded", f'exec {shlex.quote(preloaded.PYTHON)} "$@"')
         run = f"hosts-{uuid.uuid4().hex[:12]}"
         known = os.path.join(self.directory, "hosts")
         open(known, "w").close()
@@ -87,6 +89,7 @@ class Hosts:
             "PYTHONPATH": os.path.dirname(_HERE),
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
+            "PRELOADED_PYTHON": os.environ["PRELOADED_PYTHON"],
             "HDMLP_LINGER": "0s",
             "HDMLP_MEMORY": "64MiB",
             "HDMLP_INDEX_DIR": os.path.join(self.directory, "index"),

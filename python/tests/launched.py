@@ -84,7 +84,11 @@ def hosts(binary, tmp_path_factory):
         pytest.skip(f"no network namespaces here: {error}")
     # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations.
     # There is no local rank 9.
-    hosts.program("torchrun", 'exec python -m torch.distributed.run --redirects 9:1 --tee 9:1 "$@"')
+    hosts.program(
+        "torchrun",
+        'export PYTHON_EXEC="$(command -v preloaded)"\n'
+        'exec preloaded -m torch.distributed.run --redirects 9:1 --tee 9:1 "$@"',
+    )
     yield hosts
     hosts.close()
 

@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-import uuid
+import tempfile
 
 import pytest
 
@@ -28,11 +28,11 @@ def pytest_configure():
     imports nothing before it is first used, and ends with this process."""
     if _NAME in os.environ:
         return
-    os.environ[_NAME] = f"preloaded-python-{uuid.uuid4().hex}"
+    os.environ[_NAME] = os.path.join(tempfile.mkdtemp(prefix="preloaded-"), "socket")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0" + os.environ[_NAME])
+        listener.bind(os.environ[_NAME])  # a path, which other network namespaces have as well
         listener.listen(64)
         number = str(listener.fileno())
         _server.append(

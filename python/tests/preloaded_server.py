@@ -2,7 +2,7 @@
 ``preloaded_python``, which becomes what the client was asked to be.
 
 A connection is one request. It is answered with the process ID and later with the status. If the
-client ends before the process, the process is killed.
+client ends before the process, the process is killed, and what else is in its group.
 """
 
 import array
@@ -25,11 +25,12 @@ import threading
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Server:
@@ -75,7 +76,9 @@ class Server:
     def _end(self, number):
         connection, end, pid = self._running[number]
         if number != end:
-            os.kill(pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):  # before it has a group, and with it
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
         answer(connection, os.waitpid(pid, 0)[1])
         for each in (end, connection.fileno()):
             self._poll.unregister(each)
@@ -117,9 +120,21 @@ def install(files, numbers):
         os.close(source)
 
 
+def enter_namespaces(client):
+    """Enters those of another process that differ."""
+    for kind in ("net", "uts", "mnt"):
+        theirs = f"/proc/{client}/ns/{kind}"
+        if os.readlink(theirs) != os.readlink(f"/proc/self/ns/{kind}"):
+            namespace = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+            if LIBC.setns(namespace, 0):
+                raise OSError(ctypes.get_errno(), theirs)
+            os.close(namespace)
+
+
 def become(request, files):
     """Makes this process what the client was asked to be, but for what it runs."""
     install(files, request["files"])
+    enter_namespaces(request["client"])
     os.setsid()
     os.chdir(request["directory"])
     os.umask(request["umask"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 
+import preloaded
 import pytest
 from nodes import binary as spaces  # noqa: F401
 from test_analyze import SCRIPTS, binary, environment, script  # noqa: F401
@@ -26,11 +27,19 @@ def files(tmp_path):
 class Job:
     """A job of two nodes, each started by `hdmlp analyze`."""
 
-    def __init__(self, binary, environment, *arguments, options=((), ()), name="ranks.py"):
+    def __init__(
+        self,
+        binary,
+        environment,
+        *arguments,
+        options=((), ()),
+        name="ranks.py",
+        python=preloaded.PYTHON,
+    ):
         port = free_port()
         self.nodes = []
         for number in range(2):
-            launcher = torchrun(1, port, sys.executable)
+            launcher = torchrun(1, port, python)
             of = ["--nnodes=2", f"--node_rank={number}", "--master_addr=127.0.0.1"]
             self.nodes.append(
                 subprocess.Popen(
@@ -38,7 +47,7 @@ class Job:
                         *(binary, "analyze", "--json", "--time", "4s", *options[number], "--"),
                         *(*launcher[:3], *of, *launcher[3:], script(name), *arguments),
                     ],
-                    env={**environment, "OMP_NUM_THREADS": "1"},
+                    env={**environment, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -97,7 +106,7 @@ def test_a_node_that_ends_ends_the_others(binary, environment, files, how):
 @pytest.mark.parametrize("how", ["fail", signal.SIGKILL])
 def test_a_node_that_ends_before_its_loader_ends_the_others(binary, environment, how):
     """The other script waits for ever: without being told, its command would as well."""
-    job = Job(binary, environment, str(how), name="before.py")
+    job = Job(binary, environment, str(how), name="before.py", python=sys.executable)
     if how != "fail":
         while "found the commands" not in job.nodes[1].stderr.readline():
             assert job.nodes[1].poll() is None
@@ -130,7 +139,7 @@ def test_nodes_in_namespaces_are_measured_and_validated(
         [
             *(spaces, "dev", "cluster", "-n", "2", "--rate", "1gbit", "--"),
             *(spaces, "analyze", "--json", "--time", "6s", "--validate", "--"),
-            *(sys.executable, script("served.py"), images, kind),
+            *(preloaded.PYTHON, script("served.py"), images, kind),
         ],
         env={**environment, "OMP_NUM_THREADS": "1", "HDMLP_SECRET": uuid.uuid4().hex},
         stdin=subprocess.DEVNULL,
