@@ -43,7 +43,14 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def script(tmp_path, folder):
     """Runs a script of this directory: script(name, "torch" or "ours", ranks, ...) returns what it
-    wrote, by rank and name, and what it said."""
+    wrote, by rank and name, and what it said. Of "torch,ours" it returns that by loader."""
+
+    def written(out, ranks):
+        found = {}
+        for rank in range(ranks):
+            with open(out / str(rank)) as file:
+                found[rank] = dict(json.loads(line) for line in file)
+        return found
 
     def run(name, which, ranks, *arguments, launcher="torchrun"):
         out = tmp_path / f"{which}-{uuid.uuid4().hex}"
@@ -82,11 +89,11 @@ def script(tmp_path, folder):
             },
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        found = {"said": done.stderr}
-        for rank in range(ranks):
-            with open(out / str(rank)) as file:
-                found[rank] = dict(json.loads(line) for line in file)
-        return found
+        if "," in which:
+            found = {each: written(out / each, ranks) for each in which.split(",")}
+        else:
+            found = written(out, ranks)
+        return {**found, "said": done.stderr}
 
     return run
 

@@ -65,9 +65,8 @@ def test_ray(script, ranks):
     """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and
     it is said.
     Ray takes a batch ahead of the loop, which the loader's state counts as yielded."""
-    theirs, ours = (
-        script("train_ray.py", which, ranks, launcher="its own") for which in ("torch", "ours")
-    )
+    found = script("train_ray.py", "torch,ours", ranks, launcher="its own")
+    theirs, ours = found["torch"], found["ours"]
     for rank in range(ranks):
         assert [ours[rank][key] == theirs[rank][key] for key in ("trained", "length")] == [
             True,
@@ -76,4 +75,4 @@ def test_ray(script, ranks):
         assert ours[rank]["_served"][0] == ours[rank]["_served"][1] > 0
         assert ours[rank]["_resumed"] == ours[rank]["trained"][1][3:]
         assert ranks == 1 or ours[rank]["_rebuilt"] == ours[rank]["trained"][0]
-    assert ("a loader other than hdmlp.torch.DataLoader reads" in ours["said"]) == (ranks > 1)
+    assert ("a loader other than hdmlp.torch.DataLoader reads" in found["said"]) == (ranks > 1)

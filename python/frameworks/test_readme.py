@@ -7,8 +7,8 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
+import preloaded
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_the_code_of_readme(name, pictures, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("\n".join([BEFORE, before, BLOCKS[name], after]))
     done = subprocess.run(
-        [sys.executable, str(script), pictures],
+        [preloaded.PYTHON, str(script), pictures],
         capture_output=True,
         text=True,
         timeout=900,

@@ -4,8 +4,8 @@ winner has the loss that it has alone, also where other trials are stopped and k
 import json
 import os
 import subprocess
-import sys
 
+import preloaded
 import pytest
 from PIL import Image
 
@@ -27,7 +27,7 @@ def images(tmp_path):
 def test_the_winner_has_the_loss_that_it_has_alone(name, images, tmp_path):
     pytest.importorskip(name)
     done = subprocess.run(
-        [sys.executable, os.path.join(HERE, "search.py"), name, images, str(tmp_path / "kept")],
+        [preloaded.PYTHON, os.path.join(HERE, "search.py"), name, images, str(tmp_path / "kept")],
         capture_output=True,
         text=True,
         timeout=900,

@@ -229,7 +229,9 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
 @pytest.mark.parametrize("kind", ["items", "some", "breaking"])
 def test_the_recommendation_is_tried(binary, environment, images, kind):
     """The script gets from hdmlp's loader what it got from torch's, or it fails."""
-    done = analyzed(binary, environment, script("served.py"), images, kind, flags=["--validate"])
+    python = sys.executable if kind == "breaking" else preloaded.PYTHON
+    command = [script("served.py"), images, kind]
+    done = analyzed(binary, environment, *command, flags=["--validate"], python=python)
     assert measured(done)["validation"]["measured_epoch_s"] > 0
 
 

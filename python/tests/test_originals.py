@@ -16,10 +16,11 @@ from PIL import Image
 
 #: Applies each patch in a process of its own, which then runs the program.
 SITECUSTOMIZE = """
-import os, sys
+import gc, os, sys
 if sys.argv[-1:] == ["sitecustomize"] or "sitecustomize" in sys.orig_argv:
     sys.path[:0] = {paths!r}
     import patches
+    gc.freeze()
     for name in patches.PATCHES:
         if os.fork() == 0:
             os.environ["PATCHED_WITH"] = name
