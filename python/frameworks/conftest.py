@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
 
 import preloaded
-from preloaded import pytest_configure  # noqa: F401
+from preloaded import pytest_configure, pytest_unconfigure  # noqa: F401
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_setup,

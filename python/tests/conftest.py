@@ -11,7 +11,7 @@ import pytest
 from fakedaemon import FakeDaemon
 from hdmlp import errors
 from hdmlp._daemon import connecting
-from preloaded import pytest_configure, spawns_preloaded  # noqa: F401
+from preloaded import pytest_configure, pytest_unconfigure, spawns_preloaded  # noqa: F401
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_makereport,

@@ -5,11 +5,12 @@ which has imported it, forks for each. HDMLP is not imported there. Not for scri
 a process of their own from its beginning: whose process ID, group, parent or resource limits
 matter.
 
-A directory's conftest.py takes part by importing the hook.
+A directory's conftest.py takes part by importing the hooks.
 """
 
 import multiprocessing.spawn
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 _HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.path.join(_HERE, "preloaded_python")
 _NAME = "PRELOADED_PYTHON"
-_server = []
+_server = []  # if this process started it
 
 
 def pytest_configure():
@@ -44,6 +45,14 @@ def pytest_configure():
                 env=environment,
             )
         )
+
+
+def pytest_unconfigure():
+    for server in _server:
+        server.kill()
+        server.wait()
+        shutil.rmtree(os.path.dirname(os.environ.pop(_NAME)))
+    _server.clear()
 
 
 @pytest.fixture

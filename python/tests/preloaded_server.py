@@ -144,7 +144,8 @@ def become(request, files):
     os.environ.update(request["environment"])
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
-    sys.modules["numpy"].random.seed()  # others' are seeded by fork, or by a constant
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # others' are seeded by fork, or by a constant
     multiprocessing.spawn.set_executable(os.path.join(HERE, "preloaded_python"))
 
 
