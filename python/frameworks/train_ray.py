@@ -62,7 +62,9 @@ if __name__ == "__main__":
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    ray.init(num_cpus=int(ranks), include_dashboard=False)
+    # Its workers are preloaded as well (python/tests/preloaded.py).
+    environment = {"py_executable": os.environ["PYTHON_EXEC"]}
+    ray.init(num_cpus=int(ranks), include_dashboard=False, runtime_env=environment)
     for which in loaders.split(","):
         os.mkdir(os.path.join(out, which))
         TorchTrainer(
