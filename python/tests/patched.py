@@ -7,7 +7,6 @@ Prints a line of JSON for each patch: its name, and what differs (nothing, if al
 ``sitecustomize.py`` of ``test_originals.py`` has applied it. Each patch has a process of its own.
 """
 
-import gc
 import json
 import os
 import sys
@@ -48,7 +47,6 @@ def compare(name, root):
 
 def forked(names, root, apply):
     """Compares in a process of its own for each patch."""
-    gc.freeze()  # or else each would look through all that was imported
     for name in names:
         if os.fork() == 0:
             apply(name)

@@ -16,11 +16,10 @@ from PIL import Image
 
 #: Applies each patch in a process of its own, which then runs the program.
 SITECUSTOMIZE = """
-import gc, os, sys
+import os, sys
 if sys.argv[-1:] == ["sitecustomize"] or "sitecustomize" in sys.orig_argv:
     sys.path[:0] = {paths!r}
     import patches
-    gc.freeze()
     for name in patches.PATCHES:
         if os.fork() == 0:
             os.environ["PATCHED_WITH"] = name
