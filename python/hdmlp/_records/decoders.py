@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -9,13 +10,27 @@ from typing import Any
 
 from ..errors import ConfigError
 
-IMAGES = frozenset(("jpg", "jpeg", "png", "ppm", "pgm", "pbm", "bmp", "tif", "tiff", "webp", "gif"))
+IMAGES = frozenset(
+    (
+        *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "ppm", "pgm", "pbm", "pnm", "bmp", "dib"),
+        *("tif", "tiff", "webp", "gif", "jp2", "j2k", "jpx", "tga", "ico", "pcx", "dds", "psd"),
+    )
+)
 _PICKLES = frozenset(("pickle", "pkl", "pyd", "pt", "pth"))
+#: What webdataset decodes, and HDMLP does not.
+_OTHERS = {"ten": "a tenbin file", "tb": "a tenbin file", "mp": "MessagePack"}
+_OTHERS.update({"msg": "MessagePack", "cbor": "CBOR"})
 
 
 def suffix_of(name: str) -> str:
     """Returns what follows the last dot of a name, in lower case; the name, if it has none."""
     return name.rpartition(".")[2].lower()
+
+
+def kind_of(name: str) -> str:
+    """Returns the end of a name that decides what decodes it: ``"json"``, ``"json.gz"``."""
+    head, _, suffix = name.lower().rpartition(".")
+    return f"{suffix_of(head)}.gz" if suffix == "gz" and head else suffix
 
 
 def decoder(name: str) -> Callable[[object], object] | None:
@@ -25,17 +40,51 @@ def decoder(name: str) -> Callable[[object], object] | None:
         name: The field's name, or that of a file.
 
     Raises:
-        ConfigError: It is a pickle, whose loading runs code that it names.
+        ConfigError: It is a pickle, whose loading runs code that it names, or of a format that
+            webdataset decodes, and HDMLP does not.
     """
     suffix = suffix_of(name)
     if suffix in IMAGES:
         return image
+    if suffix == "gz" and "." in name:
+        return Gunzipped(decoder(name.rpartition(".")[0]))
     if suffix in _PICKLES:
         raise ConfigError(
             f"decode: {name} is a pickle, and loading one runs whatever code it names: leave "
             "decode out and load it in a collate_fn, or convert it to npy or json"
         )
+    if suffix in _OTHERS:
+        raise ConfigError(
+            f"decode: {name} is {_OTHERS[suffix]}, which HDMLP does not decode: give "
+            f"loader={{{name!r}: function}}, which is given the bytes"
+        )
     return _DECODERS.get(suffix)
+
+
+def decodes(name: str) -> bool:
+    """Reports whether the suffix of a name says what decodes it."""
+    return kind_of(name).partition(".")[0] in {*IMAGES, *_PICKLES, *_OTHERS, *_DECODERS}
+
+
+class Gunzipped:
+    """Decompresses what gzip has compressed, and decodes that.
+
+    Args:
+        then: Decodes it; None: it stays bytes.
+    """
+
+    def __init__(self, then: Callable[[object], object] | None):
+        self.then = then
+
+    def __call__(self, data: Any) -> object:
+        content = gzip.decompress(data)
+        return content if self.then is None else self.then(content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Gunzipped) and self.then == other.then
+
+    def __hash__(self) -> int:
+        return hash(self.then)
 
 
 def image(data: Any) -> object:
@@ -70,6 +119,18 @@ def array_of(data: Any) -> object:
     return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
 
 
+def arrays_of(data: Any) -> dict[str, object]:
+    """Returns the arrays of an npz file, by name.
+
+    Raises:
+        ValueError: It is none, or one of them has Python objects.
+    """
+    import numpy
+
+    with numpy.load(io.BytesIO(data), allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
 def _json(data: Any) -> Any:
     return json.loads(bytes(data))
 
@@ -97,4 +158,5 @@ _DECODERS: dict[str, Callable[[object], object]] = {
     "id": number,
     "count": number,
     "npy": array_of,
+    "npz": arrays_of,
 }

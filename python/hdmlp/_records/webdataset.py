@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError
+from .decoders import number
 from .directory import check_url, located
 from .form import Form
 from .found import Chosen, Found
@@ -123,24 +124,29 @@ class WebDataset(Found):
         if isinstance(fields, str):
             fields = fields.split()
         self.urls = patterns_of(urls)
-        self._given, root, self._patterns = below(self.urls)
+        self._given, self._root, self._patterns = below(self.urls)
         self._index_at = index_of(index)
-        self._chosen = None if fields is None else [str(name) for name in fields]
         self._missing, self._targets = missing, targets
+        self._choose(None if fields is None else [str(name) for name in fields])
+
+    def _choose(self, fields: list[str] | None) -> None:
+        """Lists the samples with these fields; None: all."""
+        self._chosen = fields
         options: dict[str, object] = {"objects": self._patterns}
-        if targets != "cls":  # which is the first one by default
-            options["values"] = [targets]
-        if self._chosen is not None:
-            options["fields"] = self._chosen
-            options["missing"] = missing or "none"
+        if self._targets != "cls":  # which is the first one by default
+            options["values"] = [self._targets]
+        if fields is not None:
+            options["fields"] = fields
+            options["missing"] = self._missing or "none"
         if self._index_at:
             options["index"] = self._index_at
-        facts = self._find(root, options)
+        facts = self._find(self._root, options)
         names = list(facts["fields"])
-        self._values = targets in names
-        form = Form("dict" if self._chosen is None else "tuple", names, omits=True)
+        form = Form("dict" if fields is None else "tuple", names, omits=True)
         self._settle(form, facts)
-        if self._chosen is None or self._values:
+        self._values: Labels | None = None
+        self.__dict__.pop("_keys", None)
+        if fields is None or self._targets in names:
             self._load(form)
 
     def _load(self, form: Form) -> None:
@@ -150,8 +156,8 @@ class WebDataset(Found):
         if form.kind == "dict":
             urls = [self._given + name for name in self._names_below()]
             form.columns = {"__key__": keys, "__url__": Chosen(urls, shards)}
-        if self._values:
-            self.__dict__["_classes_of"] = Labels(_numbers(values))
+        if self._targets in form.fields:
+            self._values = _numbers(values)
 
     def _names_below(self) -> list[str]:
         base = located(self._given or ".")
@@ -162,18 +168,29 @@ class WebDataset(Found):
 
     @property
     def targets(self) -> list[object]:
-        """The value of the field ``targets`` of every sample, by ID; an integer if all are.
+        """The value of the field ``targets`` of every sample, by ID.
+
+        Integers if all are, else texts; None where a sample does not have the field.
 
         Raises:
-            AttributeError: There is no such field.
+            AttributeError: There is no such field, or a value has more than 64 bytes.
         """
-        if not self._values:
+        if self._values is None:
             raise AttributeError(
                 f"the samples have no field {self._targets!r}: give targets= the name of a field "
                 "of at most 64 bytes"
             )
-        found: Labels = self.__dict__["_classes_of"]
-        return found.listed()
+        listed = self._values.listed()
+        field = self.fields.index(self._targets)
+        for i in [i for i, value in enumerate(listed) if value == ""]:
+            length = self._range(field, i)[2]
+            if length > 0:
+                raise AttributeError(
+                    f"sample {self.key(i)!r}: its {self._targets} has {length} bytes, and targets "
+                    "at most 64: give targets= the name of another field"
+                )
+            listed[i] = None if length < 0 else ""
+        return _as_integers(listed)
 
     @property
     def classes(self) -> list[str]:
@@ -185,12 +202,25 @@ class WebDataset(Found):
         return f"{type(self).__name__}({shown})"
 
 
-def _numbers(values: Sequence[str]) -> Sequence[object]:
-    """Returns values as integers if all are."""
+def _numbers(values: Sequence[str]) -> Labels:
+    """Returns values as labels: integers if all are, else texts."""
     try:
-        return [int(value) for value in values]
+        return Labels([_integer(value) for value in values])
+    except ValueError:
+        return Labels.of_objects(values)
+
+
+def _as_integers(values: list[object]) -> list[object]:
+    """Returns values with their texts as integers, if all of them are."""
+    try:
+        return [_integer(value) if isinstance(value, str) else value for value in values]
     except ValueError:
         return values
+
+
+def _integer(text: str) -> int:
+    """Returns the integer that a text says, by the rules of ``decode``."""
+    return number(os.fsencode(text))
 
 
 #: Names of webdataset's arguments and methods, and what stands for them here.

@@ -111,8 +111,8 @@ class LMDB(Making, lmdb.LMDB, torch.utils.data.Dataset):  # type: ignore[type-ar
                 "it names: leave transform out, and load the values in a collate_fn"
             )
 
-    def _name_of(self, field: int) -> str:
-        return "jpg" if self._shapes is None else "data"
+    def _names_of(self, field: int) -> list[str]:
+        return ["jpg" if self._shapes is None else "data"]
 
     def _loader_of(self, name: str) -> Step | None:
         return None if self._shapes is None else _Shaped(self._shapes)

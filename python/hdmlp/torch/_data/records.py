@@ -16,8 +16,18 @@ from ..._records.files import Files as PlainFiles
 from ..._records.labels import Labels
 from ..._records.records import Listed
 from ..._records.records import Records as PlainRecords
+from ..._transforms.recipe import Undecodable, decoded
 from ...errors import ConfigError, HDMLPError
-from .fields import Fields, FieldsRecipe, Part, Step, check_parts, collate_records, part_of
+from .fields import (
+    Fields,
+    FieldsRecipe,
+    OfRecord,
+    Part,
+    Step,
+    check_parts,
+    collate_records,
+    part_of,
+)
 from .folder import as_transform, pil_loader
 
 
@@ -60,13 +70,12 @@ class Making:
             load = loaders.get(name) or self._loader_of(name)
             if load is not None and not callable(load):
                 raise ConfigError(f"loader={load!r}: must be callable")
-            suffix = decoders.suffix_of(self._name_of(i))
-            if load is None and (transform is not None or self.transforms is not None):
-                load = pil_loader if suffix in decoders.IMAGES else None
             if load is None and (self._decode or self.transforms is not None):
-                load = decoders.decoder(suffix)
-                load = pil_loader if load is decoders.image else load
-            if load is pil_loader and i:
+                load = self._decoder_of(i)
+            elif load is None and transform is not None:
+                load = self._decoder_of(i, images=True)
+            load = pil_loader if load is decoders.image else load
+            if i and (load is pil_loader or isinstance(load, _ByName)):
                 self._check_mode(i, name)
             known = None if transform is not None else self._known(name, load)
             if known is not None:
@@ -95,17 +104,49 @@ class Making:
         """Returns what a field that is loaded so is, if that is known without reading it."""
         return None
 
-    def _name_of(self, field: int) -> str:
-        """Returns a name whose suffix says what the field is: its own, or that of its files."""
+    def _names_of(self, field: int) -> list[str]:
+        """Returns names whose suffixes say what the field is: its own, or those of its files."""
         assert isinstance(self, Listed)
-        name = self.fields[field].partition(";")[0]
-        if decoders.suffix_of(name) in decoders.IMAGES or "." in name:
-            return name
-        if self.kind != PlainRecords.kind:
-            return name
-        numbers = self._ranges[field].objects
-        number = next((n for n in numbers if n >= 0), -1)
-        return name if number < 0 else self._files.names[number]
+        name = self.fields[field]
+        own = name.split(";")
+        ranges, files = self._ranges[field], self._files.names
+        parts = ranges.offsets is not None and decoders.decodes(name)
+        images = decoders.suffix_of(own[0]) in decoders.IMAGES
+        if self.kind != PlainRecords.kind or images or "." in name or parts:
+            return own
+        found: dict[int, list[str]] = self.__dict__.setdefault("_names", {})
+        if field not in found:
+            each = {decoders.kind_of(files[n]): files[n] for n in ranges.objects if n >= 0}
+            found[field] = list(each.values()) or own
+        return found[field]
+
+    def _decoder_of(self, field: int, images: bool = False) -> Step | None:
+        """Returns what decodes a field, by the suffixes of its names; None: it stays bytes.
+
+        Args:
+            field: Its number.
+            images: Only images are decoded.
+
+        Raises:
+            ConfigError: Its alternatives are decoded in different ways, or cannot be.
+        """
+        assert isinstance(self, Listed)
+        steps: dict[str, Step | None] = {}
+        for name in self._names_of(field):
+            if not images or decoders.suffix_of(name) in decoders.IMAGES:
+                steps[decoders.kind_of(name)] = decoders.decoder(name)
+            else:
+                steps[decoders.kind_of(name)] = None
+        first = next(iter(steps.values()))
+        if all(step == first for step in steps.values()):
+            return first
+        if self.kind == PlainRecords.kind:
+            return _ByName(self, field, steps)
+        raise ConfigError(
+            f"decode: the field {self.fields[field]!r} has alternatives that are decoded in "
+            f"different ways ({', '.join(steps)}), and items do not say which a sample has: choose "
+            f"one, or give loader={{{self.fields[field]!r}: function}}, which is given the bytes"
+        )
 
     def _check_mode(self, field: int, name: str) -> None:
         """Checks that the first image of a field after the first loses nothing as RGB.
@@ -117,7 +158,7 @@ class Making:
         try:
             from PIL import Image
 
-            data = self._bytes_of(field, 0)
+            data = self._bytes_of(field, self._first_with(field))
             if data is None:
                 return
             with Image.open(io.BytesIO(data)) as first:
@@ -132,6 +173,17 @@ class Making:
                 "lambda data: PIL.Image.open(io.BytesIO(data))"
             )
 
+    def _first_with(self, field: int) -> int:
+        """Returns the first record, of the first 10,000, that has an image as this field; or 0."""
+        assert isinstance(self, Listed)
+        for i in range(min(len(self), 10_000)):
+            path = self._path_of(field, i)
+            if path is not None:
+                by_file = self.kind == PlainRecords.kind and len(self._names_of(field)) > 1
+                if not by_file or decoders.suffix_of(path) in decoders.IMAGES:
+                    return i
+        return 0
+
     def __getitem__(self, index: int) -> object:
         """Returns one item, decoded and transformed in this process, without the daemon.
 
@@ -143,6 +195,28 @@ class Making:
         index = self._index(index)
         plan = self._plan(wanted=False, say=False)
         return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index)
+
+
+class _ByName(OfRecord):
+    """Decodes a field of records by the suffix of each record's file.
+
+    Args:
+        records: The records.
+        field: The field's number.
+        steps: What decodes it, by the end of a name; None: it stays bytes.
+    """
+
+    def __init__(self, records: Listed, field: int, steps: Mapping[str, Step | None]):
+        self.field, self.steps = records.fields[field], dict(steps)
+        self.numbers, self.names = records._ranges[field].objects, records._files.names
+
+    def of_record(self, data: Any, sample: int) -> object:
+        """Returns what the bytes of a record's field are."""
+        step = self.steps[decoders.kind_of(self.names[self.numbers[sample]])]
+        try:
+            return data if step is None else decoded(step, data)
+        except Undecodable as error:
+            raise Undecodable(f"field {self.field}: {error}") from error.__cause__
 
 
 class Files(Making, PlainFiles, torch.utils.data.Dataset):  # type: ignore[type-arg]

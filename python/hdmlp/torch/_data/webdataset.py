@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import torch.utils.data
@@ -41,6 +40,12 @@ class _AsArray:
             return array
         return torch.from_numpy(array.copy()).permute(2, 0, 1)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _AsArray) and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
     def __repr__(self) -> str:
         return f"decode({self.kind!r})"
 
@@ -49,31 +54,53 @@ class _Renamed:
     """Renames the fields of a dict.
 
     Args:
-        names: From new names to old ones, of which ``"jpg;png"`` is the first that there is.
+        names: From new names to old ones, of which the first that there is gets the new name.
+        keep: Fields with none of these names stay.
     """
 
-    def __init__(self, names: dict[str, str]):
-        self.names = names
+    def __init__(self, names: dict[str, list[str]], keep: bool):
+        self.names, self.keep = names, keep
 
     def __call__(self, item: dict[str, object]) -> dict[str, object]:
-        made, used = {}, set()
-        for new, old in self.names.items():
-            found = next((name for name in old.split(";") if name in item), None)
+        made: dict[str, object] = {}
+        if self.keep:
+            renamed = {old for names in self.names.values() for old in names}
+            made = {name: value for name, value in item.items() if name not in renamed}
+        for new, names in self.names.items():
+            found = next((name for name in names if name in item), None)
             if found is None:
-                raise KeyError(f"rename: no field {old!r} in {sorted(item)}")
+                raise KeyError(f"rename: no field {';'.join(names)!r} in {sorted(item)}")
             made[new] = item[found]
-            used.add(found)
-        return {**{k: v for k, v in item.items() if k not in used}, **made}
+        return made
+
+
+class _Mapped:
+    """Applies a function to each item."""
+
+    def __init__(self, function: Step):
+        self.function = function
+
+    def __call__(self, item: object) -> object:
+        made = self.function(item)
+        if made is None:
+            raise ConfigError(
+                "map: the function returned None, for which webdataset leaves the sample out, but "
+                "an epoch here has a known number of samples: use torch.utils.data.Subset"
+            )
+        return made
 
 
 class _MappedTuple:
-    """Applies a function to each member of a tuple; None: none."""
+    """Applies a function to each of the first members of a tuple; None: none."""
 
     def __init__(self, steps: Sequence[Step | None]):
         self.steps = steps
 
-    def __call__(self, item: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(v if step is None else step(v) for v, step in zip(item, self.steps))
+    def __call__(self, item: Sequence[object]) -> tuple[object, ...]:
+        if not isinstance(item, (tuple, list)):
+            raise TypeError(f"map_tuple: the item is no tuple, but a {type(item).__name__}")
+        made = [v if step is None else step(v) for v, step in zip(item, self.steps)]
+        return (*made, *item[len(made) :])
 
 
 class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -127,15 +154,9 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
 
     def _known(self, name: str, load: Step | None) -> Labels | None:
         """Returns the targets, which are numbers in the index."""
-        if name != self._targets or not self._values or load is not decoders.number:
+        if name != self._targets or self._values is None or load is not decoders.number:
             return None
-        found: Labels = self.__dict__["_classes_of"]
-        return found if found.kind == "int" else None
-
-    def __getattr__(self, name: str) -> object:
-        if name in COUNTERPARTS:
-            return functools.partial(_refuse, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._values if self._values.kind == "int" else None
 
     def _copy(self) -> WebDataset:
         made = copy.copy(self)
@@ -155,6 +176,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         Raises:
             ConfigError: There is no such handler, or a field is a pickle.
         """
+        self._refuse_after_steps("decode")
         allowed = ("pil", "rgb", "rgb8", "torchrgb", "torchrgb8")
         if len(handlers) > 1 or any(handler not in allowed for handler in handlers):
             raise ConfigError(
@@ -165,26 +187,26 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         loaders: dict[str, Step] = dict(self.loader or {})
         transforms: dict[str, object] = dict(self.transform or {})
         for i, name in enumerate(self.fields):
-            suffix = decoders.suffix_of(self._name_of(i))
             if name in loaders:
                 continue
-            if suffix not in decoders.IMAGES:
-                step = decoders.decoder(suffix)
-                if step is not None:
-                    loaders[name] = step
-            elif handlers:
+            step = self._decoder_of(i)
+            images = step in (decoders.image, decoders.Gunzipped(decoders.image))
+            if images and not handlers:
+                step = None if step is decoders.image else decoders.Gunzipped(None)
+            if step is not None and step is not decoders.image:
+                loaders[name] = step
+            elif step is not None:
                 loaders[name] = pil_loader
-                if handlers[0] != "pil":
-                    transforms[name] = _AsArray(str(handlers[0]))
+            if images and handlers and handlers[0] != "pil":
+                transforms[name] = _AsArray(str(handlers[0]))
         made.loader, made.transform = loaders, transforms
         return made
 
     def to_tuple(self, *fields: str) -> WebDataset:
         """Returns the dataset with tuples of these fields as items; see ``fields``."""
-        if self._then or self._chosen is not None:
-            raise ConfigError(
-                "to_tuple: the items are no dicts of fields any more; call it earlier"
-            )
+        self._refuse_after_steps("to_tuple")
+        if self._chosen is not None:
+            raise ConfigError("to_tuple: the items are tuples already; call it once")
         names = [name for field in fields for name in field.split()]
         chosen = [name for name in names if name not in ("__key__", "__url__")]
         if len(chosen) < len(names):
@@ -192,21 +214,29 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
                 "to_tuple: __key__ and __url__ are in items that are dicts: leave to_tuple out, "
                 "and use map(lambda item: (item['__key__'], ...))"
             )
-        made = type(self)(self.urls, chosen, missing=self._missing, targets=self._targets)
+        made = self._copy()
+        made.__dict__.pop("_made")
+        made._choose(chosen)
         made.loader = _for_fields(self.loader, self.fields, made.fields)
         made.transform = _for_fields(self.transform, self.fields, made.fields)
-        made.transforms = self.transforms
         return made
 
-    def rename(self, **names: str) -> WebDataset:
-        """Returns the dataset with fields renamed, as ``rename(image="jpg;png")``."""
-        return self._and(_Renamed(names))
+    def rename(self, *, keep: bool = True, **names: str | Sequence[str]) -> WebDataset:
+        """Returns the dataset with fields renamed, as ``rename(image="jpg;png")``.
+
+        Args:
+            keep: Whether fields with none of these names stay. Default: True.
+            **names: From a new name to an old one, or to several, as ``"jpg;png"`` or a list, of
+                which the first that a sample has gets the new name, and the others go.
+        """
+        listed = {k: v.split(";") if isinstance(v, str) else list(v) for k, v in names.items()}
+        return self._and(_Renamed(listed, keep))
 
     def map(self, function: Step) -> WebDataset:
         """Returns the dataset with a function applied to each item, in Python."""
         if not callable(function):
             raise ConfigError(f"map({function!r}): must be callable")
-        return self._and(function)
+        return self._and(_Mapped(function))
 
     def map_tuple(self, *functions: Step | None) -> WebDataset:
         """Returns the dataset with a function for each member of its items, which are tuples.
@@ -229,6 +259,12 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         made.transform = transforms
         return made
 
+    def _refuse_after_steps(self, name: str) -> None:
+        if self._then:
+            raise ConfigError(
+                f"{name}: the items are what map, rename or map_tuple make: call it before them"
+            )
+
     def _and(self, step: Step) -> WebDataset:
         made = self._copy()
         made._then.append(step)
@@ -236,19 +272,43 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
 
 
 def _for_fields(given: object, fields: Sequence[str], chosen: Sequence[str]) -> object:
-    """Returns what is given by fields for others, such as ``"jpg;png"``."""
+    """Returns what is given by fields for others, such as ``"jpg;png"``.
+
+    Raises:
+        ConfigError: It differs between the alternatives of one.
+    """
     if not isinstance(given, dict):
         return given
     made = {}
     for name in chosen:
-        found = next((part for part in name.split(";") if part in given), None)
-        if found is not None:
-            made[name] = given[found]
+        parts = [part for part in name.split(";") if part in fields]
+        found = [given.get(part) for part in parts]
+        if any(other != found[0] for other in found):
+            raise ConfigError(
+                f"to_tuple: the fields {' and '.join(parts)} of {name!r} are decoded in different "
+                "ways, and a tuple does not say which of them it has: choose one, or give "
+                f"WebDataset(fields=..., loader={{{name!r}: function}})"
+            )
+        if found and found[0] is not None:
+            made[name] = found[0]
     return made
 
 
-def _refuse(name: str, *_: object, **__: object) -> NoReturn:
+def _refuse(name: str) -> NoReturn:
     what = COUNTERPARTS.get(name)
     if what is None:
         raise TypeError(f"WebDataset got an unexpected keyword argument {name!r}")
     raise ConfigError(f"{name}: {what}")
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    """Returns a method of webdataset's that says what stands for it here."""
+
+    def method(self: WebDataset, *_: object, **__: object) -> NoReturn:
+        _refuse(name)
+
+    return method
+
+
+for _name in COUNTERPARTS:
+    setattr(WebDataset, _name, _refusing(_name))
