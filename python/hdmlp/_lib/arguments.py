@@ -9,7 +9,7 @@ import numbers
 import operator
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigError
@@ -102,9 +102,26 @@ def configuration(keywords: dict[str, object], others: Iterable[str] = ()) -> di
     return arguments
 
 
+def by_position(what: str, given: Any) -> Any:
+    """Returns an argument with an entry per record, which is indexed by position.
+
+    A pandas Series is indexed by its labels, which are others once its rows were filtered or
+    shuffled: its array is returned.
+
+    Raises:
+        ConfigError: It is of a type that has no order, or no entries.
+    """
+    if isinstance(given, (str, bytes, Mapping, set, frozenset)) or getattr(given, "ndim", 1) == 0:
+        raise ConfigError(
+            f"{what} is of type {type(given).__name__}: give a list or an array, with an entry per "
+            "record, in their order"
+        )
+    return given.to_numpy() if hasattr(given, "iloc") else given
+
+
 def is_url(path: str) -> bool:
     """Reports whether a path names something by its scheme, such as ``s3://bucket/key``."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+    return "://" in path and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
 def settings(

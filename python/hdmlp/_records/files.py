@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import array
+import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .._lib.arguments import is_url
+from .._lib.arguments import by_position, is_url
 from ..errors import ConfigError
 from .form import Form
 from .labels import Labels
@@ -39,7 +40,8 @@ def by_field(paths: Sequence[object]) -> Paths:
     Raises:
         ConfigError: An entry is neither a path, nor a tuple or dict of paths as the first one is.
     """
-    if not len(paths):
+    paths = list(by_position("paths", paths))
+    if not paths:
         raise ConfigError("paths: the list is empty")
     first = paths[0]
     if isinstance(first, Mapping):
@@ -212,8 +214,7 @@ class Files(Listed):
         if isinstance(label, str):
             labels = rows.labels(label)
         elif label is not None:
-            labels = list(zip(*(rows.labels(name) for name in label)))
-            labels = _as_rows(labels)
+            labels = _as_rows(list(zip(*(rows.labels(name) for name in label))))
         made = cls(paths, labels, root=base, **options)
         made.table = rows.columns
         return made
@@ -225,12 +226,15 @@ def _cell(rows: Table, name: str, i: int, value: Any) -> str:
     return value
 
 
-def _as_rows(labels: list[object]) -> Any:
+def _as_rows(labels: list[tuple[object, ...]]) -> Any:
+    """Returns labels as the rows of an array, if all of them are numbers."""
     try:
         import numpy
     except ImportError:
         return labels
-    return numpy.array(labels)
+    if all(isinstance(value, numbers.Real) for label in labels for value in label):
+        return numpy.array(labels)
+    return labels
 
 
 def entries(column: Sequence[str | None]) -> Iterator[str]:

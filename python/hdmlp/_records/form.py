@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 #: In place of a label, if records have none.
 NONE = object()
@@ -48,20 +48,27 @@ class Form:
             item["label"] = label
         return item
 
-    def batch(self, values: Sequence[object], ids: Sequence[int], labels: object = NONE) -> object:
+    def batch(
+        self,
+        values: Sequence[object],
+        ids: Sequence[int],
+        labels: object = NONE,
+        collate: Callable[[list[object]], object] = list,
+    ) -> object:
         """Returns a batch of collated values, as ``default_collate`` makes it of items.
 
         Args:
             values: One per field: of all records.
             ids: Their IDs.
             labels: Their labels, collated.
+            collate: Collates the values of a column.
         """
         if self.kind == "one":
             return values[0] if labels is NONE else [values[0], labels]
         if self.kind == "tuple":
             return list(values) if labels is NONE else [*values, labels]
         made: dict[str, object] = {
-            name: [column[i] for i in ids] for name, column in self.columns.items()
+            name: collate([column[i] for i in ids]) for name, column in self.columns.items()
         }
         made.update(zip(self.fields, values))
         if labels is not NONE:

@@ -7,7 +7,7 @@ import itertools
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .._lib.progress import Progress
@@ -139,7 +139,9 @@ def checked(named: Named, item: int, what: str, least: int) -> list[str]:
 
 
 def _several(named: Named, item: int, what: str) -> list[str]:
-    entries = named if isinstance(named, Iterable) and not isinstance(named, bytearray) else [named]
+    entries: Iterable[object] = [named]
+    if isinstance(named, Iterable) and not isinstance(named, (bytearray, Mapping)):
+        entries = named
     paths = []
     for entry in entries:
         if not isinstance(entry, (str, bytes, os.PathLike)):

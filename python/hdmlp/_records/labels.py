@@ -8,6 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from .._lib.arguments import by_position
 from ..errors import ConfigError
 
 
@@ -28,14 +29,15 @@ class Labels:
         classes: The classes' names; empty if labels are no classes.
 
     Raises:
-        ConfigError: A label is not one of ``classes``.
+        ConfigError: A label is not one of ``classes``, or ``given`` has no order.
     """
 
     def __init__(self, given: Sequence[Any], classes: Sequence[str] | None = None):
+        given = by_position("labels", given)
         self.classes: list[str] = [] if classes is None else list(classes)
         self.kind, self.values = "object", given
-        if _rows(given):
-            self.kind = "row"
+        if getattr(given, "ndim", 1) > 1:
+            self._rows(given)
             return
         listed = given.tolist() if hasattr(given, "tolist") else list(given)
         self.values = listed
@@ -55,6 +57,16 @@ class Labels:
         made = cls([])
         made.kind, made.values = "object", values
         return made
+
+    def _rows(self, array: Any) -> None:
+        """Takes the rows of an array, of which torch can make a tensor unless they are objects."""
+        kind = getattr(array.dtype, "kind", None)  # None: it is a tensor
+        if kind is None or kind in "biufc":
+            self.kind, self.values = "row", array
+            if kind and (not array.dtype.isnative or min(array.strides) < 0):
+                self.values = array.astype(array.dtype.newbyteorder("="))
+        else:
+            self.values = array.tolist()
 
     def _number(self, listed: list[str]) -> None:
         if not self.classes:
@@ -95,8 +107,3 @@ class Labels:
     def listed(self) -> list[object]:
         """Returns the labels as a list."""
         return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
-
-
-def _rows(given: object) -> bool:
-    """Reports whether labels are the rows of an array of two or more dimensions."""
-    return getattr(given, "ndim", 1) > 1

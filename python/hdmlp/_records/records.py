@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import errno
 import operator
 import os
 import stat
@@ -11,8 +12,7 @@ from typing import Any, ClassVar
 
 from .._daemon import connecting
 from .._daemon.reading import Reader
-from .._daemon.view import advice
-from .._lib.arguments import is_url, settings
+from .._lib.arguments import by_position, is_url, settings
 from .._lib.progress import Progress
 from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
@@ -22,6 +22,17 @@ from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded
 
 #: Attributes which follow from the list of records.
 _FIXED = ("fields", "samples", "imgs", "targets", "classes", "class_to_idx")
+
+#: Why a file cannot be read, and what to do, by errno.
+_REASONS = {
+    errno.ENOENT: "there is no such file: check the path, and that its file system is mounted",
+    errno.ENOTDIR: "a part of its path is no directory: check the path",
+    errno.EISDIR: "it is a directory: give the path of a file",
+    errno.EACCES: "the file cannot be read: give this user permission to read it",
+    errno.EPERM: "the file cannot be read: give this user permission to read it",
+    errno.ELOOP: "the file cannot be read: check the symbolic links on its path",
+    errno.ETIMEDOUT: "the source did not answer: check whether its file system still answers",
+}
 
 
 class Listed:
@@ -50,6 +61,11 @@ class Listed:
         labels: Labels | None,
         keys: Sequence[str] | None = None,
     ) -> None:
+        if labels is not None and form.kind == "dict" and "label" in form.fields:
+            raise ConfigError(
+                "a field has the name 'label', by which items have the label: give the field "
+                "another name"
+            )
         self.fields = tuple(form.fields)
         self._files, self._form, self._ranges = files, form, list(ranges)
         self._labels, self._keys = labels, keys
@@ -233,9 +249,7 @@ class Listed:
         try:
             data = read_file(path, offset, None if length == TO_END else length)
         except OSError as error:
-            why = error.strerror or "unknown"
-            if error.errno is not None:
-                why = advice(error.errno)
+            why = _REASONS.get(error.errno or 0) or error.strerror or "unknown"
             raise SampleError(
                 f"record {index} ({path}): {why}", {"sample": index, "path": path}
             ) from error
@@ -275,7 +289,7 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
         length: How many bytes; None: to the file's end.
 
     Raises:
-        OSError: It cannot be read, or is not a regular file.
+        OSError: It cannot be read, is not a regular file, or ends before ``offset``.
         HDMLPError: The object cannot be read.
     """
     if is_url(path):
@@ -283,13 +297,22 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
         manifest = encoded(where.names, ["0"], [Ranges(array.array("i", [0]))])
         named = {"kind": Listed.kind, "path": where.root, "options": {}}
         (data,) = Reader({**named, **settings({}, None)}, manifest).read(0)
-        return (data or b"")[offset:][:length]
+        data = data or b""
+        _check_begin(path, offset, len(data))
+        return data[offset:][:length]
     with open(path, "rb", opener=_open_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(None, "it is not a regular file", path)
+        _check_begin(path, offset, found.st_size)
         if offset:
             file.seek(offset)
-        return file.read() if length is None else file.read(length)
+        return file.read() if length is None else file.read(min(length, found.st_size - offset))
+
+
+def _check_begin(path: str, offset: int, size: int) -> None:
+    if offset > size:
+        raise OSError(None, f"it has {size} bytes, and the range begins at byte {offset}", path)
 
 
 def _open_without_waiting(name: str, flags: int) -> int:
@@ -332,15 +355,16 @@ class Records(Listed):
 
         if not ranges:
             raise ConfigError("ranges={}: records need at least one field")
-        paths = [os.fsdecode(path) for path in objects]
+        paths = [os.fsdecode(path) for path in by_position("objects", objects)]
         files = located(paths, None if root is None else os.fsdecode(root))
         columns = {name: _ranges(name, given, files.numbers) for name, given in ranges.items()}
         count = len(next(iter(columns.values())).objects)
         for name, column in columns.items():
             check_count(f"ranges[{name!r}]", len(column.objects), count)
-        for name, value in (values or {}).items():
+        values = {n: by_position(f"values[{n!r}]", v) for n, v in (values or {}).items()}
+        for name, value in values.items():
             check_count(f"values[{name!r}]", len(value), count)
-            if name in columns or name == "label":
+            if name in columns or (name == "label" and labels is not None):
                 raise ConfigError(f"values[{name!r}]: a field or a label has that name")
         for i in range(count):
             if all(column.objects[i] < 0 for column in columns.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,14 +35,41 @@ class Table:
         return f"{self.path}, line {self.lines[row]}"
 
     def labels(self, name: str) -> list[object]:
-        """Returns a column as labels: numbers if all its texts are numbers."""
+        """Returns a column as labels: numbers if all its texts are numbers.
+
+        Raises:
+            ConfigError: A cell is empty.
+        """
         values = self[name]
-        for kind in (int, float):
-            try:
-                return [kind(v) if isinstance(v, str) else v for v in values]
-            except ValueError:
-                continue
-        return values
+        texts = [value for value in values if isinstance(value, str)]
+        if "" in texts:
+            raise ConfigError(
+                f"{self.where(values.index(''))}: {name} is empty, and is a label: fill it in, or "
+                f"leave such rows out with where=lambda row: row[{name!r}]"
+            )
+        kind = _kind(texts)
+        return [kind(value) if isinstance(value, str) else value for value in values]
+
+
+def _kind(texts: list[str]) -> Callable[[str], object]:
+    """Returns what makes labels of texts: ``int`` or ``float`` if all are numbers, else ``str``.
+
+    Python reads 1_11 as a number, too, and digits of other scripts; here they are texts.
+    """
+    if all(map(_INTEGER.fullmatch, texts)):
+        return int
+    numbers = list(map(_NUMBER.fullmatch, texts))
+    if all(numbers) and any(found[1] for found in numbers if found):
+        return float
+    return str
+
+
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+#: The first group is there if the text is a number, and not the name of one.
+_NUMBER = re.compile(
+    r"\s*[+-]?(?:((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)|nan|inf|infinity)\s*", re.I
+)
+_LINES = (".json", ".jsonl", ".ndjson")
 
 
 def read(path: str, where: Callable[[Mapping[str, object]], object] | None = None) -> Table:
@@ -56,7 +84,7 @@ def read(path: str, where: Callable[[Mapping[str, object]], object] | None = Non
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = _json(path, file) if path.endswith((".json", ".jsonl")) else _csv(path, file)
+            rows = _json(path, file) if path.lower().endswith(_LINES) else _csv(path, file)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: it is not UTF-8: {error}") from None
     except OSError as error:
@@ -73,7 +101,7 @@ def read(path: str, where: Callable[[Mapping[str, object]], object] | None = Non
 
 def _csv(path: str, file: Any) -> list[tuple[int, dict[str, Any]]]:
     reader = csv.reader(
-        file, strict=True, delimiter="\t" if path.endswith((".tsv", ".tab")) else ","
+        file, strict=True, delimiter="\t" if path.lower().endswith((".tsv", ".tab")) else ","
     )
     names: list[str] | None = None
     rows = []
@@ -98,13 +126,26 @@ def _csv(path: str, file: Any) -> list[tuple[int, dict[str, Any]]]:
     return rows
 
 
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns an object of JSON.
+
+    Raises:
+        ValueError: A key is in it twice.
+    """
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is there twice")
+    return made
+
+
 def _json(path: str, file: Any) -> list[tuple[int, dict[str, object]]]:
     rows: list[tuple[int, dict[str, object]]] = []
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_unique)
         except ValueError as error:
             raise ConfigError(
                 f"{path}, line {number}: {error}; the table must have one JSON object per line"

@@ -363,7 +363,7 @@ class Assembled:
             for known, place in zip(self._columns, self._places)
         ]
         labels = NONE if self._labels is None else self._labels.of(ids)
-        return self._form.batch(values, ids, labels)
+        return self._form.batch(values, ids, labels, collate_records)
 
     def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
         with generators_kept():
