@@ -146,4 +146,6 @@ def test_methods_work_wherever_the_process_has_gone(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     archive(tmp_path / "other" / "x.tar", [("a.txt", b"wrong"), ("a.cls", b"3")])
     os.chdir(tmp_path / "other")
-    assert both(data.to_tuple("txt")) == [(b"1",)]
+    tuples = data.to_tuple("txt")
+    assert both(tuples) == [(b"1",)]
+    assert tuples.key(0).endswith("x.tar")

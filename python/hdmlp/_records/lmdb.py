@@ -125,9 +125,12 @@ class LMDB(Found):
         """
         index = self._index(index)
         fields = self._fields_of(index)
+        return self._form.item(fields, index, self._label_of(index, fields))
+
+    def _label_of(self, index: int, contents: Sequence[bytes | None]) -> object:
         if self._labels_by is not None:
-            return fields[0], self._labels_by(self.key(index), fields[0])
-        return self._form.item(fields, index, self._label(index))
+            return self._labels_by(self.key(index), contents[0])
+        return self._label(index)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({os.path.join(self._path, self._found_files.names[0])!r})"

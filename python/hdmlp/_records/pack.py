@@ -77,7 +77,8 @@ def pack(
     if not count:
         raise ConfigError("the dataset is empty")
     names = None if fields is None else [check_field(str(name)) for name in fields]
-    read = _of_listed(base, names) if isinstance(base, Listed) else _of_items(base, names)
+    listed = isinstance(base, Listed) and _makes_items_as_hdmlp(base)
+    read = _of_listed(base, names) if listed else _of_items(base, names)
 
     def sample(i: int) -> Fields:
         return read(i if indices is None else operator.index(indices[i]))
@@ -89,22 +90,30 @@ def pack(
     what = {"type": type(base).__name__, "samples": count, "fields": names}
     writer = Writer(os.fspath(out), shards, shard_size, what)
     try:
-        _fill(writer, sample, count, _STREAMS if isinstance(base, Listed) else 0, base)
+        _fill(writer, sample, count, _STREAMS if listed else 0, base if listed else None)
         return writer.finish()
     finally:
         writer.close()
 
 
 def _whole(dataset: Any) -> tuple[Any, Any]:
-    """Returns the dataset of subsets, and which of its items they have; None: all."""
+    """Returns the dataset of torch's subsets, and which of its items they have; None: all."""
     indices = None
-    while not isinstance(dataset, Listed) and all(
-        hasattr(dataset, name) for name in ("dataset", "indices")
-    ):
+    while (type(dataset).__module__, type(dataset).__qualname__) == _SUBSET:
         mine = dataset.indices
         indices = mine if indices is None else [mine[i] for i in indices]
         dataset = dataset.dataset
     return dataset, indices
+
+
+#: A subclass, or a class that looks like it, may make other items.
+_SUBSET = ("torch.utils.data.dataset", "Subset")
+
+
+def _makes_items_as_hdmlp(dataset: Listed) -> bool:
+    """Reports whether a dataset's items are those of a class of HDMLP, and not of a subclass."""
+    methods = (getattr(type(dataset), name) for name in ("__getitem__", "__len__"))
+    return all(method.__module__.partition(".")[0] == "hdmlp" for method in methods)
 
 
 def _size_for(sample: Callable[[int], Fields], count: int) -> int:
@@ -114,9 +123,9 @@ def _size_for(sample: Callable[[int], Fields], count: int) -> int:
 
 
 def _fill(
-    writer: Writer, sample: Callable[[int], Fields], count: int, streams: int, base: Any
+    writer: Writer, sample: Callable[[int], Fields], count: int, streams: int, base: Listed | None
 ) -> None:
-    classes = getattr(base, "classes", None) if isinstance(base, Listed) else None
+    classes = getattr(base, "classes", None)
     if classes:
         text = json.dumps(list(classes), ensure_ascii=False, indent=1)
         writer.beside(CLASSES, text.encode("utf-8", "replace") + b"\n")
@@ -170,8 +179,10 @@ def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], 
         keys, _, _ = dataset._table(0)
 
     def read(i: int) -> Fields:
+        i = dataset._index(i)
         found = []
-        for number, data in enumerate(dataset._fields_of(i)):
+        contents = dataset._fields_of(i)
+        for number, data in enumerate(contents):
             if data is not None:
                 name = names[number] if names else _name_of(dataset, number, i)
                 found.append((name, bytes(data)))
@@ -181,9 +192,13 @@ def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], 
                 f"record {i}: its fields would be called {', '.join(taken)}: give each a name, as "
                 "in fields=('jpg', 'mask.png')"
             )
-        for name, data in _besides(dataset, i):
-            if name not in taken:
-                found.append((name, data))
+        for name, data in _besides(dataset, i, contents):
+            if name in taken:
+                raise ConfigError(
+                    f"record {i}: a file and {'its label' if name == 'cls' else 'a value'} would "
+                    f"both be called {name}: give the files other names, as in fields=('jpg',)"
+                )
+            found.append((name, data))
         key = _path_key(dataset, i) if keys is None else keys[i]
         return Fields(clean_key(key), found)
 
@@ -206,15 +221,17 @@ def _path_key(dataset: Listed, i: int) -> str:
     return os.path.splitext(path)[0]
 
 
-def _besides(dataset: Listed, i: int) -> Iterator[tuple[str, bytes]]:
-    """Yields what a record has besides its fields: values and its label."""
+def _besides(
+    dataset: Listed, i: int, contents: Sequence[bytes | None]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields what a record has besides the contents of its fields: values and its label."""
     for name, column in dataset._form.columns.items():
         if not name.startswith("__"):
             value = column[i]
             suffix = "txt" if isinstance(value, str) else "json"
             field = name.lower() if "." in name else f"{name.lower()}.{suffix}"
             yield check_field(field), _encoded(field, value, f"record {i}")
-    label = dataset._label(i)
+    label = dataset._label_of(i, contents)
     if label is not NONE:
         field = "cls" if _integer(label) is not None else "label.json"
         yield field, _encoded(field, label, f"record {i}")
@@ -243,14 +260,16 @@ def _of_items(dataset: Any, names: Sequence[str] | None) -> Callable[[int], Fiel
                     f"fields={('jpg', 'cls')[: len(parts)]!r}"
                 )
             values = dict(zip(names, parts))
-        found = [
-            (check_field(name.lower()), _encoded(name, value, f"item {i}"))
-            for name, value in values.items()
-            if value is not None
-        ]
+        found: dict[str, bytes] = {}
+        for name, value in values.items():
+            field = check_field(name.lower())
+            if field in found:
+                raise ConfigError(f"item {i}: two of its fields would be called {field}")
+            if value is not None:
+                found[field] = _encoded(name, value, f"item {i}")
         if not found:
             raise ConfigError(f"item {i} has no fields")
-        return Fields(clean_key(key), found)
+        return Fields(clean_key(key), list(found.items()))
 
     return read
 
@@ -277,7 +296,10 @@ def _encoded(name: str, value: Any, where: str) -> bytes:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{where}: {name!r}: {error}") from error
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{where}: {name!r}: {error}; give bytes") from error
     number = _integer(value)
     if number is not None:
         return b"%d" % number

@@ -213,6 +213,10 @@ class Listed:
     def _label(self, index: int) -> object:
         return NONE if self._labels is None else self._labels[index]
 
+    def _label_of(self, index: int, contents: Sequence[bytes | None]) -> object:
+        """Returns the label of a record whose fields have these contents; NONE: it has none."""
+        return self._label(index)
+
     def _fields_of(self, index: int) -> list[bytes | None]:
         """Returns the bytes of a record's fields, read from its files."""
         if is_url(self._path):

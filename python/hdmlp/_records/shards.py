@@ -28,6 +28,8 @@ _FORMAT = 2
 _PATTERN = re.compile(r"[^%/]*%(0[1-9])?d[^%/]*\.tar")
 _FIELD = re.compile(r"[a-z0-9_+-]+(\.[a-z0-9_+-]+)*")
 _END = bytes(1024)
+#: How often a sample's number is appended to its key, until no earlier one of its shard has it.
+_AGAIN = 4
 _BLOCK = 512
 _PIECE = 1 << 20
 
@@ -194,8 +196,8 @@ class Writer:
     def ends_with(self, sample: Fields, number: int) -> bool:
         """Reports whether the last sample of an earlier run, of this number, is this one."""
         path = self._path(self._done[-1]["name"])
-        for key in (sample.key, f"{sample.key}-{number}"):
-            want = encoded(sample._replace(key=key)) + _END
+        for again in range(_AGAIN):
+            want = encoded(sample._replace(key=sample.key + f"-{number}" * again)) + _END
             with open(path, "rb") as file:
                 file.seek(max(os.path.getsize(path) - len(want), 0))
                 if file.read() == want:
@@ -260,7 +262,7 @@ class Writer:
                 raise self._taken(name)
             self._part, self._written, self._keys = self._create(name), 0, set()
             self._digest = hashlib.blake2b(digest_size=16)
-        if sample.key in self._keys:
+        while sample.key in self._keys:
             sample = sample._replace(key=f"{sample.key}-{self._next}")
             data = encoded(sample)
         self._keys.add(sample.key)

@@ -145,7 +145,6 @@ class WebDataset(Found):
         form = Form("dict" if fields is None else "tuple", names, omits=True)
         self._settle(form, facts)
         self._values: Labels | None = None
-        self.__dict__.pop("_keys", None)
         if fields is None or self._targets in names:
             self._load(form)
 
