@@ -344,6 +344,7 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
 		}
 		facts["fields"], facts["objects"] = protocol.Names(fields), objects
 		facts["columns"] = protocol.Names(index.Columns())
+		facts["lacking"] = protocol.Names(index.Lacking())
 	}
 	return facts, nil
 }

@@ -427,3 +427,9 @@ func TestTheListingCoversAllAboutRecords(t *testing.T) {
 	add("missing", func(_ *Object, r *Record) { r.Ranges[1] = Range{Length: Missing} })
 	add("field", func(*Object, *Record) {}, "jpg", "txt")
 }
+
+func TestLackingNamesTheFieldsThatSomeSamplesLack(t *testing.T) {
+	if diff := cmp.Diff([]string{"seg.png"}, smallRecords(t).Lacking()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

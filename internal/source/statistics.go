@@ -45,6 +45,19 @@ func (x *Index) FieldSize(f, id int) int64 {
 	return x.length(id*x.layout.records.fields + f)
 }
 
+// Lacking returns the names of the fields that some samples do not have.
+func (x *Index) Lacking() (names []string) {
+	for f, name := range x.Fields() {
+		for id := range x.Len() {
+			if x.FieldSize(f, id) == Missing {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	return names
+}
+
 // statistics describes n sizes, of which those that are Missing do not count.
 func statistics(n int, size func(id int) int64) Statistics {
 	var counts [65]int

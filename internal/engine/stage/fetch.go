@@ -125,9 +125,18 @@ func (b *batch) apply(i, id, draw int, data []byte) error {
 			return err
 		}
 		spent = spent[n:]
-		b.Lengths[at] = uint64(len(b.dst[at]))
+		if fields[out.Field] != nil {
+			b.Lengths[at] = uint64(len(b.dst[at]))
+		}
 	}
 	return nil
+}
+
+// withhold notes that a sample does not have the field of an output whose results vary in size.
+func (b *batch) withhold(at int) error {
+	err := b.place(at, 0) // in memory that the process maps
+	b.Lengths[at] = NoField
+	return err
 }
 
 var errNoField = errors.New("the sample does not have it")
@@ -136,7 +145,11 @@ var errNoField = errors.New("the sample does not have it")
 func (b *batch) applyTo(out *Output, at int, src []byte, draw int, whole bool,
 	spent []time.Duration,
 ) error {
-	if src == nil {
+	switch {
+	case src == nil && out.size() == 0:
+		clear(spent)
+		return b.withhold(at)
+	case src == nil:
 		return errNoField
 	}
 	if out.Preprocessor == nil {

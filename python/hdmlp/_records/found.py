@@ -87,6 +87,7 @@ class Found(Listed):
     def _settle(self, form: Form, facts: Mapping[str, Any]) -> None:
         """Sets what the dataset is, once :meth:`_find` has found it."""
         self._set(self._found_files, form, [Ranges(array.array("i")) for _ in form.fields], None)
+        self._lacking = {form.fields.index(name) for name in facts.get("lacking", ())}
         self._listed = {"fingerprint": facts["fingerprint"], "bytes": facts["bytes"]}
 
     def _table(self, columns: int) -> tuple[Texts, array.array[int], list[list[str]]]:

@@ -70,6 +70,7 @@ class Listed:
         self._files, self._form, self._ranges = files, form, list(ranges)
         self._labels, self._keys = labels, keys
         self._path = files.root
+        self._lacking: set[int] | None = None
         self._listed: Facts | None = None
         self._bytes: bytes | None = None
         self._made = True
@@ -188,6 +189,12 @@ class Listed:
         return next(
             (p for p in (self._path_of(f, index) for f in range(len(self.fields))) if p), ""
         )
+
+    def _lacks(self, field: int) -> bool:
+        """Reports whether some records do not have a field."""
+        if self._lacking is None:
+            self._lacking = {i for i, r in enumerate(self._ranges) if min(r.objects, default=0) < 0}
+        return field in self._lacking
 
     def _index(self, index: int) -> int:
         index, count = operator.index(index), len(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ from ...data import FieldTransforms
 from ...errors import ConfigError
 from .collation import torchs_default
 from .folder import offload, pil_loader
+
+log = logging.getLogger("hdmlp")
 
 Step = Callable[..., object]
 
@@ -72,7 +75,9 @@ class Part(NamedTuple):
         return self.load is None and self.transform is None
 
 
-def part_of(name: str, loader: Step | None, transform: Any, wanted: bool, say: bool) -> Part:
+def part_of(
+    name: str, loader: Step | None, transform: Any, wanted: bool, say: bool, lacks: bool = False
+) -> Part:
     """Returns what is made of a field that is loaded and transformed.
 
     Args:
@@ -81,15 +86,29 @@ def part_of(name: str, loader: Step | None, transform: Any, wanted: bool, say: b
         transform: Applied to that; None: nothing is.
         wanted: The daemon does what it can.
         say: Log what it cannot do.
+        lacks: Some samples do not have the field, so that batches have no tensor of it.
+
+    Raises:
+        ConfigError: One of our transforms would have to run in Python, which it cannot.
     """
     if loader is None:
         return Part(name, [], None, transform)
     found = offload(loader, transform, wanted, say, ragged=True)
     if not found.described:
         return Part(name, [], loader, transform)
+    of_one_size = found.hands == "tensor" or (not found.rest and found.hands == "image")
+    if lacks and of_one_size:
+        offload(loader, transform, wanted=False)  # which says that our own ones cannot run here
+        if say:
+            log.warning(
+                "the field %s is only decoded by the daemon, and its transforms run in Python: "
+                "some samples do not have it",
+                name,
+            )
+        return part_of(name, loader, None, wanted, False)._replace(transform=transform)
     instead = in_python(found.done)
     whole = found.described if instead is None else leaving(found.described)
-    if not found.rest and found.hands != "ragged":
+    if not found.rest and of_one_size:
         return Part(name, whole, None, None, instead)
     described = whole if found.hands == "tensor" else found.for_images(instead is not None)
     rest = Composed(found.rest) if found.rest else None
@@ -434,7 +453,8 @@ def collate_records(items: Sequence[Any]) -> Any:
     Bytes, tensors of different shapes, images and other objects that it does not know become lists.
     """
     first = items[0]
-    if isinstance(first, (bytes, bytearray, memoryview, LeftBytes)) or first is None:
+    raw = isinstance(first, (bytes, bytearray, memoryview, LeftBytes))
+    if raw or any(item is None for item in items):
         return list(items)
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for item in items for name in item)
@@ -443,7 +463,7 @@ def collate_records(items: Sequence[Any]) -> Any:
         columns = [collate_records(column) for column in zip(*items)]
         return type(first)(*columns) if hasattr(first, "_fields") else columns
     shapes = {tuple(item.shape) for item in items if hasattr(item, "shape")}
-    if len(shapes) > 1 or any(item is None for item in items):
+    if len(shapes) > 1:
         return list(items)
     try:
         return torchs_default()(list(items))

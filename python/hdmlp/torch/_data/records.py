@@ -62,6 +62,7 @@ class Making:
         loaders = check_parts(self.loader, "loader", names, form.kind)
         transforms = check_parts(self.transform, "transform", names, form.kind)
         parts = []
+        lacking = any(self._lacks(i) for i in range(len(names)))
         for i, name in enumerate(names):
             if raw:
                 parts.append(Part(name, [], None, None))
@@ -77,11 +78,12 @@ class Making:
             load = pil_loader if load is decoders.image else load
             if i and (load is pil_loader or isinstance(load, _ByName)):
                 self._check_mode(i, name)
-            known = None if transform is not None else self._known(name, load)
+            known = None if transform is not None or lacking else self._known(name, load)
             if known is not None:
                 parts.append(Part(name, [], None, None, column=known))
             else:
-                parts.append(part_of(name, load, transform, wanted, say))
+                part = part_of(name, load, transform, wanted, say, self._lacks(i))
+                parts.append(part)
         return Fields(
             parts,
             form,
