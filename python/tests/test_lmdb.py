@@ -119,6 +119,18 @@ def test_datums(case):
     assert labels.tolist() == list(range(12))
 
 
+def test_a_datum_whose_bytes_are_not_those_of_its_shape_is_named(case):
+    """Also if they would be those of an array of floats."""
+    arrays = ht.LMDB(case("arrays"), decoder="datum")
+    arrays._shapes[3] = (3, 1, 5)
+    arrays._shapes[4] = (1, 1, 1)
+    for i in (3, 4):
+        with pytest.raises(Exception, match=r"a Datum of \d+ bytes, whose shape \(\d, 1, \d\) is"):
+            arrays[i]
+    with ht.DataLoader(arrays, 12, num_workers=0, on_error="skip") as loader:
+        assert [len(batch[0]) for batch in loader] == [10]
+
+
 def test_values_without_options(case):
     data = ht.LMDB(case("images"))
     with ht.DataLoader(data, 23) as loader:

@@ -175,7 +175,8 @@ func (x *indexer) read(ctx context.Context, object source.Object) ([]leaf, error
 	}
 	f.isMain = true
 	if x.database == "" {
-		f.datum, f.found = x.datum, x.count
+		f.datum, f.prefix = x.datum, x.prefix
+		f.found = x.count
 	}
 	leaves, err := f.leaves(ctx, f.main)
 	if err != nil {
@@ -193,7 +194,8 @@ func (x *indexer) read(ctx context.Context, object source.Object) ([]leaf, error
 		return nil, f.failed(0, noDatabase(x.database, all))
 	}
 	f.isMain = false
-	f.datum, f.found = x.datum, x.count
+	f.datum, f.prefix = x.datum, x.prefix
+	f.found = x.count
 	if leaves, err = f.leaves(ctx, all[i].database); err != nil {
 		return nil, f.failed(0, fmt.Errorf("database %s: %w", human.Name(x.database), err))
 	}

@@ -54,6 +54,10 @@ func (f *file) leaf(ctx context.Context, p page, list []node) (leaf, error) {
 			d, err = parseDatum(v, w.bytes)
 			l.datums = append(l.datums, d)
 		}
+		if err == nil && f.prefix && prefixOf(string(n.key)) == "" {
+			err = errors.New("nothing precedes a _ or / in it, of which " + LabelKey +
+				` = "prefix" makes a class`)
+		}
 		if err != nil {
 			return l, fmt.Errorf("the key %.100q: %w", n.key, err)
 		}
@@ -175,5 +179,5 @@ func (x *indexer) record(r *source.Record, l *leaf, i int) {
 	}
 }
 
-// prefixOf returns the part of a key before the first _ or /; "" without one.
+// prefixOf returns the part of a key before the first _ or /; "" if there is none.
 func prefixOf(key string) string { return key[:max(strings.IndexAny(key, "_/"), 0)] }

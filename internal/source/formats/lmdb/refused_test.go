@@ -104,6 +104,11 @@ func TestBadFilesAreRefused(t *testing.T) {
 		refused(t, name, data, values(), c.want)
 	}
 	t.Run("named", testDatabases)
+	for _, key := range []string{"none", "_1", "/1"} {
+		data := built(512, record{key: key, value: []byte("x")})
+		refused(t, key, data, values(LabelKey, "prefix"),
+			fmt.Sprintf("byte 1024: the key %q: nothing precedes a _ or / in it", key))
+	}
 }
 
 func refused(t *testing.T, name string, data []byte, opts formats.Options, want string) {

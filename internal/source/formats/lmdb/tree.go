@@ -41,6 +41,7 @@ type file struct {
 	object  source.Object
 	isMain  bool              // the tree is the main one, which may have named databases
 	datum   bool              // values are Datums
+	prefix  bool              // what precedes a _ or / in keys is the name of a class
 	found   func(records int) // is called for each leaf; may be nil
 }
 

@@ -9,10 +9,14 @@ from typing import Any
 import torch.utils.data
 
 from ..._records import lmdb
+from ..._transforms.recipe import Undecodable
 from ...errors import ConfigError
 from .fields import Fields, OfRecord, Step
 from .folder import pil_loader
 from .records import Making
+
+#: The field of a Datum's floats.
+_FLOATS = "float_data"
 
 
 class _Shaped(OfRecord):
@@ -20,18 +24,23 @@ class _Shaped(OfRecord):
 
     Args:
         shapes: The records' channels, height and width.
+        kind: The type of the arrays.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, int, int]]):
-        self.shapes = shapes
+    def __init__(self, shapes: Sequence[tuple[int, int, int]], kind: str):
+        self.shapes, self.kind = shapes, kind
 
     def of_record(self, data: Any, sample: int) -> object:
         """Returns a record's array, uint8 of (channels, height, width), or float32 of floats."""
         import numpy
 
         shape = self.shapes[sample]
-        kind = numpy.uint8 if len(data) == shape[0] * shape[1] * shape[2] else numpy.float32
-        return numpy.frombuffer(data, kind).reshape(shape)
+        need = numpy.dtype(self.kind).itemsize * shape[0] * shape[1] * shape[2]
+        if len(data) != need:
+            raise Undecodable(
+                f"a Datum of {len(data)} bytes, whose shape {shape} is that of {need} ({self.kind})"
+            )
+        return numpy.frombuffer(data, self.kind).reshape(shape)
 
 
 class _Labelled:
@@ -115,7 +124,8 @@ class LMDB(Making, lmdb.LMDB, torch.utils.data.Dataset):  # type: ignore[type-ar
         return ["jpg" if self._shapes is None else "data"]
 
     def _loader_of(self, name: str) -> Step | None:
-        return None if self._shapes is None else _Shaped(self._shapes)
+        kind = "float32" if name == _FLOATS else "uint8"
+        return None if self._shapes is None else _Shaped(self._shapes, kind)
 
     def _labeller(self) -> Step | None:
         if self._labels_by is None:
