@@ -81,6 +81,8 @@ def test_a_field_and_the_label_cannot_have_one_name(paths):
         with pytest.raises(errors.ConfigError, match="'label'"):
             make()
     assert ht.Files([{"label": paths[0]}])[0] == {"label": b"a"}
+    with pytest.raises(errors.ConfigError, match=r"paths\[0\] has the key 5: keys must be texts"):
+        ht.Files([{5: paths[0]}])
 
 
 @pytest.mark.parametrize("loader", [None, len])

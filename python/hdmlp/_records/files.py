@@ -45,8 +45,10 @@ def by_field(paths: Sequence[object]) -> Paths:
         raise ConfigError("paths: the list is empty")
     first = paths[0]
     if isinstance(first, Mapping):
-        fields = [str(name) for name in first]
-        form = "dict"
+        fields, form = list(first), "dict"
+        for name in fields:
+            if not isinstance(name, str):
+                raise ConfigError(f"paths[0] has the key {name!r}: keys must be texts")
     elif isinstance(first, (tuple, list)):
         fields, form = [str(i) for i in range(len(first))], "tuple"
     else:

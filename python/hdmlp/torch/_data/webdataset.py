@@ -252,7 +252,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         made = self._copy()
         transforms: dict[str, object] = dict(self.transform or {})
         for name, function in zip(self.fields, functions):
-            if function is None or getattr(function, "__name__", "") == "identity":
+            if function is None or _is_identity(function):
                 continue
             before = transforms.get(name)
             transforms[name] = function if before is None else [before, function]
@@ -269,6 +269,12 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         made = self._copy()
         made._then.append(step)
         return made
+
+
+def _is_identity(function: Step) -> bool:
+    """Reports whether a function is webdataset's that returns what it is given."""
+    name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    return name == ("webdataset.utils", "identity")
 
 
 def _for_fields(given: object, fields: Sequence[str], chosen: Sequence[str]) -> object:
