@@ -236,3 +236,29 @@ def test_files_of_an_item_must_have_an_order(paths):
 
     with pytest.raises(errors.ConfigError, match="it must return a path, or a list or tuple"):
         Mine()[0]
+
+
+def test_truth_values_are_no_numbers(paths):
+    """A mask that indexes a batch must stay one."""
+    given = numpy.array([True, False, True, True])
+    data = ht.Files(paths, given)
+    assert data[1][1] is False
+    for options in ({}, {"collate_fn": default_collate_of_labels}):
+        with ht.DataLoader(data, 4, num_workers=0, **options) as loader:
+            labels = next(iter(loader))[1]
+        assert equal(labels, torch.tensor(given))
+    assert ht.Files(paths, given, classes=["no", "yes"]).targets == [1, 0, 1, 1]
+
+
+def default_collate_of_labels(items):
+    return None, default_collate([label for _, label in items])
+
+
+def test_an_error_says_that_loaders_give_memoryviews(paths):
+    data = ht.Files(paths, loader=lambda data: data.decode())
+    assert data[0] == "a"
+    with ht.DataLoader(data, 4, num_workers=0) as loader:
+        with pytest.raises(AttributeError) as raised:
+            next(iter(loader))
+    notes = getattr(raised.value, "__notes__", ["a read-only memoryview"])
+    assert any("a read-only memoryview" in note for note in notes)

@@ -74,6 +74,7 @@ def test_nothing_is_left_to_python(paths):
     [
         ([5, -3, 7], torch.tensor([5, -3, 7])),
         ([0.5, 1.5, 2.5], torch.tensor([0.5, 1.5, 2.5], dtype=torch.float64)),
+        ([True, False, True], torch.tensor([True, False, True])),
         (["b", "a", "b"], torch.tensor([1, 0, 1])),
         (numpy.array([[1, 2], [3, 4], [5, 6]]), torch.tensor([[1, 2], [3, 4], [5, 6]])),
         (torch.tensor([[1.0, 2], [3, 4], [5, 6]]), torch.tensor([[1.0, 2], [3, 4], [5, 6]])),

@@ -104,7 +104,7 @@ class Files(Listed):
         paths: A path per record; or a tuple or a dict of paths, such as (image, mask) or
             ``{"image": ..., "json": ...}``, in which None stands for a file that a record does not
             have. Or a directory: the images below it, by their paths.
-        labels: One per record. Integers and floats stay as they are, texts become the numbers of
+        labels: One per record. Numbers and truth values stay as they are, texts become numbers of
             ``classes``, rows of an array become rows, other objects stay objects. Default: None,
             there are none.
         classes: The names of the classes. Default: None: of texts, those that there are, sorted.

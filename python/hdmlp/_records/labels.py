@@ -15,7 +15,7 @@ from ..errors import ConfigError
 class Labels:
     """The labels of a dataset's records, by ID.
 
-    Integers stay as they are, and so do floats. Texts become the numbers of classes, which are
+    Numbers and truth values stay as they are. Texts become the numbers of classes, which are
     sorted. The rows of an array become rows; other objects stay objects.
 
     Args:
@@ -24,7 +24,7 @@ class Labels:
             and integers are numbers of them. None: texts have the classes that there are, sorted.
 
     Attributes:
-        kind: ``"int"``, ``"float"``, ``"row"`` or ``"object"``.
+        kind: ``"int"``, ``"float"``, ``"bool"``, ``"row"`` or ``"object"``.
         values: One per record: an array for integers and floats, else what was given.
         classes: The classes' names; empty if labels are no classes.
 
@@ -44,6 +44,8 @@ class Labels:
         types = set(map(type, listed))
         if types and types <= {str}:
             self._number(listed)
+        elif types == {bool} and not self.classes:
+            self.kind = "bool"
         elif types <= {int, bool} or all(isinstance(x, (numbers.Integral, bool)) for x in listed):
             self._keep([operator.index(x) for x in listed])
         elif all(isinstance(x, numbers.Real) and not isinstance(x, bool) for x in listed):

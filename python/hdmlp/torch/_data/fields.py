@@ -290,7 +290,7 @@ class FieldsRecipe(Recipe):
         ]
         label: object = NONE if self.labels is None else self.labels[sample]
         if self.labeller is not None:
-            label = self.labeller(sample, fields[0])
+            label = _called(self.labeller, sample, fields[0])
         if self.target_transform is not None and label is not NONE:
             label = self.target_transform(label)
         if self.joint is None:
@@ -334,8 +334,24 @@ def _made(part: Part, field: object, sample: int) -> object:
     elif isinstance(part.load, OfRecord):
         value = part.load.of_record(field, sample)
     else:
-        value = _decoded(part, part.load, field) if part.decodes else part.load(field)
-    return value if part.transform is None else part.transform(value)
+        value = _decoded(part, part.load, field) if part.decodes else _called(part.load, field)
+    return value if part.transform is None else _called(part.transform, value)
+
+
+def _called(step: Step, *given: object) -> object:
+    """Returns what a function of the user's makes; an error says of what, if ``[i]`` gave others.
+
+    ``dataset[i]`` gives bytes, where a loader gives the daemon's memory without a copy.
+    """
+    try:
+        return step(*given)
+    except (AttributeError, TypeError) as error:
+        if isinstance(given[-1], memoryview) and hasattr(error, "add_note"):
+            error.add_note(
+                "the function was given a read-only memoryview, as by every loader; "
+                "bytes(data) makes bytes of it"
+            )
+        raise
 
 
 def _decoded(part: Part, load: Step, field: Any) -> object:
@@ -425,6 +441,8 @@ def _plain(labels: Labels) -> object:
         return torch.tensor(list(values), dtype=torch.int64)
     if labels.kind == "float":
         return torch.tensor(list(values), dtype=torch.float64)
+    if labels.kind == "bool":
+        return torch.tensor(values, dtype=torch.bool)
     return values
 
 
