@@ -118,8 +118,10 @@ class Making:
             return own
         found: dict[int, list[str]] = self.__dict__.setdefault("_names", {})
         if field not in found:
-            each = {decoders.kind_of(files[n]): files[n] for n in ranges.objects if n >= 0}
-            found[field] = list(each.values()) or own
+            each = {files[n].rpartition(".")[2]: n for n in ranges.objects if n >= 0}
+            numbers = ranges.objects if "gz" in map(str.lower, each) else each.values()
+            kinds = {decoders.kind_of(files[n]): files[n] for n in numbers if n >= 0}
+            found[field] = list(kinds.values()) or own
         return found[field]
 
     def _decoder_of(self, field: int, images: bool = False) -> Step | None:
