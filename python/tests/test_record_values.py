@@ -13,7 +13,7 @@ import hdmlp.torch as ht
 import numpy
 from hdmlp import errors
 from recordfiles import equal, image
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -262,3 +262,19 @@ def test_an_error_says_that_loaders_give_memoryviews(paths):
             next(iter(loader))
     notes = getattr(raised.value, "__notes__", ["a read-only memoryview"])
     assert any("a read-only memoryview" in note for note in notes)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_items_that_are_not_batched_are_converted_as_by_torch(paths, workers):
+    loader = len
+    for data in (
+        ht.Files(paths, numpy.ones((4, 2)), loader=loader),
+        ht.Files(paths, [1, 2, 3, 4]),
+        ht.Files([(path, path) for path in paths]),
+        ht.Records(paths, {"x": range(4)}, {"v": numpy.arange(4)}, loader=loader),
+    ):
+        expected = list(DataLoader(data, batch_size=None))
+        with ht.DataLoader(data, batch_size=None, num_workers=workers) as ours:
+            made = list(ours)
+        assert equal(made, expected)
+        assert list(map(type, made)) == list(map(type, expected))

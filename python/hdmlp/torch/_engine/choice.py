@@ -332,9 +332,8 @@ class Engines:
             batched = loader.batch_sampler is not None
             return dataset, collate_made if made_here and batched else collate
         if isinstance(folder, Listed):
-            if _collate(loader) is None:
-                batched = loader.batch_sampler is not None
-                return dataset, collate_records if batched else _as_it_is
+            if _collate(loader) is None and loader.batch_sampler is not None:
+                return dataset, collate_records
             return dataset, collate
         if made.raw:
             dataset = Encoded(folder, made.target_transform)
