@@ -31,6 +31,13 @@ type Objects interface {
 	Close() error
 }
 
+// Ahead is an Objects that can begin to read before it is asked to.
+type Ahead interface {
+	// Ahead has bytes of an object be on their way before Read is called for them. It does not wait
+	// for them, and does nothing where it fails.
+	Ahead(o *source.Object, offset, n int64)
+}
+
 // Error reports which object could not be read or found, and why. Every error of an Objects but
 // that of a context is one, except for those of a callback.
 type Error struct {

@@ -158,7 +158,7 @@ func (x *opening) openDirectory(m *hangs.Monitor) error {
 	if x.format.Objects != nil {
 		x.place = x.format.Objects(d)
 	}
-	x.objects = &watched{Objects: x.place, monitor: m}
+	x.objects = watch(x.place, m)
 	return nil
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/formats"
+	"github.com/hdmlp/hdmlp/internal/source/hangs"
 	"github.com/hdmlp/hdmlp/internal/source/objects"
+	"github.com/hdmlp/hdmlp/internal/source/objects/directory"
 )
 
 // lines is a format of files whose lines are the samples. It counts how often it makes an index.
@@ -256,5 +258,25 @@ func TestManyFilesAreAskedForAtOnce(t *testing.T) {
 	o.texts()
 	if got := o.texts("{000..099}.txt"); !strings.HasPrefix(got, "0 1 2 3") {
 		t.Error(got)
+	}
+}
+
+// TestOneMonitoredCallerServesCallsThatFollowOneAnother: an index takes a call per member.
+func TestOneMonitoredCallerServesCallsThatFollowOneAnother(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(root, "a"), []byte("text"), 0o644))
+	d, err := directory.Open(root, directory.Options{})
+	must(t, err)
+	defer d.Close() //nolint:errcheck // it was only read
+	w := watch(d, hangs.New(root, hangs.Options{}))
+	o, err := w.Stat(t.Context(), "a")
+	must(t, err)
+	for range 10 {
+		w.Ahead(&o, 0, 4)
+		_, err := w.Read(t.Context(), &o, 0, [][]byte{make([]byte, 4)})
+		must(t, err)
+	}
+	if len(w.idle) != 1 {
+		t.Errorf("%d callers", len(w.idle))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 
@@ -20,24 +21,57 @@ import (
 // watched is a place whose calls a monitor watches.
 type watched struct {
 	objects.Objects
+	ahead   objects.Ahead // the same place, or nil
 	monitor *hangs.Monitor
+
+	mu   sync.Mutex      // guards the following
+	idle []*hangs.Caller // of calls that have returned
 }
 
-func (w *watched) call(op, name string) (end func()) {
-	c := w.monitor.Caller()
-	c.Begin(op, w.Path(name), "")
-	return c.End
+func watch(o objects.Objects, m *hangs.Monitor) *watched {
+	ahead, _ := o.(objects.Ahead)
+	return &watched{Objects: o, ahead: ahead, monitor: m}
+}
+
+// begin begins a call; done must follow.
+func (w *watched) begin(op, name string) *hangs.Caller {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var c *hangs.Caller
+	if n := len(w.idle); n > 0 {
+		c, w.idle = w.idle[n-1], w.idle[:n-1]
+	} else {
+		c = w.monitor.Caller()
+	}
+	c.Begin(op, "", name)
+	return c
+}
+
+func (w *watched) done(c *hangs.Caller) {
+	c.End()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle = append(w.idle, c)
 }
 
 func (w *watched) Stat(ctx context.Context, name string) (source.Object, error) {
-	defer w.call("stat", name)()
+	defer w.done(w.begin("stat", name))
 	return w.Objects.Stat(ctx, name)
 }
 
 func (w *watched) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
 ) (source.Stamp, error) {
-	defer w.call("read", o.Name)()
+	defer w.done(w.begin("read", o.Name))
 	return w.Objects.Read(ctx, o, offset, parts)
+}
+
+// Ahead implements objects.Ahead.
+func (w *watched) Ahead(o *source.Object, offset, n int64) {
+	if w.ahead == nil {
+		return
+	}
+	defer w.done(w.begin("read ahead", o.Name))
+	w.ahead.Ahead(o, offset, n)
 }
 
 // attempts is how often a dataset is indexed that changes meanwhile.

@@ -2,9 +2,11 @@ package tar
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -49,8 +51,8 @@ func parseHeader(b []byte) (member, error) {
 	}
 	m := member{name: text(b[:100]), kind: b[156], size: size}
 	// GNU tar has other fields in the place of the prefix.
-	if prefix := text(b[345:500]); prefix != "" && string(b[257:263]) == "ustar\x00" {
-		m.name = prefix + "/" + m.name
+	if b[345] != 0 && string(b[257:263]) == "ustar\x00" {
+		m.name = text(b[345:500]) + "/" + m.name
 	}
 	switch m.kind {
 	case typeHardLink, typeSymlink, typeDirectory, '3', '4', '6': // links, devices, FIFOs
@@ -66,23 +68,35 @@ func checksumOK(b []byte) bool {
 	if err != nil {
 		return false
 	}
-	var unsigned, signed int64
-	for i, c := range b[:blockSize] {
-		if i >= 148 && i < 156 {
-			c = ' '
+	sum := func(b []byte) (unsigned, signed int64) {
+		high := uint64(0) // bytes whose first bit is set
+		for ; len(b) >= 8; b = b[8:] {
+			word := binary.LittleEndian.Uint64(b)
+			const even = 0x00ff00ff00ff00ff
+			pairs := word&even + word>>8&even
+			unsigned += int64(pairs * 0x0001000100010001 >> 48)
+			high += uint64(bits.OnesCount64(word & 0x8080808080808080))
 		}
-		unsigned += int64(c)
-		signed += int64(int8(c))
+		for _, c := range b {
+			unsigned += int64(c)
+			high += uint64(c >> 7)
+		}
+		return unsigned, unsigned - int64(high<<8)
 	}
-	return want == unsigned || want == signed
+	u1, s1 := sum(b[:148])
+	u2, s2 := sum(b[156:blockSize])
+	const spaces = 8 * ' '
+	return want == u1+u2+spaces || want == s1+s2+spaces
 }
 
 // text returns what is before the first NUL.
-func text(b []byte) string {
+func text(b []byte) string { return string(untilZero(b)) }
+
+func untilZero(b []byte) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}
-	return string(b)
+	return b
 }
 
 // number decodes octal digits or, if the first bit is set, two's complement in base 256.
@@ -100,18 +114,21 @@ func number(b []byte) (int64, error) {
 		}
 		return n, nil
 	}
-	digits := strings.Trim(text(b), " ")
-	if digits == "" {
+	digits := bytes.Trim(untilZero(b), " ")
+	if len(digits) == 0 {
 		if len(bytes.Trim(b, " \x00")) > 0 { // programs differ in what they read there
 			return 0, errors.New("it begins with a zero byte, and goes on")
 		}
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(digits, 8, 63)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no octal number", digits)
+	n := int64(0)
+	for _, c := range digits { // at most 12 of them
+		if c < '0' || c > '7' {
+			return 0, fmt.Errorf("%q is no octal number", digits)
+		}
+		n = n<<3 | int64(c-'0')
 	}
-	return int64(n), nil
+	return n, nil
 }
 
 // paxRecords are the records of an extended header that matter here.

@@ -201,6 +201,7 @@ func (s *shard) read(ctx context.Context, o objects.Objects) error {
 	}
 	s.names, s.first = map[string]string{}, map[string]int64{}
 	s.walker = walker{ctx: ctx, objects: o, object: &s.object}
+	s.walker.ahead, _ = o.(objects.Ahead)
 	if err := s.checkArchive(); err != nil {
 		return err
 	}
@@ -278,7 +279,7 @@ func (s *shard) add(m member, offset int64) error {
 	if suffix == "" {
 		return errors.New("its name ends with a dot, and a field needs a name")
 	}
-	if slices.Contains(strings.Split(key, "/"), "..") {
+	if strings.Contains(key, "..") && slices.Contains(strings.Split(key, "/"), "..") {
 		return errors.New(`its name leads out of the archive by ".."`)
 	}
 	if strings.IndexByte(key, 0) >= 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -28,6 +29,28 @@ type memory struct {
 	objects.Objects // its other methods are not called
 	files           map[string][]byte
 	bytes           atomic.Int64 // that were read
+	ahead           atomic.Int64 // calls of Ahead
+
+	mu    sync.Mutex     // guards the following
+	pages map[int64]bool // that reads touched, of all archives
+}
+
+func (o *memory) Ahead(*source.Object, int64, int64) { o.ahead.Add(1) }
+
+// touch notes the pages of a read.
+func (o *memory) touch(offset int64, parts [][]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.pages == nil {
+		o.pages = map[int64]bool{}
+	}
+	end := offset
+	for _, p := range parts {
+		end += int64(len(p))
+	}
+	for page := offset / window; page*window < end; page++ {
+		o.pages[page] = true
+	}
 }
 
 func (o *memory) Path(name string) string { return "/data/" + name }
@@ -45,6 +68,7 @@ func (o *memory) Read(ctx context.Context, object *source.Object, offset int64, 
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	o.touch(offset, parts)
 	data := o.files[object.Name][offset:]
 	for _, p := range parts {
 		if copy(p, data) < len(p) {
@@ -451,6 +475,12 @@ func TestOfEachMemberAPageIsReadAtMost(t *testing.T) {
 		}
 		if each := o.bytes.Load() / int64(len(c.entries)); each > c.most+c.most/20 {
 			t.Errorf("%s: %d bytes per member", name, each)
+		}
+		if each := window * int64(len(o.pages)) / int64(len(c.entries)); each > c.most+c.most/20 {
+			t.Errorf("%s: %d bytes per member in pages", name, each)
+		}
+		if o.ahead.Load() == 0 {
+			t.Errorf("%s: nothing was read ahead", name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -12,9 +13,10 @@ import (
 )
 
 const (
-	// window is how much is read at a time: a header, and with it what is small and follows it,
-	// such as a label and the header after it. With members that are far apart it is all that is
-	// read of each. A page is the least that a disk or a network file system reads.
+	// window is where reads end: at its multiples. A read is of a header, and with it of what is
+	// small and follows it, such as a label and the header after it. With members that are far apart
+	// it is all that is read of each. A page is the least that a disk or a network file system reads,
+	// and what begins in one and ends in the next takes two.
 	window = 4096
 	// maxExtended bounds the contents of an extended header or a long name.
 	maxExtended = 1 << 20
@@ -43,6 +45,7 @@ type walker struct {
 	ctx     context.Context
 	objects objects.Objects
 	object  *source.Object
+	ahead   objects.Ahead // the same objects, or nil
 
 	buffer [window]byte
 	have   []byte // the part of the archive in buffer
@@ -187,9 +190,15 @@ func (w *walker) read(at, n int64) ([]byte, error) {
 	if from := at - w.at; from >= 0 && from+n <= int64(len(w.have)) {
 		return w.have[from : from+n], nil
 	}
-	buffer := w.buffer[:min(window, w.object.Size-at)]
+	end := min((at+n+window-1)/window*window, w.object.Size)
+	buffer := w.buffer[:min(end-at, window)]
 	if n > window {
 		buffer = make([]byte, n)
+	}
+	if w.ahead != nil {
+		// The other archives' turn, while these bytes come.
+		w.ahead.Ahead(w.object, at, int64(len(buffer)))
+		runtime.Gosched()
 	}
 	stamp, err := w.objects.Read(w.ctx, w.object, at, [][]byte{buffer})
 	if err != nil {

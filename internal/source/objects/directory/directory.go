@@ -67,7 +67,10 @@ type place struct {
 	open *descriptors
 }
 
-var _ objects.Objects = (*Directory)(nil)
+var (
+	_ objects.Objects = (*Directory)(nil)
+	_ objects.Ahead   = (*Directory)(nil)
+)
 
 // Open opens the directory at path, which is absolute.
 func Open(path string, o Options) (*Directory, error) {
@@ -275,6 +278,19 @@ func (d *Directory) Read(ctx context.Context, o *source.Object, offset int64, pa
 		return nil
 	})
 	return stamp, err
+}
+
+// Ahead implements objects.Ahead.
+func (d *Directory) Ahead(o *source.Object, offset, n int64) {
+	p := d.place.Load()
+	fd, err := p.open.take(o.Name, func() (int, error) {
+		return d.open(context.Background(), p.root, o.Name)
+	})
+	if err != nil {
+		return
+	}
+	defer p.open.put(fd)
+	_ = unix.Fadvise(fd.number, offset, n, unix.FADV_WILLNEED)
 }
 
 // readInto fills parts from offset on, and returns how many of how many bytes it has read.

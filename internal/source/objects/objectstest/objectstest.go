@@ -42,6 +42,7 @@ func Run(t *testing.T, factory Factory) {
 	for name, test := range map[string]func(*testing.T, Place){
 		"Bytes": testBytes, "List": testList, "Changes": testChanges, "Missing": testMissing,
 		"Parallel": testParallel, "Cancelled": testCancelled, "Closed": testClosed,
+		"Ahead": testAhead,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := factory(t)
@@ -69,6 +70,27 @@ func stat(t *testing.T, p Place, name string) source.Object {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// testAhead: what is read ahead is read as it is otherwise, and what cannot be is no error.
+func testAhead(t *testing.T, p Place) {
+	ahead, ok := p.Objects.(objects.Ahead)
+	if !ok {
+		t.Skip("the place does not read ahead")
+	}
+	data := random(100_000)
+	p.Put("a", data)
+	o := stat(t, p, "a")
+	ahead.Ahead(&o, 5000, 20_000)
+	ahead.Ahead(&o, o.Size-1, 1<<20)
+	ahead.Ahead(&source.Object{Name: "none", Size: 10}, 0, 10)
+	part := make([]byte, 20_000)
+	if _, err := p.Objects.Read(t.Context(), &o, 5000, [][]byte{part}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(part, data[5000:25_000]) {
+		t.Error("other bytes")
+	}
 }
 
 // testBytes reads ranges around the boundaries of pages, in one part and in several.
