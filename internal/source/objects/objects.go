@@ -33,8 +33,8 @@ type Objects interface {
 
 // Ahead is an Objects that can begin to read before it is asked to.
 type Ahead interface {
-	// Ahead has bytes of an object be on their way before Read is called for them. It does not wait
-	// for them, and does nothing where it fails.
+	// Ahead has bytes of an object be on their way before Read is called for them, where that does
+	// not read them twice. It does not wait for them, and does nothing where it fails.
 	Ahead(o *source.Object, offset, n int64)
 }
 
