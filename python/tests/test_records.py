@@ -150,6 +150,35 @@ def test_fields_are_decoded_by_their_suffixes(paths, tmp_path):
         ht.Files([str(tmp_path / "a.pt")], decode=True)
 
 
+def test_views_of_arrays_are_stacked_in_this_process(tmp_path, recwarn):
+    """As torch stacks arrays, without its warning of those that cannot be written to."""
+    arrays = numpy.random.default_rng(1).normal(size=(4, 2, 3, 5))
+    for i, array in enumerate(arrays):
+        numpy.save(tmp_path / f"{i}.npy", array)
+        numpy.save(tmp_path / f"{i}f.npy", numpy.asfortranarray(array))
+    data = ht.Files(
+        [(str(tmp_path / f"{i}.npy"), str(tmp_path / f"{i}f.npy")) for i in range(4)],
+        [0, 1, 2, 3],
+        decode=True,
+    )
+    warned = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with ht.DataLoader(data, 4, shuffle=False) as loader:
+            one, other, labels = next(iter(loader))
+            assert loader.num_workers == 0
+    finally:
+        torch.set_warn_always(warned)
+    theirs = torch.utils.data.default_collate([array.copy() for array in arrays])
+    for made in (one, other):
+        assert torch.equal(made, theirs)
+        assert made.dtype == theirs.dtype
+        assert made.stride() == theirs.stride()
+        made += 1  # it is the program's own
+    assert labels.tolist() == [0, 1, 2, 3]
+    assert not [w for w in recwarn if "not writable" in str(w.message)]
+
+
 def test_fields_begin_at_multiples_of_64(paths):
     """Wherever they lie: as they are read, and from the cache in later epochs."""
     data = ht.Files([{"a": p[2], "b": p[0], "c": p[1]} for p in paths])

@@ -160,3 +160,6 @@ _DECODERS: dict[str, Callable[[object], object]] = {
     "npy": array_of,
     "npz": arrays_of,
 }
+
+#: Those which take next to no time: what they return is a number, or lies where its bytes do.
+INSTANT = frozenset((array_of, number))

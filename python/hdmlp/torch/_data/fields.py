@@ -13,6 +13,7 @@ from ..._batches.output import Handed, Output
 from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken, column, left_in
 from ..._batches.stream import Stream
+from ..._lib import originals
 from ..._lib.protocol import BATCH_HEAD
 from ..._records import decoders
 from ..._records.form import NONE, Form
@@ -73,6 +74,11 @@ class Part(NamedTuple):
     def native(self) -> bool:
         """Reports whether Python has nothing to do."""
         return self.load is None and self.transform is None
+
+    @property
+    def instant(self) -> bool:
+        """Reports whether what Python has to do takes next to no time."""
+        return self.native or (self.load in decoders.INSTANT and self.transform is None)
 
 
 def part_of(
@@ -146,13 +152,16 @@ class Fields:
     @property
     def native(self) -> bool:
         """Reports whether Python has nothing to do but to put batches together."""
-        return (
-            self.joint is None
-            and not self.then
-            and self.labeller is None
-            and self.target_transform is None
-            and all(part.native for part in self.parts)
-        )
+        return self._only_fields and all(part.native for part in self.parts)
+
+    @property
+    def instant(self) -> bool:
+        """Reports whether Python has hardly more to do than to put batches together."""
+        return self._only_fields and all(part.instant for part in self.parts)
+
+    @property
+    def _only_fields(self) -> bool:
+        return not (self.joint or self.then or self.labeller or self.target_transform)
 
     def named(self) -> Fields:
         """Returns the same with the names of classes as labels.
@@ -203,9 +212,13 @@ class FieldsRecipe(Recipe):
     Args:
         fields: What is made of them.
         collate: From a list of items to a batch.
+
+    Attributes:
+        instant: Items take next to no time: a worker would only copy batches once more.
     """
 
     def __init__(self, fields: Fields, collate: Step):
+        self.instant = fields.instant and collate is collate_records
         objects = fields.labels is not None and fields.labels.kind == "object"
         if objects and collate is collate_records and not fields.changes_labels:
             collate = Collated(fields.form)
@@ -484,9 +497,28 @@ def collate_records(items: Sequence[Any]) -> Any:
     if len(shapes) > 1:
         return list(items)
     try:
+        if _are_views(items):
+            import numpy
+
+            stacked = numpy.empty((len(items), *first.shape), first.dtype)
+            return torch.from_numpy(numpy.stack(items, out=stacked))
         return torchs_default()(list(items))
     except TypeError:  # it does not know the type
         return list(items)
+
+
+def _are_views(items: Sequence[Any]) -> bool:
+    """Reports whether items are arrays that cannot be written to, as views of a cache are.
+
+    torch's default function stacks such arrays of one type, but warns of them.
+    """
+    first = type(items[0])
+    return (
+        (first.__module__, first.__name__) == ("numpy", "ndarray")
+        and all(type(item) is first and not item.flags.writeable for item in items)
+        and len({item.dtype for item in items}) == 1
+        and not originals.replaced("collation")
+    )
 
 
 def check_parts(given: object, what: str, fields: Sequence[str], form: str) -> dict[str, object]:

@@ -217,6 +217,8 @@ class Content:
             return 0, ""
         if isinstance(self.folder, Declared):
             return 0, ""  # as in torch
+        if getattr(self.making.recipe, "instant", False):
+            return 0, ""  # batches would be copied once more
         count, said = unasked(context)
         why = self.making.own_state() if count else ""
         return (0, not_started(why)) if why else (count, said)
