@@ -7,10 +7,11 @@
 #                     newest torch, and those that depend on its version with Debian's as well
 #                     (25 minutes on 2 processors); .ci/run runs this in a clean clone
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
-#                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
-#                     before: with jobs that share, an earlier commit (BENCH_BEFORE), fixed settings
-#                     (grid/disk/40: these cells); SCENARIO=analyze: hdmlp analyze's
-#                     predictions beside runs
+#                     SAVE=1, ONLY=part of contenders' names); SCENARIO=records: tar shards beside
+#                     webdataset and mosaicml-streaming, files by lists, pairs, volumes; grid,
+#                     share, streams, before: with jobs that share, an earlier commit
+#                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
+#                     analyze's predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -238,9 +239,11 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks items
-bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
-	build/frameworks/stamp)
+NEWEST := o p q frameworks items records records/%
+PEERS := records records/shards
+ASKED := $(subst $(comma), ,$(SCENARIO))
+bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)
+bench: $(if $(filter $(PEERS),$(ASKED)),build/peers/stamp)
 bench: build throttle exchange objects build/bench.stamp build/opencv/stamp
 	$(if $(filter controllers,$(SCENARIO)),,$(PYTHON) bench/run.py $(if $(QUICK),--quick) \
 		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
@@ -319,6 +322,13 @@ build/frameworks/stamp: requirements-frameworks.txt requirements-test.txt requir
 		build/test.stamp
 	scripts/environment build/frameworks requirements-frameworks.txt
 	@touch $@
+
+# Other loaders, on top of build/frameworks. They are kept apart from the environments of tests, of
+# which scripts/environment keeps the two used last. If they cannot be installed, their rounds fail.
+build/peers/stamp: requirements-peers.txt build/frameworks/stamp
+	-HDMLP_ENVIRONMENTS=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hdmlp/peers scripts/environment \
+		build/peers requirements-peers.txt $$(readlink -f build/frameworks)/bin/python
+	@mkdir -p build/peers && touch $@
 
 build/docs-env/stamp: requirements-docs.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages build/docs-env

@@ -220,6 +220,19 @@ class OpenCV:
         return torch.from_numpy(tensor)
 
 
+def daemon() -> Optional[int]:
+    """The daemon that answers on the socket of the environment."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect("\0" + os.environ["HDMLP_SOCKET"])
+        except OSError:
+            return None
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")
+        )
+    return struct.unpack("iII", credentials)[0]
+
+
 class HDMLP:
     """HDMLP through its torch interface, samples left encoded or made tensors."""
 
@@ -277,15 +290,7 @@ class HDMLP:
 
     def daemon(self) -> Optional[int]:
         """The process that answers on this round's socket."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            try:
-                connection.connect("\0" + os.environ["HDMLP_SOCKET"])
-            except OSError:
-                return None
-            credentials = connection.getsockopt(
-                socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")
-            )
-        return struct.unpack("iII", credentials)[0]
+        return daemon()
 
     def finish(self) -> Optional[dict[str, Any]]:
         report = self._loader.report(cluster=self._spec.get("cluster", False))

@@ -157,14 +157,16 @@ def main() -> None:
     ):  # for all that it starts as well; other ranks have others, if they are apart
         first = spec["rank"] * spec["cores"] if spec.get("apart") else 0
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first:][: spec["cores"]])
-    from loaders import CONTENDERS
+    import loaders
+    import record_loaders
 
-    contender = CONTENDERS[spec["contender"]](spec)  # imports
+    known = {**loaders.CONTENDERS, **record_loaders.CONTENDERS}
+    contender = known[spec["contender"]](spec)  # imports
     say(event="ready", cpu=cpu_seconds())
     sys.stdin.readline()
-    begin = time.monotonic()
+    begin, cpu = time.monotonic(), cpu_seconds()
     contender.start()
-    result: dict[str, Any] = {"begin": begin, "start": time.monotonic() - begin}
+    result: dict[str, Any] = {"begin": begin, "cpu": cpu, "start": time.monotonic() - begin}
     if "seconds" in spec:
         result["trace"] = run_for(contender, spec)
     elif "batches" in spec:

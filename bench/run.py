@@ -23,6 +23,7 @@ import grid
 import own_items
 import page_cache
 import pipelines
+import records
 import regressions
 import rounds
 import share_jobs
@@ -58,6 +59,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + analyzed.all_analyzed(quick)
         + regressions.all_regressions(quick)
         + own_items.all_own_items(quick)
+        + records.all_records(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -309,7 +311,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze and before",
+        "analyze, items, records and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

@@ -1,0 +1,363 @@
+"""Contenders of bench/records.py: datasets of records through HDMLP, and the same data through
+torch's loader, webdataset and mosaicml-streaming. They have the methods of those of loaders.py.
+
+Samples stay encoded bytes, except for pairs and volumes, which are decoded.
+"""
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import record_data
+from loaders import HDMLP, Batch
+
+
+def loaded(spec: dict[str, Any], dataset: Any, **options: Any) -> Any:
+    """torch's loader of a dataset; its workers stay from epoch to epoch."""
+    import torch.utils.data
+
+    workers = spec["workers"]
+    return torch.utils.data.DataLoader(
+        dataset,
+        batch_size=spec["batch_size"],
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        **options,
+    )
+
+
+def samples_and_labels(batch: Any) -> Batch:
+    """A batch as rank.py takes it: default_collate makes tuples of what it does not stack."""
+    samples = batch[0]
+    return list(samples) if isinstance(samples, tuple) else samples, batch[-1]
+
+
+class WebDataset:
+    """webdataset's pipeline: shards shuffled, and samples in a buffer of 1,000."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import webdataset
+
+        self._wds, self._spec = webdataset, spec
+        self._loader: Any = None
+        self._copies = ""
+
+    def start(self) -> None:
+        spec = self._spec
+        names = sorted(name for name in os.listdir(spec["path"]) if name.endswith(".tar"))
+        options = {}
+        if spec.get("copies"):
+            self._copies = tempfile.mkdtemp(prefix="hdmlp-bench-")
+            options["cache_dir"] = self._copies
+        # A file's path is never copied to cache_dir, unlike what a command prints.
+        form = "pipe:cat {}" if spec.get("copies") else "{}"
+        dataset = self._wds.WebDataset(
+            [form.format(os.path.join(spec["path"], name)) for name in names],
+            shardshuffle=len(names),
+            seed=spec["seed"],
+            **options,
+        )
+        self._loader = loaded(spec, dataset.shuffle(1000).to_tuple("jpg", "cls"))
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return map(samples_and_labels, self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+        if self._copies:
+            shutil.rmtree(self._copies, ignore_errors=True)
+
+
+class Streaming:
+    """mosaicml-streaming: shards are copied to a local directory when they are first needed."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import streaming
+
+        self._streaming, self._spec = streaming, spec
+        self._loader: Any = None
+        self._copies = ""
+
+    def start(self) -> None:
+        spec = self._spec
+        self._copies = tempfile.mkdtemp(prefix="hdmlp-bench-")
+        dataset = self._streaming.StreamingDataset(
+            remote=spec["path"],
+            local=os.path.join(self._copies, "shards"),
+            shuffle=True,
+            shuffle_seed=spec["seed"],
+            batch_size=spec["batch_size"],
+        )
+        self._loader = loaded(spec, dataset)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return (samples_and_labels((batch["jpg"], batch["cls"])) for batch in self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+        shutil.rmtree(self._copies, ignore_errors=True)
+
+
+class Own:
+    """The obvious dataset of one's own in torch's loader: files by a list, pairs, volumes."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import torchvision  # noqa: F401  # imported before anything is timed
+
+        self._spec = spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        self._loader = loaded(self._spec, OWN[self._spec["source"]](self._spec), shuffle=True)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return map(samples_and_labels, self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+
+
+class Decoding:
+    """What the items take at least: they are made one after another, in this process."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import torchvision  # noqa: F401
+
+        self._spec = spec
+        self._dataset: Any = None
+
+    def start(self) -> None:
+        self._dataset = OWN[self._spec["source"]](self._spec)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        size, count = self._spec["batch_size"], len(self._dataset)
+        for begin in range(0, count, size):
+            items = [self._dataset[i] for i in range(begin, min(begin + size, count))]
+            yield [item[0] for item in items], [item[-1] for item in items]
+
+    def finish(self) -> None:
+        pass
+
+
+class Copy:
+    """One copy in memory: batches are stacked of volumes that lie there."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import torch
+
+        self._torch, self._spec = torch, spec
+        self._volumes: list[Any] = []
+
+    def start(self) -> None:
+        dataset = OWN["volumes"](self._spec)
+        self._volumes = [self._torch.from_numpy(dataset[i][0]) for i in range(len(dataset))]
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        size = self._spec["batch_size"]
+        for begin in range(0, len(self._volumes), size):
+            some = self._volumes[begin : begin + size]
+            yield self._torch.stack(some), list(range(len(some)))
+
+    def finish(self) -> None:
+        self._volumes = []
+
+
+class Records(HDMLP):
+    """Datasets of records through HDMLP."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import torchvision  # noqa: F401
+
+        super().__init__(spec)
+
+    def start(self) -> None:
+        spec = self._spec
+        dataset, options = OURS[spec["source"]](spec)
+        options.update({key: spec[key] for key in ("memory", "num_workers") if spec.get(key)})
+        self._loader = self._ht.DataLoader(
+            dataset,
+            batch_size=spec["batch_size"],
+            shuffle=True,
+            epochs=spec["epochs"],
+            seed=spec["seed"],
+            **options,
+        )
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return map(samples_and_labels, self._loader)
+
+
+Made = tuple[Any, dict[str, Any]]
+
+
+def numbered(spec: dict[str, Any], suffix: str) -> list[str]:
+    """The files of a directory whose names end so, sorted."""
+    names = sorted(name for name in os.listdir(spec["path"]) if name.endswith(suffix))
+    return [os.path.join(spec["path"], name) for name in names]
+
+
+def shards(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    return ht.WebDataset(f"{spec['path']}/*.tar", fields=["jpg", "cls"]), {}
+
+
+def files(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    paths, labels = zip(*record_data.photos(spec["path"]))
+    return ht.Files(paths, labels), {}
+
+
+def file_dataset(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    class Photos(ht.FileDataset):
+        photos = record_data.photos(spec["path"])
+
+        def __len__(self) -> int:
+            return len(self.photos)
+
+        def files_of(self, i: int) -> str:
+            return self.photos[i][0]
+
+        def make(self, i: int, *contents: Any) -> Any:
+            return bytes(contents[0]), self.photos[i][1]
+
+    return Photos(), {}
+
+
+def declared(spec: dict[str, Any]) -> Made:
+    dataset = own_photos(spec)
+    return dataset, {"files": lambda i: dataset.photos[i][0]}
+
+
+def pairs(spec: dict[str, Any]) -> Made:
+    """Image and mask: the daemon decodes the image, Python the mask, whose levels are classes."""
+    import hdmlp.torch as ht
+
+    photos = record_data.photos(spec["path"])
+    paths = [(name, record_data.mask_of(spec["masks"], name)) for name, _ in photos]
+    return ht.Files(
+        paths, list(range(len(paths))), loader={"1": mask}, transform={"0": image_steps()}
+    ), {}
+
+
+def two_images(spec: dict[str, Any]) -> Made:
+    """Two photos per record, both of which the daemon decodes."""
+    import hdmlp.torch as ht
+
+    names = [name for name, _ in record_data.photos(spec["path"])]
+    steps = image_steps()
+    paths = list(zip(names, names[1:] + names[:1]))
+    return ht.Files(paths, list(range(len(paths))), transform={"0": steps, "1": steps}), {}
+
+
+def one_image(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    names = [name for name, _ in record_data.photos(spec["path"])]
+    return ht.Files(names, list(range(len(names))), transform=image_steps()), {}
+
+
+def volumes(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    paths = numbered(spec, ".npy")
+    return ht.Files(paths, list(range(len(paths))), decode=True), {}
+
+
+def image_steps() -> Any:
+    from torchvision import transforms as t
+
+    return t.Compose([t.Resize(256), t.CenterCrop(224), t.ToTensor()])
+
+
+def mask(data: Any) -> Any:
+    """A mask of one channel as a tensor."""
+    import numpy
+    import torch
+    from PIL import Image
+
+    return torch.from_numpy(numpy.array(Image.open(io.BytesIO(data))))
+
+
+def own(files: list[Any], make: Callable[[int], Any]) -> Any:
+    """A dataset of one's own."""
+    from torch.utils.data import Dataset
+
+    class Mine(Dataset):
+        photos = files
+
+        def __len__(self) -> int:
+            return len(files)
+
+        def __getitem__(self, i: int) -> Any:
+            return make(i)
+
+    return Mine()
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def own_photos(spec: dict[str, Any]) -> Any:
+    photos = record_data.photos(spec["path"])
+    return own(photos, lambda i: (read(photos[i][0]), photos[i][1]))
+
+
+def own_pairs(spec: dict[str, Any]) -> Any:
+    from PIL import Image
+
+    photos, steps = record_data.photos(spec["path"]), image_steps()
+
+    def make(i: int) -> Any:
+        image = steps(Image.open(photos[i][0]).convert("RGB"))
+        return image, mask(read(record_data.mask_of(spec["masks"], photos[i][0]))), i
+
+    return own(photos, make)
+
+
+def own_masks(spec: dict[str, Any]) -> Any:
+    photos = record_data.photos(spec["path"])
+    return own(photos, lambda i: (mask(read(record_data.mask_of(spec["masks"], photos[i][0]))), i))
+
+
+def own_volumes(spec: dict[str, Any]) -> Any:
+    import numpy
+
+    paths = numbered(spec, ".npy")
+    return own(paths, lambda i: (numpy.load(paths[i]), i))
+
+
+OURS: dict[str, Callable[[dict[str, Any]], Made]] = {
+    "shards": shards,
+    "files": files,
+    "FileDataset": file_dataset,
+    "declared": declared,
+    "pairs": pairs,
+    "two images": two_images,
+    "one image": one_image,
+    "volumes": volumes,
+}
+
+OWN: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "files": own_photos,
+    "pairs": own_pairs,
+    "masks": own_masks,
+    "volumes": own_volumes,
+}
+
+CONTENDERS: dict[str, Optional[Any]] = {
+    "webdataset": WebDataset,
+    "streaming": Streaming,
+    "own": Own,
+    "decoding": Decoding,
+    "copy": Copy,
+    "records": Records,
+}

@@ -1,0 +1,71 @@
+"""The data and the contenders of the comparison of records."""
+
+import json
+import os
+import sys
+import tarfile
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+import make_dataset
+import record_data
+import record_loaders
+import records
+import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = str(tmp_path / "photos")
+    make_dataset.make("photos", folder, 12, 20_000)
+    return folder
+
+
+def test_shards_have_the_photos_in_their_order(tmp_path, photos):
+    made = record_data.tar_shards(str(tmp_path / "tar"), photos, 3)
+    assert made["samples"] == 12
+    found = []
+    for number in range(3):
+        with tarfile.open(tmp_path / "tar" / f"{number:06d}.tar") as archive:
+            members = [(m.name, archive.extractfile(m).read()) for m in archive]
+        found += zip(members[::2], members[1::2])
+    for (path, label), ((jpg, data), (cls, text)) in zip(record_data.photos(photos), found):
+        with open(path, "rb") as file:
+            assert data == file.read()
+        assert jpg[:-4] == cls[:-4]
+        assert int(text) == label
+    assert len(found) == 12
+    assert record_data.tar_shards(str(tmp_path / "tar"), photos, 3) == made
+
+
+def test_pages_that_are_read_alone_are_counted(tmp_path):
+    made = record_data.many_members(str(tmp_path / "members"), 2, 5, 20_000)
+    assert made["members"] == 20
+    assert record_data.read_pages(str(tmp_path / "members"), 5)["asked"] == 2 * 5 * 4096
+
+
+def test_masks_and_items_of_own_datasets(tmp_path, photos):
+    pytest.importorskip("torchvision")
+    record_data.masks(str(tmp_path / "masks"), photos)
+    spec = {"path": photos, "masks": str(tmp_path / "masks")}
+    image, levels, number = record_loaders.own_pairs(spec)[3]
+    assert tuple(image.shape) == (3, 224, 224)
+    assert tuple(levels.shape) == (375, 500)
+    assert number == 3
+    assert len(record_loaders.own_photos(spec)) == 12
+
+
+def test_contenders_are_known():
+    for scenario in run.find("records", quick=True):
+        for contender in scenario.contenders:
+            kind = contender["contender"]
+            assert kind == "framework" or kind in record_loaders.CONTENDERS
+            table = record_loaders.OURS if kind == "records" else record_loaders.OWN
+            assert contender.get("source", "files") in table
+    assert {s.key for s in run.find("records/pairs", quick=False)} == {records.Pairs.key}
+    assert json.dumps(records.Volumes.contenders)
