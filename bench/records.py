@@ -364,6 +364,13 @@ class Sources(Behind):
         {"name": "Files", "source": "files", "cached": 1.1, **RECORDS},
         {"name": "FileDataset", "source": "FileDataset", "cached": 1.1, **RECORDS},
         {"name": "files=", "source": "declared", "cached": 1.1, **RECORDS},
+        {
+            "name": "files=, 2 workers",
+            "source": "declared",
+            "cached": 1.1,
+            "num_workers": 2,
+            **RECORDS,
+        },
     ]
 
 
