@@ -249,13 +249,14 @@ func (d *Directory) object(name string, st *unix.Statx_t) (source.Object, error)
 func (d *Directory) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
 ) (stamp source.Stamp, err error) {
 	err = d.again(ctx, o.Name, func(p *place) error {
-		fd, err := p.open.take(o.Name, func() (int, error) {
-			return d.open(ctx, p.root, o.Name, offset > 0 || length(parts) < o.Size)
-		})
+		fd, err := p.open.take(o.Name, func() (int, error) { return d.open(ctx, p.root, o.Name) })
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
 		}
 		defer p.open.put(fd)
+		if offset > 0 || length(parts) < o.Size {
+			fd.advise(offset)
+		}
 		n, want, err := readInto(ctx, fd.number, offset, parts)
 		if err != nil {
 			return err
@@ -286,7 +287,7 @@ func (d *Directory) Read(ctx context.Context, o *source.Object, offset int64, pa
 func (d *Directory) Ahead(o *source.Object, offset, n int64) {
 	p := d.place.Load()
 	fd, err := p.open.take(o.Name, func() (int, error) {
-		return d.open(context.Background(), p.root, o.Name, true)
+		return d.open(context.Background(), p.root, o.Name)
 	})
 	if err != nil {
 		return
@@ -346,10 +347,8 @@ func length(parts [][]byte) (n int64) {
 // mostParts is how many parts one system call takes (IOV_MAX).
 const mostParts = 1024
 
-// open opens a file for reading, of ranges anywhere in it or of all of it. Around ranges the kernel
-// would read ahead what may never be needed: half as much again of samples of 25 KB.
-func (d *Directory) open(ctx context.Context, r *tree.Root, name string, ranges bool,
-) (int, error) {
+// open opens a file for reading.
+func (d *Directory) open(ctx context.Context, r *tree.Root, name string) (int, error) {
 	flags := tree.FileFlags
 	if d.noAtime.Load() {
 		flags |= unix.O_NOATIME
@@ -363,9 +362,6 @@ func (d *Directory) open(ctx context.Context, r *tree.Root, name string, ranges 
 			flags &^= unix.O_NOATIME
 			d.noAtime.Store(false)
 		default:
-			if err == nil && ranges {
-				_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
-			}
 			return fd, err
 		}
 	}

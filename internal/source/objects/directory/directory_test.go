@@ -166,3 +166,42 @@ func TestAReplacedFileIsReadAsItWasWhileItIsOpen(t *testing.T) {
 		t.Errorf("%v, %v", kind, err)
 	}
 }
+
+// TestReadsInOrderAreRecognised, though workers exchange neighbours, and again after a change.
+func TestReadsInOrderAreRecognised(t *testing.T) {
+	const size = 25_000
+	var o order
+	changes := 0
+	read := func(sample int64) (random bool) {
+		random, changed := o.next(sample * size)
+		if changed {
+			changes++
+		}
+		return random
+	}
+	if !read(7) {
+		t.Error("the first read of a file is not anywhere")
+	}
+	for i := range int64(1000) {
+		if read(i^1) && i > 0 {
+			t.Fatalf("read %d in order is anywhere", i)
+		}
+	}
+	elsewhere := 0
+	for i := range int64(1000) {
+		if read(i * 379 % 1009) {
+			elsewhere++
+		}
+	}
+	if elsewhere < 900 {
+		t.Errorf("%d of 1000 reads anywhere were found to be", elsewhere)
+	}
+	for i := range int64(100) {
+		if read(i) && i > mostScore {
+			t.Fatalf("read %d in order again is anywhere", i)
+		}
+	}
+	if changes > 100 {
+		t.Errorf("%d changes", changes)
+	}
+}
