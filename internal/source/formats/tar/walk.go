@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// window is where reads end: at its multiples. A read is of a header, and with it of what is
-	// small and follows it, such as a label and the header after it. With members that are far apart
-	// it is all that is read of each. A page is the least that a disk or a network file system reads,
-	// and what begins in one and ends in the next takes two.
+	// window is how much is read at a time: a header, and with it what is small and follows it,
+	// such as a label and the header after it. With members that are far apart it is all that is
+	// read of each. It is a page, the least that a disk or a network file system reads, and reads of
+	// files end where a page does: what begins in one and ends in the next takes two.
 	window = 4096
 	// maxExtended bounds the contents of an extended header or a long name.
 	maxExtended = 1 << 20
@@ -190,8 +190,11 @@ func (w *walker) read(at, n int64) ([]byte, error) {
 	if from := at - w.at; from >= 0 && from+n <= int64(len(w.have)) {
 		return w.have[from : from+n], nil
 	}
-	end := min((at+n+window-1)/window*window, w.object.Size)
-	buffer := w.buffer[:min(end-at, window)]
+	end := at + window
+	if w.ahead != nil { // files: others have no pages, and a request takes longer
+		end = (at + n + window - 1) / window * window
+	}
+	buffer := w.buffer[:min(end-at, window, w.object.Size-at)]
 	if n > window {
 		buffer = make([]byte, n)
 	}
