@@ -29,6 +29,7 @@ type memory struct {
 	objects.Objects // its other methods are not called
 	files           map[string][]byte
 	bytes           atomic.Int64 // that were read
+	reads           atomic.Int64
 	ahead           atomic.Int64 // calls of Ahead
 
 	mu    sync.Mutex     // guards the following
@@ -68,6 +69,7 @@ func (o *memory) Read(ctx context.Context, object *source.Object, offset int64, 
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	o.reads.Add(1)
 	o.touch(offset, parts)
 	data := o.files[object.Name][offset:]
 	for _, p := range parts {
@@ -482,5 +484,22 @@ func TestOfEachMemberAPageIsReadAtMost(t *testing.T) {
 		if o.ahead.Load() == 0 {
 			t.Errorf("%s: nothing was read ahead", name)
 		}
+	}
+}
+
+// TestAStoreIsAskedOncePerSample: it has no pages, and does not read ahead.
+func TestAStoreIsAskedOncePerSample(t *testing.T) {
+	var entries []entry
+	for i := range 100 {
+		entries = append(entries, entry{fmt.Sprintf("%d.jpg", i), strings.Repeat("x", 20_000+500*i)},
+			entry{fmt.Sprintf("%d.cls", i), "1"})
+	}
+	o := &memory{files: map[string][]byte{"0": archive(t, tar.FormatUSTAR, entries...)}}
+	store := struct{ objects.Objects }{o}
+	if _, err := Index(t.Context(), store, []string{"0"}, values()); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.reads.Load(); n > 110 {
+		t.Errorf("%d requests for 100 samples", n)
 	}
 }
