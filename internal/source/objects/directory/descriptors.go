@@ -41,6 +41,14 @@ func (f *descriptor) advise(offset int64) {
 	}
 }
 
+// announced has the kernel not read ahead on its own: what follows is asked for ahead.
+func (f *descriptor) announced() {
+	f.order.score.Store(-mostScore)
+	if !f.order.random.Swap(true) {
+		_ = unix.Fadvise(f.number, 0, 0, unix.FADV_RANDOM)
+	}
+}
+
 // order finds whether reads of a file follow one another in the file. It is safe for concurrent
 // use; reads at the same time may be in any order, as those of one batch are.
 type order struct {

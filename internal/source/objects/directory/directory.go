@@ -293,6 +293,7 @@ func (d *Directory) Ahead(o *source.Object, offset, n int64) {
 		return
 	}
 	defer p.open.put(fd)
+	fd.announced()
 	// Where the kernel does not cache a file, or cannot report what it caches, as on a network, what
 	// is read ahead might be read again.
 	var first [1]byte

@@ -205,3 +205,24 @@ func TestReadsInOrderAreRecognised(t *testing.T) {
 		t.Errorf("%d changes", changes)
 	}
 }
+
+// TestFilesThatAreReadAheadOnRequestAreNotReadAheadOtherwise: an index would read half of shards.
+func TestFilesThatAreReadAheadOnRequestAreNotReadAheadOtherwise(t *testing.T) {
+	p := newPlace(t)
+	defer p.Objects.Close() //nolint:errcheck // it was only read
+	p.Put("a", make([]byte, 200_000))
+	o, err := p.Objects.Stat(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := p.Objects.(*Directory)
+	for at := int64(0); at < 200_000; at += 20_000 {
+		d.Ahead(&o, at, 4096)
+		if _, err := d.Read(t.Context(), &o, at, [][]byte{make([]byte, 4096)}); err != nil {
+			t.Fatal(err)
+		}
+		if !d.place.Load().open.byName["a"].order.random.Load() {
+			t.Fatalf("at %d", at)
+		}
+	}
+}
