@@ -131,7 +131,7 @@ ci:
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/ruff check --quiet .
-	MYPYPATH=internal/study/instrument/hook $(VENV)/bin/mypy -p hdmlp -p hdmlp_analyze
+	MYPYPATH=internal/study/instrument/hook $(VENV)/bin/mypy -p hdmlp -p hdmlp_analyze -p hdmlp_learn
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags invariants ./...

@@ -96,8 +96,6 @@ EXIT STATUS
 
 // checkAnalyzed checks that there is a command or a file, and not both.
 func checkAnalyzed(cmd *cobra.Command, args []string, from string) error {
-	const example = "as in: hdmlp analyze -- python train.py"
-	dash := cmd.ArgsLenAtDash()
 	switch {
 	case from != "" && cmd.Flags().Changed("validate"):
 		return badInput("--validate runs a script, and --from does not: give one of both")
@@ -105,12 +103,21 @@ func checkAnalyzed(cmd *cobra.Command, args []string, from string) error {
 		return badInput("--from takes no command, but got %q: give one of both", args[0])
 	case from != "":
 		return nil
+	}
+	return checkScript(cmd, args, "as in: hdmlp analyze -- python train.py",
+		"; or give --from, a file with the JSON of an earlier analysis")
+}
+
+// checkScript checks that there is the command of a script, after --.
+func checkScript(cmd *cobra.Command, args []string, example, otherwise string) error {
+	dash := cmd.ArgsLenAtDash()
+	switch {
 	case len(args) == 0 || args[0] == "":
-		return badInput("analyze takes the command of a training script after --, %s; or give "+
-			"--from, a file with the JSON of an earlier analysis", example)
+		return badInput("%s takes the command of a training script after --, %s%s", cmd.Name(), example,
+			otherwise)
 	case dash < 0:
-		return badInput("put -- before %q, so that its flags are not taken for those of hdmlp "+
-			"analyze, %s", args[0], example)
+		return badInput("put -- before %q, so that its flags are not taken for those of %s, %s",
+			args[0], cmd.CommandPath(), example)
 	case dash > 0:
 		return badInput("%q comes before --: put the whole command after it, %s", args[0], example)
 	}

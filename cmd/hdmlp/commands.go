@@ -20,6 +20,7 @@ func commands() []*cobra.Command {
 		withJSON(newSimulateCommand()),
 		withJSON(newTransformCommand()),
 		withJSON(newAnalyzeCommand()),
+		withJSON(newLearnCommand()),
 		newDevCommand(),
 		newVersionCommand(),
 	}

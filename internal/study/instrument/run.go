@@ -1,10 +1,12 @@
-// Package instrument runs a training script that was not written for it, and measures the loader
-// that the script iterates: a hook (hook/) in each of the script's Python processes wraps the
-// iteration, measures the job in phases, and ends the script.
+// Package instrument runs a training script that was not written for it, with a hook (hook/) in
+// each of the script's Python processes.
 //
-// Run owns the script: when it returns, no process of the script is left. What the processes say is
-// a Record, and what follows from it an analysis.Measured, of which the source, the caches and what
-// hdmlp prepares are still to be measured.
+// Run measures the loader that the script iterates: the hook wraps the iteration, measures the job
+// in phases, and ends the script. What the processes say is a Record, and what follows from it an
+// analysis.Measured, of which the source, the caches and what hdmlp prepares are still to be
+// measured. Learn has the hook look at the items of the script's datasets.
+//
+// Both own the script: when they return, no process of the script is left.
 package instrument
 
 import (
@@ -29,7 +31,7 @@ import (
 
 // hook is the Python code that the script's processes load.
 //
-//go:embed hook/sitecustomize.py hook/hdmlp_analyze/*.py
+//go:embed hook/sitecustomize.py hook/hdmlp_analyze/*.py hook/hdmlp_learn/*.py
 var hook embed.FS
 
 // Options say what to run, and how long to measure.
@@ -80,20 +82,38 @@ const schedule = 64
 // which comes what was measured until then, or why the command could not be started; a script that
 // fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
+	r := &run{options: o, ended: make(chan struct{})}
+	r.take = r.measure
+	exit, err := r.whole(ctx, map[string]any{
+		"command": "analyze",
+		"as_is":   o.AsIs.Seconds(), "training": o.Training.Seconds(),
+		"preparation": o.Preparation.Seconds(), "package": o.Package,
+		"validate": o.Validate,
+	})
+	if err != nil {
+		return nil, exit, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &r.record, exit, errors.Join(r.failed, context.Cause(ctx))
+}
+
+// whole runs the command with a hook that has these settings. Its error is why the command could
+// not be started.
+func (r *run) whole(ctx context.Context, settings map[string]any) (Exit, error) {
 	sweep()
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
-		return nil, Exit{}, err
+		return Exit{}, err
 	}
 	defer os.RemoveAll(dir)
-	if err := o.install(dir); err != nil {
-		return nil, Exit{}, fmt.Errorf("prepare %s: %w", dir, err)
+	if err := install(dir, settings); err != nil {
+		return Exit{}, fmt.Errorf("prepare %s: %w", dir, err)
 	}
 	listener, err := listen(dir)
 	if err != nil {
-		return nil, Exit{}, err
+		return Exit{}, err
 	}
-	r := &run{options: o, ended: make(chan struct{})}
 	var accepting sync.WaitGroup
 	accepting.Go(func() { r.serve(listener) })
 	exit, err := r.script(ctx, dir)
@@ -101,12 +121,7 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	listener.Close()
 	accepting.Wait()
 	r.drain()
-	if err != nil {
-		return nil, exit, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return &r.record, exit, errors.Join(r.failed, context.Cause(ctx))
+	return exit, err
 }
 
 // sweep removes the directories of runs that were killed: nothing listens on their sockets.
@@ -142,8 +157,8 @@ func listen(dir string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// install writes the hook, and what it is to know.
-func (o *Options) install(dir string) error {
+// install writes the hook, and its settings.
+func install(dir string, settings map[string]any) error {
 	code, err := fs.Sub(hook, "hook")
 	if err != nil {
 		return err
@@ -151,15 +166,11 @@ func (o *Options) install(dir string) error {
 	if err := os.CopyFS(dir, code); err != nil {
 		return err
 	}
-	settings, err := json.Marshal(map[string]any{
-		"as_is": o.AsIs.Seconds(), "training": o.Training.Seconds(),
-		"preparation": o.Preparation.Seconds(), "package": o.Package,
-		"validate": o.Validate,
-	})
+	text, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "settings.json"), settings, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "settings.json"), text, 0o600); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "schedule"), make([]byte, schedule), 0o600)
@@ -168,7 +179,8 @@ func (o *Options) install(dir string) error {
 // run is a script in progress.
 type run struct {
 	options Options
-	ended   chan struct{} // closed once all ranks have measured everything
+	ended   chan struct{}         // closed once all ranks have measured everything
+	take    func(io.Reader) error // takes what a process sends
 
 	mu          sync.Mutex // guards the following
 	record      Record
@@ -317,8 +329,21 @@ func (r *run) serve(listener net.Listener) {
 
 // read takes what a process sends, until it closes its connection.
 func (r *run) read(conn net.Conn) {
+	err := r.take(conn)
+	conn.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.connections, conn)
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) &&
+		r.failed == nil {
+		r.failed = err
+	}
+}
+
+// measure takes what a process sends of its measurements.
+func (r *run) measure(conn io.Reader) error {
 	var rank *Rank
-	err := lines(conn, func(line []byte) error {
+	return lines(conn, func(line []byte) error {
 		r.mu.Lock()
 		m, err := r.record.take(line, &rank)
 		var then []func()
@@ -354,14 +379,6 @@ func (r *run) read(conn net.Conn) {
 		}
 		return err
 	})
-	conn.Close()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.connections, conn)
-	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) &&
-		r.failed == nil {
-		r.failed = err
-	}
 }
 
 // flush returns after all connections that were made before are accepted: they are in the order in

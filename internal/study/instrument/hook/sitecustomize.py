@@ -1,9 +1,12 @@
-"""Loads the measurements of ``hdmlp analyze`` into a Python process, then the user's own module.
+"""Loads the hook of a command into a Python process, then the user's own module.
+
+The command is ``hdmlp analyze`` or ``hdmlp learn``.
 
 Its directory is first on ``PYTHONPATH``, so each Python process that the script's command starts
 imports it at its start. It only waits for loaders to be imported, and changes nothing else.
 """
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -23,9 +26,9 @@ def _chain() -> None:
 
 
 try:
-    import hdmlp_analyze
+    from hdmlp_analyze.channel import COMMAND
 
-    hdmlp_analyze.install()
+    importlib.import_module(f"hdmlp_{COMMAND}").install()
 except Exception as error:  # the script must run as if this module were not there
-    sys.stderr.write(f"hdmlp analyze: cannot measure this process: {error!r}\n")
+    sys.stderr.write(f"hdmlp: cannot look into this process: {error!r}\n")
 _chain()

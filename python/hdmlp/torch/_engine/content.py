@@ -60,8 +60,8 @@ def _say_what_is_missing(dataset: object) -> None:
     log.warning(
         "%s: the files that a dataset of your own reads are neither cached nor read ahead, because "
         "only calling it reveals them; its items are made in Python, as by torch's loader; say "
-        "which file each item reads (files=lambda i: path), or use hdmlp.torch.ImageFolder or "
-        "hdmlp.torch.Files",
+        "which file each item reads (files=lambda i: path, which `hdmlp learn -- python SCRIPT` "
+        "proposes), or use hdmlp.torch.ImageFolder or hdmlp.torch.Files",
         name,
     )
 

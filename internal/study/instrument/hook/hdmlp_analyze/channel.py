@@ -1,4 +1,4 @@
-"""What this process says to ``hdmlp analyze``: lines of JSON on a Unix socket."""
+"""What this process sends to the command that runs it: lines of JSON on a Unix socket."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-#: Set by ``hdmlp analyze``: ``seconds``, the time for all measurements in this process, and
-#: ``package``, the directory of the hdmlp package that belongs to the command; "": none.
+#: Set by the command: ``command``, ``"analyze"`` or ``"learn"``; ``package``, the directory of the
+#: hdmlp package that belongs to the command, "": none; and what the command's own modules need.
 with open(os.path.join(_HERE, "settings.json"), encoding="utf-8") as _file:
     SETTINGS: dict[str, Any] = json.load(_file)
 
+COMMAND: str = SETTINGS["command"]
+
 
 class Gone(Exception):
-    """``hdmlp analyze`` has ended, so nothing needs to be measured any more."""
+    """The command has ended, so nothing needs to be sent any more."""
 
 
 def path(name: str) -> str:
@@ -34,7 +36,7 @@ class Channel:
             self._socket.connect(path("socket"))
         except OSError as error:
             self._socket.close()
-            raise Gone(f"cannot reach hdmlp analyze: {error}") from None
+            raise Gone(f"cannot reach hdmlp {COMMAND}: {error}") from None
 
     def send(self, event: str, **content: Any) -> None:
         """Sends an event.
@@ -46,7 +48,7 @@ class Channel:
         try:
             self._socket.sendall(line.encode("utf-8", "surrogateescape"))
         except OSError as error:
-            raise Gone(f"hdmlp analyze has ended: {error}") from None
+            raise Gone(f"hdmlp {COMMAND} has ended: {error}") from None
 
     def note(self, about: str, text: str) -> None:
         """Sends what is to be known of a measurement, or why there is none.
