@@ -83,7 +83,6 @@ const schedule = 64
 // fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	r := &run{options: o, ended: make(chan struct{})}
-	r.take = r.measure
 	exit, err := r.whole(ctx, map[string]any{
 		"command": "analyze",
 		"as_is":   o.AsIs.Seconds(), "training": o.Training.Seconds(),
@@ -180,7 +179,7 @@ func install(dir string, settings map[string]any) error {
 type run struct {
 	options Options
 	ended   chan struct{}         // closed once all ranks have measured everything
-	take    func(io.Reader) error // takes what a process sends
+	take    func(io.Reader) error // takes what a process sends; nil: measure does
 
 	mu          sync.Mutex // guards the following
 	record      Record
@@ -329,7 +328,11 @@ func (r *run) serve(listener net.Listener) {
 
 // read takes what a process sends, until it closes its connection.
 func (r *run) read(conn net.Conn) {
-	err := r.take(conn)
+	take := r.take
+	if take == nil {
+		take = r.measure
+	}
+	err := take(conn)
 	conn.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
