@@ -205,7 +205,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	opts cacheCheckOptions,
 ) (_ *checkView, err error) {
 	version := versionText(s.Fingerprint)
-	at, err := whereIs(ctx, s, opts)
+	at, err := whereIs(ctx, c, s, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 }
 
 // whereIs returns where a store's dataset is.
-func whereIs(ctx context.Context, s *file.StoreInfo, opts cacheCheckOptions) (*dataset, error) {
+func whereIs(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cacheCheckOptions,
+) (*dataset, error) {
 	version := versionText(s.Fingerprint)
 	d := s.Description
 	if d == nil {
@@ -283,15 +284,15 @@ func whereIs(ctx context.Context, s *file.StoreInfo, opts cacheCheckOptions) (*d
 		return flags.find(ctx, opts.timeout, []string{opts.dataset})
 	}
 	kind, err := sourceKind(d.Kind)
+	var list *source.Manifest
 	if err == nil && kind.Manifest {
-		err = fmt.Errorf("a process listed its samples, which no command can find again (kind %s); "+
-			"verify=True of a loader compares each copy", d.Kind)
+		list, err = listOf(c, s)
 	}
 	if err != nil {
 		return nil, badInput("store %s was not compared: %w", version, err)
 	}
 	at := &dataset{
-		kind: kind, dir: cmp.Or(opts.dataset, d.Path),
+		kind: kind, dir: cmp.Or(opts.dataset, d.Path), manifest: list,
 		values: option.Values{source.IndexDirKey: opts.indexDir},
 	}
 	if !slices.Equal(d.Extensions, defaultExtensions(kind)) {
@@ -308,6 +309,19 @@ func whereIs(ctx context.Context, s *file.StoreInfo, opts cacheCheckOptions) (*d
 		}
 	}
 	return at, nil
+}
+
+// listOf returns the list of a dataset's records that its store keeps.
+func listOf(c *file.Cache, s *file.StoreInfo) (*source.Manifest, error) {
+	data, err := c.List(s.Fingerprint)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("a process listed its samples (kind %s), and an older version of hdmlp "+
+			"did not keep the list; verify=True of a loader compares each copy", s.Description.Kind)
+	case err != nil:
+		return nil, err
+	}
+	return source.NewManifest(data), nil
 }
 
 // storedOption returns the value of an option that a description has as JSON.

@@ -27,11 +27,11 @@ import (
 
 func newConfigCommand() *cobra.Command {
 	var (
-		path       string
-		set        []string
-		example    bool
-		dir        string // of the dataset
-		extensions []string
+		path    string
+		set     []string
+		example bool
+		dir     string // of the dataset
+		flags   datasetFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -45,7 +45,9 @@ The file is --file, or the one that HDMLP_CONFIG names, or
 
 With --dataset, the performance model is the one that the next job on that
 dataset begins with: what an earlier job or hdmlp probe stored beside its index,
-unless the configuration gives the number.
+unless the configuration gives the number. Give --kind and --option as for hdmlp
+dataset, if jobs ask for more than the names of the files say. With --kind
+records, DIR is the directory that the listed files have in common.
 
 EXIT STATUS
   0  success
@@ -53,6 +55,7 @@ EXIT STATUS
 		Example: `  hdmlp config
   hdmlp config --set memory=64GiB --set cache_dir=/nvme/hdmlp
   hdmlp config --dataset /data/imagenet
+  hdmlp config --dataset /data/shards --option fields=jpg,cls
   hdmlp config --example > ~/.config/hdmlp/config.toml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,13 +84,12 @@ EXIT STATUS
 				},
 				Classes: describedClasses(),
 			}
-			return runConfig(cmd.Context(), input, dir, extensions, asJSON, out)
+			return runConfig(cmd.Context(), input, dir, flags, asJSON, out)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dataset", "",
 		"show what the next job on the dataset in `DIR` begins with")
-	cmd.Flags().StringSliceVar(&extensions, "extensions", nil,
-		"extensions of the dataset's samples, if jobs give them")
+	flags.add(cmd.Flags())
 	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
 		"set a key as an argument of a job would, as `KEY=VALUE`; may be repeated")
@@ -168,7 +170,7 @@ func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) 
 }
 
 // runConfig prints the configuration. dir is the dataset's; "": none.
-func runConfig(ctx context.Context, input config.Input, dir string, extensions []string,
+func runConfig(ctx context.Context, input config.Input, dir string, flags datasetFlags,
 	asJSON bool, out io.Writer,
 ) error {
 	c, err := config.Resolve(input)
@@ -178,13 +180,13 @@ func runConfig(ctx context.Context, input config.Input, dir string, extensions [
 	warnOfConfig(c)
 	var stored *storedModel
 	if dir != "" {
-		flags := datasetFlags{extensions: extensions, indexDir: c.IndexDir}
+		flags.indexDir = cmp.Or(flags.indexDir, c.IndexDir)
 		stored, err = readStored(ctx, dir, flags, c.SourceTimeout, time.Now())
 		if err != nil {
 			return err
 		}
-	} else if extensions != nil {
-		return badInput("--extensions: they are those of a dataset; give --dataset too")
+	} else if flag := flags.given(); flag != "" {
+		return badInput("--%s: it is about a dataset; give --dataset too", flag)
 	}
 	if asJSON {
 		return printConfigJSON(out, c, input.File, stored)

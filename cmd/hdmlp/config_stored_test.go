@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/source"
 )
 
 // TestConfigShowsWhatTheNextJobBeginsWith: what is stored beside the dataset's index, with its
@@ -114,5 +116,80 @@ func TestConfigOfNoDatasetIsAnInputError(t *testing.T) {
 			!strings.Contains(errs, "--"+strings.TrimPrefix(args[1], "--")+": ") {
 			t.Errorf("%q: exit status %d, %q", args, code, errs)
 		}
+	}
+}
+
+// TestConfigFindsWhatIsStoredOfEachKind: by the options that jobs ask for; of lists that processes
+// give, what was stored last of any of a directory.
+func TestConfigFindsWhatIsStoredOfEachKind(t *testing.T) {
+	quiet(t)
+	t.Setenv("HDMLP_INDEX_DIR", t.TempDir())
+	stored := func(dir string, flags ...string) (s storedModel) {
+		t.Helper()
+		code, text, errs := statusOf(t, newRootCommand(),
+			append([]string{"config", "--json", "--dataset", dir}, flags...)...)
+		if code != 0 {
+			t.Fatalf("exit status %d: %s", code, errs)
+		}
+		var v struct{ Stored *storedModel }
+		if err := json.Unmarshal([]byte(text), &v); err != nil || v.Stored == nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return *v.Stored
+	}
+	store := func(kind, dir string, manifest *source.Manifest, values option.Values, nodes int) {
+		t.Helper()
+		k, err := sourceKind(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[source.IndexDirKey] = os.Getenv("HDMLP_INDEX_DIR")
+		src, err := k.Open(t.Context(), dir, source.OpenOptions{
+			Values: values, Manifest: manifest, Unscanned: true, Tell: func(string) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		beside, _ := source.As[source.Beside](src)
+		file := envfile.Encode(envfile.File{Size: model.Size{Sample: 0.1, Nodes: nodes}})
+		if _, err := beside.WriteBeside(envfile.Suffix, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	shards := someShards(t)
+	store("webdataset", shards, nil, option.Values{}, 1)
+	store("webdataset", shards, nil, option.Values{"fields": []string{"jpg", "cls"}}, 2)
+	if n := stored(shards).Nodes; n != 1 {
+		t.Errorf("%d nodes", n)
+	}
+	if n := stored(shards, "--kind", "webdataset", "--option", "fields=jpg,cls").Nodes; n != 2 {
+		t.Errorf("with the option: %d nodes", n)
+	}
+	if path := stored(shards, "--option", "fields=jpg").Path; path != "" {
+		t.Errorf("with another option: %s", path)
+	}
+
+	files := t.TempDir()
+	if path := stored(files, "--kind", "records").Path; path != "" {
+		t.Errorf("no list: %s", path)
+	}
+	store("records", files, source.NewManifest([]byte("a")), option.Values{}, 3)
+	if n := stored(files, "--kind", "records").Nodes; n != 3 {
+		t.Errorf("a list: %d nodes", n)
+	}
+	then := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(stored(files, "--kind", "records").Path, then, then); err != nil {
+		t.Fatal(err)
+	}
+	store("records", files, source.NewManifest([]byte("b")), option.Values{}, 4)
+	if n := stored(files, "--kind", "records").Nodes; n != 4 {
+		t.Errorf("two lists: %d nodes", n)
+	}
+
+	code, _, errs := statusOf(t, newRootCommand(), "config", "--option", "fields=jpg")
+	if code != 2 || !strings.Contains(errs, "--option: it is about a dataset; give --dataset") {
+		t.Errorf("status %d: %s", code, errs)
 	}
 }

@@ -37,7 +37,7 @@ func configInput(t *testing.T, file string) config.Input {
 func TestConfigShowsValuesAndOrigins(t *testing.T) {
 	input := configInput(t, "cache_dir = '/nvme'\n[environment]\ncompute = 640")
 	var out bytes.Buffer
-	if err := runConfig(t.Context(), input, "", nil, false, &out); err != nil {
+	if err := runConfig(t.Context(), input, "", datasetFlags{}, false, &out); err != nil {
 		t.Fatal(err)
 	}
 	text := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " ")
@@ -64,7 +64,7 @@ func TestConfigShowsValuesAndOrigins(t *testing.T) {
 
 func TestConfigPrintsJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := runConfig(t.Context(), configInput(t, ""), "", nil, true, &out); err != nil {
+	if err := runConfig(t.Context(), configInput(t, ""), "", datasetFlags{}, true, &out); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -85,7 +85,7 @@ func TestConfigPrintsJSON(t *testing.T) {
 
 func TestConfigWithAWrongValueIsAnInputError(t *testing.T) {
 	var input inputError
-	err := runConfig(t.Context(), configInput(t, "memory = 'lots'"), "", nil, false,
+	err := runConfig(t.Context(), configInput(t, "memory = 'lots'"), "", datasetFlags{}, false,
 		&bytes.Buffer{})
 	if !errors.As(err, &input) {
 		t.Fatalf("got %v, want an input error", err)

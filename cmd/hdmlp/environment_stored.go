@@ -34,6 +34,7 @@ func readStored(ctx context.Context, dir string, flags datasetFlags, timeout tim
 	now time.Time,
 ) (*storedModel, error) {
 	s := &storedModel{Dataset: dir}
+	flags.unscanned = true
 	at, err := flags.find(ctx, timeout, []string{dir})
 	if err != nil {
 		return nil, openError(fmt.Errorf("--dataset: %w", err))

@@ -133,6 +133,7 @@ var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":          "the flag --file",
 	"cmd/hdmlp/dataset.go file":         "a count of files",
 	"cmd/hdmlp/dataset_records.go file": "a count of files",
+	"cmd/hdmlp/learn_report.go file":    "a count of files",
 	"cmd/hdmlp/dataset_view.go file":    "a count of files",
 	"cmd/hdmlp/place.go file":           "a count of files",
 	"python/hdmlp/data.py folder":       "the class for folders",

@@ -18,9 +18,9 @@ func newLearnCommand() *cobra.Command {
 	var items int
 	cmd := &cobra.Command{
 		Use:   "learn [flags] -- COMMAND [ARGUMENTS]",
-		Short: "Propose which files of a script's datasets a loader of hdmlp can serve",
-		Long: `Propose what to give ht.DataLoader(dataset, files=...): a function from an item's
-index to the files that the item is made of.
+		Short: "Propose which files of a script's datasets hdmlp can serve",
+		Long: `Propose what to give ht.DataLoader(dataset, files=...): a function from an
+item's index to the files that the item is made of.
 
 It runs the command, such as python train.py, which need not be changed, to its
 end, and looks at items of its map-style datasets while torch's loader, or

@@ -36,6 +36,7 @@ type datasetFlags struct {
 	indexDir   string
 	extensions []string
 	options    []string // each KEY=VALUE
+	unscanned  bool     // what is stored beside its index is enough
 }
 
 // add adds the flags to those of a command.
@@ -52,6 +53,21 @@ func (f *datasetFlags) add(flags *pflag.FlagSet) {
 		"`KEY=VALUE`, an option of the kind, such as fields=jpg,cls; may be given again")
 }
 
+// given returns the first flag that was given; "": none was.
+func (f *datasetFlags) given() string {
+	switch {
+	case f.kind != "":
+		return "kind"
+	case f.indexDir != "":
+		return "index-dir"
+	case f.extensions != nil:
+		return "extensions"
+	case f.options != nil:
+		return "option"
+	}
+	return ""
+}
+
 // dataset is where a dataset is.
 type dataset struct {
 	kind   source.Kind
@@ -59,6 +75,8 @@ type dataset struct {
 	values option.Values
 	view   *source.View // of a URL, else nil
 	notes  []string     // for the user
+
+	manifest *source.Manifest // its records, if a process listed them
 }
 
 // root returns the absolute path of the dataset's directory, or its URL.
@@ -122,7 +140,7 @@ func (f *datasetFlags) look(ctx context.Context, paths []string) (*dataset, erro
 	if err != nil {
 		return nil, err
 	}
-	if d.kind.Manifest {
+	if d.kind.Manifest && !f.unscanned {
 		return nil, badInput("--kind %s: a process lists the records of such a dataset, so that no "+
 			"command can open it; hdmlp.pack(dataset, out) in Python writes them as tar shards",
 			d.kind.Name)
@@ -375,8 +393,8 @@ func (d *dataset) open(ctx context.Context, o openOptions) (source.Indexed, erro
 	}
 	d.values[source.RescanKey] = o.rescan
 	src, err := kind.Open(ctx, d.dir, source.OpenOptions{
-		Values: d.values, Progress: o.progress, Warn: o.warn, Tell: o.warn, Timeout: o.timeout,
-		View: d.view,
+		Values: d.values, Manifest: d.manifest, View: d.view, Timeout: o.timeout,
+		Progress: o.progress, Warn: o.warn, Tell: o.warn,
 	})
 	if err != nil {
 		return nil, openError(err)

@@ -45,7 +45,8 @@ type OpenOptions struct {
 	Values    option.Values // of the kind's options; those that the kind does not have are ignored
 	Manifest  *Manifest     // of a kind whose datasets have one, else nil
 	Unscanned bool          // only what lies beside the index is used (Beside); Index returns nil
-	Timeout   time.Duration // of one system call; 0: the kind's default
+	// Without a manifest, Unscanned means what lies beside the indexes of all lists of the directory.
+	Timeout time.Duration // of one system call; 0: the kind's default
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its
 	// descriptors are valid until Open returns, its Renew as long as the source is open.
 	View *View

@@ -48,6 +48,7 @@ type About struct {
 	Extensions []string
 	Options    map[string]any // of its kind, if samples have fields: what it was asked for by
 	Manifest   string         // hash of the list of samples that a process gave; "": none did
+	List       []byte         // the list
 	Bytes      int64          // of all samples
 }
 

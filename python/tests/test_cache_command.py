@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 
+import owndata
 import pytest
+import recordfiles
 import shards
 from hdmlp._daemon import connecting
 from identities import Rank, hashes, make, normalise, read
@@ -363,3 +365,65 @@ def test_check_compares_copies_of_shards(short, tmp_path):
     assert (status, found["corrupt"]) == (1, 1)
     where = str(tmp_path / "shards" / "000.tar")
     assert found["findings"][0]["path"].startswith(where)
+
+
+def listed(torch, kind, directory):
+    """A dataset whose samples a process lists, and how many there are."""
+    paths = [p for p in recordfiles.write(directory / "files") if p]
+    if kind == "Files":
+        return torch.Files([{"image": a, "json": c} for a, _, c in paths]), {}, len(paths)
+    if kind == "Records":
+        ends = list(range(10, 210, 10))
+        (directory / "blob").write_bytes(bytes(range(200)))
+        starts = [end - 10 for end in ends]
+        ranges = {"bin": ([0] * len(ends), starts, [10] * len(ends))}
+        return torch.Records([str(directory / "blob")], ranges), {}, len(ends)
+    dataset = owndata.Bytes(owndata.write(directory / "own"))
+    return dataset, {"files": dataset.files}, len(dataset)
+
+
+@pytest.mark.parametrize("kind", ["Files", "Records", "files="])
+def test_check_compares_copies_of_lists(short, tmp_path, kind):
+    """The store keeps the list that the process gave."""
+    torch = pytest.importorskip("hdmlp.torch")
+    cache = tmp_path / "cache"
+    (tmp_path / "data").mkdir()
+    dataset, options, count = listed(torch, kind, tmp_path / "data")
+    loader = torch.DataLoader(
+        dataset, 4, cache_dir=str(cache), memory="0B", cache_size="10MB", collate_fn=list, **options
+    )
+    for _ in loader:
+        pass
+    loader.close()
+    free(cache)
+    status, (found,), errors = check(cache)
+    assert (status, found["held"], found["same"]) == (0, count, count), errors
+    damage(store_of(cache) / "data", 3)
+    status, (found,), _ = check(cache, "--fix")
+    assert (status, found["corrupt"], found["dropped"]) == (1, 1, 1)
+    assert str(tmp_path / "data") in found["findings"][0]["path"]
+    status, (found,), errors = check(cache)
+    assert (status, found["held"], found["same"]) == (0, count - 1, count - 1), errors
+    assert command("rm", cache, "--all", "--yes").returncode == 0
+    assert list(cache.iterdir()) == []
+
+
+def test_check_says_that_a_store_has_no_list(short, tmp_path):
+    """As those of older versions."""
+    torch = pytest.importorskip("hdmlp.torch")
+    cache = tmp_path / "cache"
+    dataset, _, _ = listed(torch, "Files", tmp_path)
+    loader = torch.DataLoader(dataset, 4, cache_dir=str(cache), memory="0B", cache_size="10MB")
+    for _ in loader:
+        pass
+    loader.close()
+    free(cache)
+    kept = (store_of(cache) / "list").read_bytes()
+    (store_of(cache) / "list").write_bytes(kept[:-1])
+    status, found, errors = check(cache)
+    assert (status, found) == (2, [])
+    assert "the list of records: it has" in errors
+    (store_of(cache) / "list").unlink()
+    status, found, errors = check(cache)
+    assert (status, found) == (2, [])
+    assert "did not keep the list; verify=True of a loader compares each copy" in errors

@@ -258,6 +258,9 @@ func about(spec *source.Spec, index *source.Index) store.About {
 		Kind: spec.Kind, Path: spec.Path, Bytes: index.Bytes(),
 		Extensions: index.Extensions(), Manifest: spec.Manifest.Sum(),
 	}
+	if spec.Manifest != nil {
+		a.List = spec.Manifest.Data
+	}
 	if index.Fields() != nil {
 		a.Extensions = nil // which are what the index was made of
 		a.Options = maps.Clone(spec.Options)

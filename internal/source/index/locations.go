@@ -56,6 +56,43 @@ func Elsewhere(root, dir string, what []string) ([]Location, error) {
 	return locations[1:], nil
 }
 
+// OfList returns the possible locations of what lies beside the index of a list of root's files, of
+// a kind, with this hash, and not in root; if the hash is "", those where there is something for
+// any such list.
+func OfList(root, dir, kind, sum string) ([]Location, error) {
+	locations, err := Elsewhere(root, dir, []string{kind})
+	if err != nil {
+		return nil, err
+	}
+	var all []Location
+	for _, p := range locations {
+		begin := strings.TrimSuffix(p.name, HiddenName) + "-"
+		if sum != "" {
+			p.name = begin + short(sum) + HiddenName
+			all = append(all, p)
+			continue
+		}
+		for _, name := range besides(p.dir, begin) {
+			p.name = name
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// besides returns the names of indexes in dir that begin so, of files that lie beside them.
+func besides(dir, begin string) (names []string) {
+	entries, _ := os.ReadDir(dir) // if it cannot be read, there are none
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), begin); ok {
+			if list, _, ok := strings.Cut(rest, HiddenName); ok {
+				names = append(names, begin+list+HiddenName)
+			}
+		}
+	}
+	return slices.Compact(names)
+}
+
 func short(s string) string {
 	sum := xxh3.HashString128(s).Bytes()
 	return hex.EncodeToString(sum[:8])

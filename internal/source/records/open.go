@@ -156,8 +156,7 @@ func (x *opening) locate() (err error) {
 	dir := option.Get[string](x.options.Values, source.IndexDirKey)
 	switch {
 	case x.format.Manifest:
-		x.locations, err = index.Elsewhere(x.path, dir,
-			[]string{x.format.Name, x.options.Manifest.Sum()})
+		x.locations, err = index.OfList(x.path, dir, x.format.Name, x.options.Manifest.Sum())
 	case x.directory == nil:
 		x.locations, err = index.Elsewhere(x.path, dir, x.asked())
 	default:

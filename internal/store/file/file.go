@@ -8,6 +8,7 @@
 //	<fingerprint>/data       the samples, one after the other
 //	<fingerprint>/index      a journal of the samples' locations, with checksums
 //	<fingerprint>/dataset    a description of the dataset (description.go), for people and commands
+//	<fingerprint>/list       the list of its records, if a process gave one (list.go), for commands
 //
 // Commands inspect a cache, and clear it, through Existing (existing.go).
 //
@@ -52,6 +53,9 @@ const (
 
 	descriptionName = "dataset"
 	newDescription  = "dataset.new" // renamed to descriptionName when complete
+
+	listName = "list"
+	newList  = "list.new" // renamed to listName when complete
 
 	markerVersion = "HDMLP-CACHE 1\n"
 	markerText    = markerVersion +

@@ -28,7 +28,11 @@ func openStore(c *Class, ds store.Dataset, capacity int64) (_ *classStore, err e
 		return nil, err
 	}
 	s.opened = time.Now()
-	if err := describe(dir, c.Version, ds, s.opened); err != nil {
+	err = describe(dir, c.Version, ds, s.opened)
+	if err == nil {
+		err = keepList(dir, ds.About.List)
+	}
+	if err != nil {
 		var unsafe *store.UnsafeError
 		if errors.As(err, &unsafe) {
 			s.closeFiles()

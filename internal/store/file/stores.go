@@ -11,7 +11,9 @@ import (
 
 // storeFiles returns the files of a store, in the order in which they are removed.
 func storeFiles() []string {
-	return []string{indexName, newIndex, newDescription, dataName, descriptionName}
+	return []string{
+		indexName, newIndex, newDescription, newList, dataName, listName, descriptionName,
+	}
 }
 
 // idleStore is a store on disk that no job has open.
