@@ -215,7 +215,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	if !known {
 		return nil // the notes say why
 	}
-	source, err := files.New(rank.Files.Paths, rank.Files.Sizes)
+	source, err := files.New(rank.Files.Paths, rank.Files.Offsets, rank.Files.Sizes)
 	if err != nil {
 		return err
 	}

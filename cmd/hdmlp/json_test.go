@@ -89,6 +89,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		"dev cluster": {{[]string{"-n", "0", "--", "true"}, 2}},
 		"dev link":    {{[]string{"0", "--run", "none"}, 2}},
 		"kinds":       {{nil, 0}},
+		"learn":       {{[]string{"true"}, 2}, {[]string{"--", "no such command"}, 2}},
 		"pack":        {{[]string{data, out}, 0}, {[]string{data, data}, 2}},
 		"probe":       {{[]string{data, "--time", "2s"}, 0}, {[]string{data, "--time", "1s"}, 2}},
 		"analyze": {

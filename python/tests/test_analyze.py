@@ -1,5 +1,6 @@
 """`hdmlp analyze` on scripts that were not written for it (analysis_scripts)."""
 
+import gzip
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 
 import preloaded
 import pytest
+import shards
 import waiting
 from hdmlp import errors
 from hdmlp._daemon import connecting
@@ -22,6 +24,12 @@ from throttled import Throttled, Unavailable
 
 torch = pytest.importorskip("torch")
 
+#: An environment of LMDB, and how many records it has.
+ENVIRONMENT = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)),
+    "../../internal/source/formats/lmdb/testdata/deep.mdb.gz",
+)
+ENVIRONMENT_RECORDS = 402
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "analysis_scripts")
 
 
@@ -470,3 +478,50 @@ def test_wrong_input_is_named(binary, environment, arguments, words):
     )
     assert done.returncode == 2
     assert words in done.stderr
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Pairs of files, shards of the same, and an environment; and the mean bytes of a pair."""
+    root = tmp_path_factory.mktemp("recorded")
+    (root / "pairs").mkdir()
+    (root / "shards").mkdir()
+    for shard in range(4):
+        samples = []
+        for n in range(50 * shard, 50 * shard + 50):
+            fields = {"image": os.urandom(6000 + n), "mask": os.urandom(900)}
+            samples.append((f"{n:04d}", fields))
+            for name, data in fields.items():
+                (root / "pairs" / f"{n:04d}.{name}").write_bytes(data)
+        shards.write(root / "shards" / f"{shard}.tar", samples)
+    (root / "lmdb").mkdir()
+    with gzip.open(ENVIRONMENT) as packed:
+        (root / "lmdb" / "data.mdb").write_bytes(packed.read())
+    return root
+
+
+@pytest.mark.parametrize(
+    "kind, samples, least, most",
+    [
+        # Bytes of a sample; in shards with the header between the two members.
+        ("Files", 200, 6999.5, 6999.5),
+        ("Records", 200, 6099.5, 6099.5),
+        ("WebDataset", 200, 6999.5 + 512, 6999.5 + 1024),
+        ("torch", 200, 6999.5 + 512, 6999.5 + 1024),
+        ("Own", 200, 6999.5, 6999.5),
+        ("FileDataset", 200, 6999.5, 6999.5),
+        ("LMDB", ENVIRONMENT_RECORDS, 1, 5e4),
+    ],
+)
+def test_the_source_is_measured_by_the_ranges_of_records(
+    binary, environment, recorded, kind, samples, least, most
+):
+    """Whole shards are no samples."""
+    found = measured(analyzed(binary, environment, script("records.py"), str(recorded), kind))
+    assert found["dataset"]["samples"] == samples
+    assert least <= found["dataset"]["mb"] * 1e6 / samples <= most + 1e-6
+    assert found["dataset"]["path"].startswith(str(recorded))
+    assert found["source"]
+    assert found["training"]
+    notes = [note["text"] for note in found["notes"]]
+    assert not any("which file" in text for text in notes), notes

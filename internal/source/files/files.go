@@ -1,4 +1,4 @@
-// Package files is a source whose samples are any regular files, one each, that a program names. It
+// Package files is a source whose samples are ranges of any regular files that a program names. It
 // is for measurements: it has no index file, and does not detect that a file has changed.
 package files
 
@@ -18,14 +18,17 @@ import (
 
 // Files implements source.Source, Locator, Prober and Dropper. It is safe for concurrent use.
 type Files struct {
-	paths []string
-	index *source.Index
+	paths   []string
+	offsets []int64 // nil: all begin with their files
+	index   *source.Index
 }
 
-// New returns the source of these files with these sizes, in bytes.
-func New(paths []string, sizes []int64) (*Files, error) {
-	if len(paths) == 0 || len(paths) != len(sizes) {
-		return nil, fmt.Errorf("%d files with %d sizes", len(paths), len(sizes))
+// New returns the source of samples in these files, with these sizes, in bytes, that begin there;
+// nil means with their files.
+func New(paths []string, offsets, sizes []int64) (*Files, error) {
+	if len(paths) == 0 || len(paths) != len(sizes) || offsets != nil && len(paths) != len(offsets) {
+		return nil, fmt.Errorf("%d files with %d offsets and %d sizes", len(paths), len(offsets),
+			len(sizes))
 	}
 	b := source.NewBuilder([]string{"files"}, nil)
 	b.Directory(source.Directory{Class: -1})
@@ -37,7 +40,7 @@ func New(paths []string, sizes []int64) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Files{paths, index}, nil
+	return &Files{paths, offsets, index}, nil
 }
 
 // Index returns the sizes.
@@ -48,6 +51,14 @@ func (f *Files) Path(id int) string { return f.paths[id] }
 
 // Close does nothing: no file stays open.
 func (f *Files) Close() error { return nil }
+
+// offset returns where a sample begins in its file.
+func (f *Files) offset(id int) int64 {
+	if f.offsets == nil {
+		return 0
+	}
+	return f.offsets[id]
+}
 
 // open opens the file of a sample, which must be a regular one.
 func (f *Files) open(ctx context.Context, id int) (*os.File, error) {
@@ -85,7 +96,7 @@ func (f *Files) Read(ctx context.Context, id int, dst []byte) (source.Stamp, err
 		return 0, err
 	}
 	defer file.Close()
-	if _, err := io.ReadFull(file, dst); err != nil && len(dst) > 0 {
+	if _, err := file.ReadAt(dst, f.offset(id)); err != nil && len(dst) > 0 {
 		return 0, f.failed(id, err)
 	}
 	return 0, nil
@@ -107,9 +118,9 @@ func (f *Files) Probe(ctx context.Context, id int) error {
 		return err
 	}
 	defer file.Close()
-	host.DropCached(int(file.Fd()))
 	var few [512]byte
-	if _, err := file.Read(few[:]); err != nil && !errors.Is(err, io.EOF) {
+	host.DropCached(int(file.Fd()), f.offset(id), int64(len(few)))
+	if _, err := file.ReadAt(few[:], f.offset(id)); err != nil && !errors.Is(err, io.EOF) {
 		return f.failed(id, err)
 	}
 	return nil
@@ -122,5 +133,9 @@ func (f *Files) Drop(ctx context.Context, id int) (cached bool, err error) {
 		return false, err
 	}
 	defer file.Close()
-	return host.DropCached(int(file.Fd())), nil
+	length := f.index.Size(id)
+	if f.offsets == nil {
+		length = 0 // all of the file
+	}
+	return host.DropCached(int(file.Fd()), f.offset(id), length), nil
 }

@@ -19,7 +19,7 @@ func TestFilesAreReadDroppedAndProbed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := New(paths, []int64{8, 9, 5, 5})
+	f, err := New(paths, nil, []int64{8, 9, 5, 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,37 @@ func TestFilesAreReadDroppedAndProbed(t *testing.T) {
 			t.Errorf("sample %d: %v, want %v", id, err, want)
 		}
 	}
-	if _, err := New(nil, nil); err == nil {
+	if _, err := New(nil, nil, nil); err == nil {
 		t.Error("no files are a source")
+	}
+}
+
+func TestRangesOfFilesAreReadDroppedAndProbed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shard")
+	if err := os.WriteFile(path, []byte("first sample, second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := New([]string{path, path, path}, []int64{14, 6, 18}, []int64{6, 6, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data := make([]byte, 6)
+	for id, want := range []string{"second", "sample"} {
+		if _, err := f.Read(t.Context(), id, data); err != nil || string(data) != want {
+			t.Errorf("sample %d: %q, %v", id, data, err)
+		}
+		if err := f.Probe(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		if _, err := f.Drop(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := f.Read(t.Context(), 2, data); !errors.Is(err, source.ErrShort) {
+		t.Errorf("beyond the end: %v", err)
+	}
+	if _, err := New([]string{path}, []int64{1, 2}, []int64{6}); err == nil {
+		t.Error("two offsets of one file are a source")
 	}
 }

@@ -37,7 +37,7 @@ func (f *Folder) Probe(ctx context.Context, id int) error {
 
 // Drop implements source.Dropper.
 func (f *Folder) Drop(ctx context.Context, id int) (cached bool, err error) {
-	err = f.within(ctx, id, func(fd int) error { cached = host.DropCached(fd); return nil })
+	err = f.within(ctx, id, func(fd int) error { cached = host.DropCached(fd, 0, 0); return nil })
 	return cached, err
 }
 

@@ -25,6 +25,12 @@ type Objects interface {
 	// with source.ErrShort, ErrLong, ErrEmpty or ErrChanged. Where it fails, parts have undefined
 	// contents. It does not touch parts after it returns.
 	Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte) (source.Stamp, error)
+	// Probe reads a few bytes of the object from offset on, which is before its end, past the caches
+	// of this machine. It fails with source.ErrShort if there are none.
+	Probe(ctx context.Context, o *source.Object, offset int64) error
+	// Drop drops a range of the object from the page cache of this machine, as far as the kernel does
+	// so, and reports whether it is in memory nevertheless, as source.Dropper does.
+	Drop(ctx context.Context, o *source.Object, offset, length int64) (cached bool, err error)
 	// Path returns where the object of that name is, for messages.
 	Path(name string) string
 	// Close releases what the place takes.

@@ -83,6 +83,7 @@ type Delivery struct {
 // Files describes where samples are.
 type Files struct {
 	Paths   []string `json:"paths"`   // of some samples, in random order
+	Offsets []int64  `json:"offsets"` // where the samples' parts begin; null: with their files
 	Sizes   []int64  `json:"sizes"`   // bytes
 	Count   int      `json:"count"`   // of samples that these are of
 	Samples int      `json:"samples"` // of the dataset
@@ -196,7 +197,8 @@ func (r *Rank) take(m message, line []byte) error {
 		if err := json.Unmarshal(line, &r.Files); err != nil {
 			return err
 		}
-		if len(r.Files.Paths) != len(r.Files.Sizes) {
+		if f := &r.Files; len(f.Paths) != len(f.Sizes) ||
+			f.Offsets != nil && len(f.Paths) != len(f.Offsets) {
 			return errors.New("files and their sizes differ in number")
 		}
 		return nil

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import array
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._daemon import connecting
@@ -140,6 +141,16 @@ class Found(Listed):
         if number not in self._pages:
             self._pages[number] = next(self._list(ranges=True, only=number))["ranges"]
         return self._pages[number][index % _PAGE][field]
+
+    def _ranges_of(self, indices: Iterable[int]) -> Iterator[list[tuple[str, int, int]]]:
+        for number, page in itertools.groupby(indices, lambda index: index // _PAGE):
+            ranges = next(self._list(ranges=True, only=number))["ranges"]
+            for index in page:
+                yield [
+                    (os.path.join(self._files.root, self._files.names[file]), offset, length)
+                    for file, offset, length in ranges[index % _PAGE]
+                    if length >= 0
+                ]
 
     def _path_of(self, field: int, index: int) -> str | None:
         file, _, length = self._range(field, index)

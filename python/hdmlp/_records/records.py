@@ -7,7 +7,7 @@ import errno
 import operator
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from .._daemon import connecting
@@ -251,6 +251,22 @@ class Listed:
         ranges = self._ranges[field]
         offset = 0 if ranges.offsets is None else ranges.offsets[index]
         return offset, TO_END if ranges.lengths is None else ranges.lengths[index]
+
+    def _ranges_of(self, indices: Iterable[int]) -> Iterator[list[tuple[str, int, int]]]:
+        """Yields for each record the ranges of its fields: path, offset, length.
+
+        Fields that it does not have are left out. Nothing is kept of what the daemon is asked for.
+        """
+        for index in indices:
+            found = []
+            for field in range(len(self.fields)):
+                path = self._path_of(field, index)
+                if path is not None:
+                    offset, length = self._place(field, index)
+                    if length == TO_END:
+                        length = os.stat(path).st_size - offset
+                    found.append((path, offset, length))
+            yield found
 
     def _bytes_of(self, field: int, index: int) -> bytes | None:
         path = self._path_of(field, index)

@@ -41,8 +41,8 @@ type Factory func(t *testing.T) Place
 func Run(t *testing.T, factory Factory) {
 	for name, test := range map[string]func(*testing.T, Place){
 		"Bytes": testBytes, "List": testList, "Changes": testChanges, "Missing": testMissing,
-		"Parallel": testParallel, "Cancelled": testCancelled, "Closed": testClosed,
-		"Ahead": testAhead,
+		"Probes": testProbes, "Parallel": testParallel, "Cancelled": testCancelled,
+		"Closed": testClosed, "Ahead": testAhead,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := factory(t)
@@ -140,6 +140,32 @@ func testBytes(t *testing.T, p Place) {
 	}
 	_, err := p.Objects.Read(t.Context(), &o, int64(len(data)-1), [][]byte{make([]byte, 2)})
 	failed(t, "beyond the end", err, source.ErrShort)
+}
+
+// testProbes probes and drops ranges; an object stays readable.
+func testProbes(t *testing.T, p Place) {
+	data := random(70_000)
+	p.Put("object", data)
+	p.Put("gone", data)
+	o, gone := stat(t, p, "object"), stat(t, p, "gone")
+	p.Remove("gone")
+	for _, at := range []int64{0, 1, 4096, int64(len(data)) - 1} {
+		if err := p.Objects.Probe(t.Context(), &o, at); err != nil {
+			t.Errorf("probe at %d: %v", at, err)
+		}
+		for _, n := range []int64{0, 1, int64(len(data)) - at} {
+			if _, err := p.Objects.Drop(t.Context(), &o, at, n); err != nil {
+				t.Errorf("drop %d bytes at %d: %v", n, at, err)
+			}
+		}
+	}
+	failed(t, "beyond the end", p.Objects.Probe(t.Context(), &o, int64(len(data))), source.ErrShort)
+	failed(t, "missing", p.Objects.Probe(t.Context(), &gone, 0), source.ErrMissing)
+	got := make([]byte, len(data))
+	if _, err := p.Objects.Read(t.Context(), &o, 0, [][]byte{got}); err != nil ||
+		!bytes.Equal(got, data) {
+		t.Errorf("read after that: %v", err)
+	}
 }
 
 func testList(t *testing.T, p Place) {

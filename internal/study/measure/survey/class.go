@@ -269,7 +269,7 @@ func (s *Store) drop() error {
 		return err
 	}
 	for _, f := range s.files {
-		if host.DropCached(int(f.Fd())) {
+		if host.DropCached(int(f.Fd()), 0, 0) {
 			// Files of samples count, and not the index.
 			if st, err := f.Stat(); err == nil && st.Size() >= s.size*int64(min(least, s.number)) {
 				s.of.cached.Store(true)

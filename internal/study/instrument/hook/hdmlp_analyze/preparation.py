@@ -52,7 +52,10 @@ def measure(
     looked = 0
     if kind == "torch":
         opened, looked = _measure_torchs(loader, original, ranks, channel)
-    _say_files(dataset, opened, looked, channel)
+    # Of a dataset of the program's own, hdmlp's loader has the files that are declared.
+    content = getattr(loader, "_content", None)
+    records = None if content is None else content.folder
+    _say_files(dataset, records, opened, looked, channel)
     _say_transforms(loader, channel)
 
 
@@ -205,8 +208,21 @@ def _deliveries(
     return found
 
 
-def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -> None:
-    """Sends the files of samples, or why they are not known."""
+def _say_files(
+    dataset: Any, records: Any, opened: list[str], looked: int, channel: Channel
+) -> None:
+    """Sends where samples are, or why that is not known."""
+    found = sample_files.ranges(dataset) or (records is not None and sample_files.ranges(records))
+    if found:
+        channel.send(
+            "files",
+            paths=found.paths,
+            offsets=found.offsets,
+            sizes=found.sizes,
+            count=found.of,
+            samples=len(dataset),
+        )
+        return
     paths, count = sample_files.drawn(dataset), 0
     if paths and (not looked or len(opened) < SEVERAL * looked):
         count = len(paths)

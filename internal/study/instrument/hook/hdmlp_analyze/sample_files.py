@@ -7,7 +7,7 @@ import os
 import random
 import stat
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 #: How many files are named, and how many samples are looked at for them.
 MOST = 4000
@@ -54,6 +54,88 @@ def drawn(dataset: Any) -> list[str]:
         return []
     chosen = random.Random(0).sample(range(count), min(count, MOST))
     return [path for path in (path_of(dataset, index) for index in chosen) if path]
+
+
+#: Records of hdmlp's datasets are looked up in blocks of so many, and in so many blocks.
+_BLOCK, _BLOCKS = 10_000, 32
+#: Ranges of a file that are so close are one request, as the daemon makes it.
+_GAP = 64 << 10
+
+
+class Ranges(NamedTuple):
+    """Where samples are, in random order.
+
+    Attributes:
+        paths: The file of each range.
+        offsets: Where it begins.
+        sizes: Its length in bytes.
+        of: How many samples these are of.
+    """
+
+    paths: list[str]
+    offsets: list[int]
+    sizes: list[int]
+    of: int
+
+
+def ranges(dataset: Any) -> Ranges | None:
+    """Returns where samples of a dataset are whose records hdmlp reads; None: it is another one.
+
+    Known are hdmlp's datasets of records, and in torch's ``Subset`` and ``ConcatDataset`` what they
+    are made of.
+    """
+    if not len(dataset) or _record(dataset, 0) is None:
+        return None
+    blocks = range(0, len(dataset), _BLOCK)
+    draw = random.Random(0)
+    chosen = [
+        index
+        for block in draw.sample(blocks, min(len(blocks), _BLOCKS))
+        for index in range(block, min(block + _BLOCK, len(dataset)))
+    ]
+    records: dict[int, tuple[Any, list[int]]] = {}
+    for index in draw.sample(chosen, min(len(chosen), MOST)):
+        found = _record(dataset, index)
+        if found is not None:
+            records.setdefault(id(found[0]), (found[0], []))[1].append(found[1])
+    samples = [
+        _requests(each)
+        for owner, numbers in records.values()
+        for each in owner._ranges_of(sorted(numbers))
+    ]
+    draw.shuffle(samples)
+    parts = [part for sample in samples for part in sample if part[2]]
+    if not parts:
+        return None
+    paths, offsets, lengths = zip(*parts)
+    return Ranges(list(paths), list(offsets), list(lengths), len(samples))
+
+
+def _record(dataset: Any, index: int) -> tuple[Any, int] | None:
+    """Returns the dataset of hdmlp's that has a sample, and its number there."""
+    if hasattr(type(dataset), "_ranges_of"):
+        return dataset, index
+    try:
+        if hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
+            return _record(dataset.dataset, int(dataset.indices[index]))
+        if hasattr(dataset, "cumulative_sizes") and hasattr(dataset, "datasets"):
+            part = bisect.bisect_right(dataset.cumulative_sizes, index)
+            first = dataset.cumulative_sizes[part - 1] if part else 0
+            return _record(dataset.datasets[part], index - first)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        pass
+    return None
+
+
+def _requests(fields: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Returns the ranges that the daemon reads of a record's: those that are close are one."""
+    made: list[tuple[str, int, int]] = []
+    for path, offset, length in fields:
+        if made and made[-1][0] == path and 0 <= offset - sum(made[-1][1:]) <= _GAP:
+            made[-1] = path, made[-1][1], offset + length - made[-1][1]
+        else:
+            made.append((path, offset, length))
+    return made
 
 
 class Opened:
