@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -36,24 +35,14 @@ func must(t testing.TB, err error) {
 // TestConformance has the samples of a class in one file, one after another.
 func TestConformance(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
-		root := t.TempDir()
-		var classes []string
-		shards := map[string][]byte{}
+		w := &written{files: map[string][]byte{}}
 		for _, s := range samples {
-			if shards[s.Class] == nil {
-				classes = append(classes, s.Class)
-			}
-			shards[s.Class] = append(shards[s.Class], s.Data...)
+			w.files[s.Class+".shard"] = append(w.files[s.Class+".shard"], s.Data...)
 		}
-		d, err := directory.Open(root, directory.Options{})
-		must(t, err)
+		d, classes := w.write(t), classesOf(samples)
 		b := source.NewRecordBuilder([]string{"jpg"}, classes, nil)
 		numbers := map[string]int{}
-		old := time.Unix(1_700_000_000, 0)
 		for _, class := range classes {
-			path := filepath.Join(root, class+".shard")
-			must(t, os.WriteFile(path, shards[class], 0o644))
-			must(t, os.Chtimes(path, old, old))
 			o, err := d.Stat(t.Context(), class+".shard")
 			must(t, err)
 			numbers[class] = b.Object(o)
@@ -75,26 +64,7 @@ func TestConformance(t *testing.T) {
 		return sourcetest.Fixture{
 			Source: New(d, x), Index: x, Shared: true,
 			Damage: func(id int, fault sourcetest.Fault) bool {
-				path := filepath.Join(root, samples[id].Class+".shard")
-				data := shards[samples[id].Class]
-				switch fault {
-				case sourcetest.Removed:
-					must(t, os.Remove(path))
-				case sourcetest.Shortened:
-					must(t, os.Truncate(path, int64(len(data)-1)))
-				case sourcetest.Lengthened:
-					must(t, os.WriteFile(path, append(bytes.Clone(data), 1), 0o644))
-				case sourcetest.Emptied:
-					must(t, os.Truncate(path, 0))
-				case sourcetest.Unreadable:
-					must(t, os.Remove(path))
-					must(t, os.Mkdir(path, 0o755))
-				case sourcetest.Rewritten:
-					data = bytes.Clone(data)
-					data[len(data)-1] ^= 1
-					must(t, os.WriteFile(path, data, 0o644))
-				}
-				return true
+				return w.damage(t, samples[id].Class+".shard", fault)
 			},
 		}
 	})

@@ -130,7 +130,11 @@ func (j *journal) read(want head) error {
 		}
 		j.found = append(j.found, w)
 	}
-	return lines.Err()
+	if err := lines.Err(); err != nil {
+		return wrong("%s: line %d is damaged (%v): remove the directory, or give another one",
+			j.file.Name(), len(j.found)+2, err)
+	}
+	return nil
 }
 
 // add adds a line, which is on the disk afterwards.

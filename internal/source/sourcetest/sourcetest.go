@@ -24,7 +24,13 @@ type Sample struct {
 	Class string // its class
 	Name  string // within its class, ending with .jpg
 	Data  []byte // never empty
+	// Fields are the fields that Data packs (source.Pack), the last one never missing or empty; nil
+	// is one that is missing. Of Run, samples have no fields, or one.
+	Fields [][]byte
 }
+
+// FieldNames are the names of the fields of RunFields' samples.
+var FieldNames = []string{"jpg", "npy", "json"}
 
 // Fault is a kind of damage to a sample after the dataset was opened.
 type Fault int
@@ -59,6 +65,8 @@ type Fixture struct {
 	// affect the others. The suite then damages only the last sample of a file, and the samples in
 	// other files must be unaffected.
 	Shared bool
+	// Unlabelled is true if the index has no classes.
+	Unlabelled bool
 	// Damage damages a sample, and reports whether the source can detect that; if it cannot, Damage
 	// does nothing. If Damage is nil, no faults are checked.
 	Damage func(id int, fault Fault) bool
@@ -69,14 +77,25 @@ type Fixture struct {
 type Factory func(t *testing.T, samples []Sample) Fixture
 
 // Run checks the sources that factory makes.
-func Run(t *testing.T, factory Factory) {
-	t.Run("Index", func(t *testing.T) { testIndex(t, factory) })
-	t.Run("Bytes", func(t *testing.T) { testBytes(t, factory) })
-	t.Run("Parallel", func(t *testing.T) { testParallel(t, factory) })
-	t.Run("Misuse", func(t *testing.T) { testMisuse(t, factory) })
-	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, factory) })
-	t.Run("Stamps", func(t *testing.T) { testStamps(t, factory) })
-	t.Run("Faults", func(t *testing.T) { testFaults(t, factory) })
+func Run(t *testing.T, factory Factory) { suite{factory, samples()}.run(t) }
+
+// RunFields checks the sources that factory makes of samples of several fields.
+func RunFields(t *testing.T, factory Factory) { suite{factory, withFields(samples())}.run(t) }
+
+// suite checks the sources that a factory makes of samples.
+type suite struct {
+	factory Factory
+	samples []Sample
+}
+
+func (s suite) run(t *testing.T) {
+	t.Run("Index", s.testIndex)
+	t.Run("Bytes", s.testBytes)
+	t.Run("Parallel", s.testParallel)
+	t.Run("Misuse", s.testMisuse)
+	t.Run("Cancelled", s.testCancelled)
+	t.Run("Stamps", s.testStamps)
+	t.Run("Faults", s.testFaults)
 }
 
 // samples generates a dataset: sizes around the boundaries of bytes, pages and read sizes, and
@@ -99,10 +118,43 @@ func samples() []Sample {
 	return list
 }
 
-func setUp(t *testing.T, factory Factory) (Fixture, []Sample) {
+// withFields divides samples into fields: one, of those that are short, or three, of which some are
+// empty and some are missing.
+func withFields(list []Sample) []Sample {
+	for i := range list {
+		s := &list[i]
+		n := len(s.Data)
+		s.Fields = [][]byte{nil, nil, s.Data}
+		if n > 3 {
+			s.Fields[0] = s.Data[:n/3]
+			s.Fields[2] = s.Data[n/3:]
+			switch i % 3 {
+			case 0:
+				s.Fields[1], s.Fields[2] = s.Data[n/3:n/2], s.Data[n/2:]
+			case 1:
+				s.Fields[1] = []byte{}
+			}
+		}
+		lengths := make([]int64, len(s.Fields))
+		for f, data := range s.Fields {
+			lengths[f] = int64(len(data))
+			if data == nil {
+				lengths[f] = source.Missing
+			}
+		}
+		offsets, size := source.Pack(nil, lengths)
+		s.Data = make([]byte, size)
+		for f, data := range s.Fields {
+			copy(s.Data[min(offsets[f], size):], data)
+		}
+	}
+	return list
+}
+
+func (s suite) setUp(t *testing.T) (Fixture, []Sample) {
 	t.Helper()
-	list := samples()
-	f := factory(t, slices.Clone(list))
+	list := s.samples
+	f := s.factory(t, slices.Clone(list))
 	t.Cleanup(func() {
 		if err := f.Source.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -114,18 +166,20 @@ func setUp(t *testing.T, factory Factory) (Fixture, []Sample) {
 	return f, list
 }
 
-func testIndex(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testIndex(t *testing.T) {
+	f, list := s.setUp(t)
 	sum, largest := int64(0), int64(0)
-	for id, s := range list {
-		if got := f.Index.Classes()[f.Index.Label(id)]; got != s.Class {
-			t.Errorf("sample %d is of class %q, not %q", id, got, s.Class)
+	for id, want := range list {
+		if !f.Unlabelled {
+			if got := f.Index.Classes()[f.Index.Label(id)]; got != want.Class {
+				t.Errorf("sample %d is of class %q, not %q", id, got, want.Class)
+			}
 		}
-		if got := f.Index.Size(id); got != int64(len(s.Data)) {
-			t.Errorf("sample %d has %d bytes, not %d", id, got, len(s.Data))
+		if got := f.Index.Size(id); got != int64(len(want.Data)) {
+			t.Errorf("sample %d has %d bytes, not %d", id, got, len(want.Data))
 		}
-		sum += int64(len(s.Data))
-		largest = max(largest, int64(len(s.Data)))
+		sum += int64(len(want.Data))
+		largest = max(largest, int64(len(want.Data)))
 	}
 	if f.Index.Bytes() != sum || f.Index.MaxSize() != largest {
 		t.Errorf("the index has %d bytes, at most %d a sample, not %d and %d",
@@ -152,8 +206,8 @@ func readPadded(ctx context.Context, source source.Source, id int, want []byte) 
 	return nil
 }
 
-func testBytes(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testBytes(t *testing.T) {
+	f, list := s.setUp(t)
 	for id, s := range list {
 		if err := readPadded(t.Context(), f.Source, id, s.Data); err != nil {
 			t.Error(err)
@@ -161,8 +215,8 @@ func testBytes(t *testing.T, factory Factory) {
 	}
 }
 
-func testParallel(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testParallel(t *testing.T) {
+	f, list := s.setUp(t)
 	var readers sync.WaitGroup
 	for reader := range 8 {
 		readers.Go(func() {
@@ -199,8 +253,8 @@ func failed(t *testing.T, what string, err error, id int, kind error) {
 	}
 }
 
-func testMisuse(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testMisuse(t *testing.T) {
+	f, list := s.setUp(t)
 	for _, id := range []int{-1, len(list), 1 << 40} {
 		failed(t, "out of range", read(t, f, id, make([]byte, 1)), id, source.ErrNoSample)
 	}
@@ -216,8 +270,8 @@ func testMisuse(t *testing.T, factory Factory) {
 
 // testStamps checks that an unchanged sample's stamp is that of the index, if the source has
 // stamps.
-func testStamps(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testStamps(t *testing.T) {
+	f, list := s.setUp(t)
 	for id, s := range list {
 		read, err := f.Source.Read(t.Context(), id, make([]byte, len(s.Data)))
 		if err != nil {
@@ -236,18 +290,18 @@ func testStamps(t *testing.T, factory Factory) {
 	failed(t, "stat out of range", err, len(list), source.ErrNoSample)
 }
 
-func testCancelled(t *testing.T, factory Factory) {
-	f, list := setUp(t, factory)
+func (s suite) testCancelled(t *testing.T) {
+	f, list := s.setUp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := f.Source.Read(ctx, 0, make([]byte, len(list[0].Data)))
 	failed(t, "cancelled", err, 0, context.Canceled)
 }
 
-func testFaults(t *testing.T, factory Factory) {
+func (s suite) testFaults(t *testing.T) {
 	for fault := Removed; fault <= Rewritten; fault++ {
 		t.Run(fault.String(), func(t *testing.T) {
-			f, list := setUp(t, factory)
+			f, list := s.setUp(t)
 			// Samples of one byte, of a page, larger than a page, the largest. A shortened sample
 			// of one byte would be empty, which is another fault.
 			harmed, unharmed := []int{0, 7, 11, 14}, []int{1, 8, 12}
