@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzJournal has any journal beside the shards of an interrupted run, of which some are missing or
-// hidden. A run refuses it, as input that the user can put right, and leaves all shards as they are;
-// or it completes them, and they are those of a run that was not interrupted.
+// hidden. A run refuses it, as input that the user can put right, and leaves all shards; or it
+// completes them, and they are those of a run that was not interrupted.
 func FuzzJournal(f *testing.F) {
 	src := open(f, many(20)...)
 	l := layout(f, src, Options{})

@@ -268,25 +268,41 @@ class Watched:
         return self._looked(wanted, lambda: self._dataset.__getitems__(indices))
 
     def _looked(self, indices: Sequence[int], make: Callable[[], Any]) -> Any:
-        try:
-            look = Look(self._known.likely(indices))
-        except Exception as error:
-            _sender.send("refused", text=f"items cannot be looked at: {error!r}")
-            _sender.over = True
+        look = self._begin(indices)
+        if look is None:
             return make()
         failed: BaseException | None = None
         try:
-            with look:
-                return make()
+            return make()
         except BaseException as error:
             failed = error
             raise
         finally:
-            try:
-                self._known.sent(look, indices, failed)
-            except Exception as error:  # the program must run as if nothing were looked at
-                _sender.send("refused", text=f"an item could not be looked at: {error!r}")
-                _sender.over = True
+            self._end(look, indices, failed)
+
+    # The program must run as if nothing were looked at.
+
+    def _begin(self, indices: Sequence[int]) -> Look | None:
+        try:
+            look = Look(self._known.likely(indices))
+            look.begin()
+            return look
+        except Exception as error:
+            _give_up(error)
+            return None
+
+    def _end(self, look: Look, indices: Sequence[int], failed: BaseException | None) -> None:
+        try:
+            look.end()
+            self._known.sent(look, indices, failed)
+        except Exception as error:
+            _give_up(error)
+
+
+def _give_up(error: Exception) -> None:
+    """Looks at no more items in this process."""
+    _sender.send("refused", text=f"an item could not be looked at: {error!r}")
+    _sender.over = True
 
 
 def _is_one_by_one(dataset: Any) -> bool:

@@ -87,8 +87,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 class Look:
     """What is seen while one item is made, or several are at once.
 
-    Used as a context manager, in the thread that makes the item. It has the methods by which
-    ``files=`` would be asked for copies, and has none.
+    It has the methods by which ``files=`` would be asked for copies, and has none.
 
     Args:
         likely: Files that may be opened below Python.
@@ -114,23 +113,24 @@ class Look:
             _hooked = True
             sys.addaudithook(_hook)
 
-    def __enter__(self) -> Look:
+    def begin(self) -> None:
+        """Begins to look, in the thread that makes the item."""
         self._wrappers.INSTALLED.add()
-        self._watch.__enter__()
+        self._watch.begin()
         self._modules = len(sys.modules)
         self._read = _bytes_read()
         self._wrappers.begin(self)
         _looks.stack.append(self)
         _current.append(self)
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Ends that, in the same thread."""
         _current.remove(self)
         _looks.stack.remove(self)
         self._wrappers.end()
         read = _bytes_read() - self._read
         self._wrappers.INSTALLED.remove()
-        self._watch.__exit__()
+        self._watch.end()
         for path in self._watch.opened:
             self.how.setdefault(path, BELOW)
         self._opens.update(dict.fromkeys(self.how.keys() - self._opens.keys(), 1))

@@ -18,7 +18,7 @@ _MOST = 64
 class Watch:
     """Notes which of some files are opened, by whatever means, in this or in another process.
 
-    Used as a context manager. Where the kernel does not allow it, none is noted.
+    Where the kernel does not allow it, none is noted.
 
     Args:
         paths: The files.
@@ -32,9 +32,10 @@ class Watch:
         self.opened: list[str] = []
         self._fd = -1
 
-    def __enter__(self) -> Watch:
+    def begin(self) -> None:
+        """Begins to watch."""
         if not self._paths:
-            return self
+            return
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watches: dict[int, str] = {}
         if self._fd >= 0:
@@ -42,9 +43,9 @@ class Watch:
                 watch = _libc.inotify_add_watch(self._fd, os.fsencode(path), _OPENED)
                 if watch >= 0:
                     self._watches[watch] = path
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Sets ``opened``."""
         if self._fd < 0:
             return
         seen = set()
