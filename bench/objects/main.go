@@ -42,7 +42,7 @@ type options struct {
 	latency, late        time.Duration
 	lateShare            float64
 	megabits             float64
-	page                 int
+	page, names          int
 	keys                 keyFlags
 }
 
@@ -74,6 +74,7 @@ type counts struct {
 type server struct {
 	options
 	limit *rate.Limiter // nil: none
+	made  []string      // names of objects that are only listed; nil: files
 	down  atomic.Int64  // until when, in Unix nanoseconds
 
 	mu     sync.Mutex // guards the following
@@ -91,6 +92,7 @@ func main() {
 	flag.Float64Var(&o.lateShare, "late-share", 0, "share of answers that are late")
 	flag.Float64Var(&o.megabits, "megabits", 0, "bandwidth of all answers, Mbit/s; 0: no limit")
 	flag.IntVar(&o.page, "page", 1000, "names in a page of a listing")
+	flag.IntVar(&o.names, "names", 0, "list so many names that are made up, in place of the files")
 	flag.Var(&o.keys, "key", "ID of a key; may be given again; none: all are accepted")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -105,6 +107,11 @@ func run(o options) error {
 	}
 	s := &server{options: o, draw: rand.New(rand.NewPCG(1, 2))}
 	s.counts.Objects = map[string]int64{}
+	const classes = 1000
+	for i := range o.names {
+		s.made = append(s.made, fmt.Sprintf("train/n%08d/%08d.jpg", i%classes*7919, i))
+	}
+	slices.Sort(s.made)
 	if o.megabits > 0 {
 		const bytesPerMegabit = 125_000
 		s.limit = rate.NewLimiter(rate.Limit(o.megabits*bytesPerMegabit), 2*piece)
