@@ -35,8 +35,9 @@ type datasetView struct {
 	} `json:"index"`
 	List []classView `json:"class_list,omitempty"`
 	recordsView
-	Sheet string `json:"contact_sheet,omitempty"`
-	kept  bool   // whether the kind keeps its index in a file
+	Sheet    string           `json:"contact_sheet,omitempty"`
+	Requests *source.Requests `json:"requests,omitempty"` // that a store got for it
+	kept     bool             // whether the kind keeps its index in a file
 }
 
 // sizesView describes the sizes of samples or of fields.
@@ -84,6 +85,11 @@ type lister interface {
 	Listed() (listed, all int) // directories
 }
 
+// requesting is implemented by sources that may be stores.
+type requesting interface {
+	Requests() *source.Requests // nil: it is none
+}
+
 func newDatasetView(root, kind string, source source.Indexed, list bool,
 	took time.Duration,
 ) *datasetView {
@@ -97,7 +103,14 @@ func newDatasetView(root, kind string, source source.Indexed, list bool,
 	v.Sizes = newSizesView(&s)
 	v.recordsView = newRecordsView(x)
 	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
-	if keeper, ok := source.(indexKeeper); ok {
+	if r, ok := source.(requesting); ok {
+		v.Requests = r.Requests()
+	}
+	keeper, ok := source.(indexKeeper)
+	if k, may := source.(interface{ KeepsIndex() bool }); may {
+		ok = ok && k.KeepsIndex()
+	}
+	if ok {
 		v.kept = true
 		v.Index.Path = keeper.IndexPath()
 		v.Index.Loaded = keeper.FromIndex()
@@ -184,6 +197,9 @@ func (s *sizesView) text() string {
 
 // scan prints how long it took to open the dataset, and where its index is.
 func (v *datasetView) scan(b *strings.Builder) {
+	if v.Requests != nil {
+		defer v.requests(b)
+	}
 	if !v.kept {
 		fmt.Fprintf(b, "  %-12s in %s\n", "opened", seconds(v.Index.Seconds))
 		return
@@ -206,6 +222,14 @@ func (v *datasetView) scan(b *strings.Builder) {
 	fmt.Fprintf(b, "  %-12s not written, so the next start scans again:\n  %-12s %s\n",
 		"index", "",
 		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
+}
+
+// requests prints what a store was asked for.
+func (v *datasetView) requests(b *strings.Builder) {
+	r := v.Requests
+	fmt.Fprintf(b, "  %-12s %s for bytes (%s), %s for what objects are, %s\n", "requests",
+		thousands(int(r.Gets)), byteSize(float64(r.Bytes)), thousands(int(r.Heads)),
+		plural(int(r.Lists), "listing", "listings"))
 }
 
 // histogram prints a bar for each bin of this many samples; the longest has barWidth columns.

@@ -72,6 +72,7 @@ type Opened struct {
 	indexPath string
 	indexErr  error
 	fromIndex bool
+	kept      bool // an index file is kept
 }
 
 var (
@@ -91,6 +92,9 @@ func (o *Opened) IndexError() error { return o.indexErr }
 
 // FromIndex reports whether the samples are those of an index file that was found.
 func (o *Opened) FromIndex() bool { return o.fromIndex }
+
+// KeepsIndex reports whether there is an index file: not of what is listed at each start.
+func (o *Opened) KeepsIndex() bool { return o.kept }
 
 // Close implements source.Source.
 func (o *Opened) Close() error { return o.Source.Close() }

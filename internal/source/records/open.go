@@ -98,7 +98,7 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 			return nil, err
 		}
 	}
-	opened := &Opened{Beside: beside, at: x.at}
+	opened := &Opened{Beside: beside, at: x.at, kept: x.kept()}
 	if x.options.Unscanned {
 		opened.Source = New(x.place, nil)
 		return opened, nil
