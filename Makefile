@@ -8,7 +8,8 @@
 #                     (25 minutes on 2 processors); .ci/run runs this in a clean clone
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=records: tar shards beside
-#                     webdataset and mosaicml-streaming, files by lists, pairs, volumes; grid,
+#                     webdataset and mosaicml-streaming, files by lists, pairs, volumes;
+#                     SCENARIO=objects: a slow object store; grid,
 #                     share, streams, before: with jobs that share, an earlier commit
 #                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
 #                     analyze's predictions beside runs
@@ -239,8 +240,8 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks items records records/%
-PEERS := records records/shards
+NEWEST := o p q frameworks items objects records records/%
+PEERS := objects records records/shards
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)
 bench: $(if $(filter $(PEERS),$(ASKED)),build/peers/stamp)

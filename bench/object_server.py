@@ -54,6 +54,17 @@ class ObjectServer:
             found: dict[str, Any] = json.load(answer)
             return found
 
+    def counters(self) -> dict[str, int]:
+        """Returns requests, bytes of objects, and the server's processor time, as a mount does."""
+        counts = self.counts()
+        assert self._server is not None
+        with open(f"/proc/{self._server.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        nanoseconds = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        gets: int = counts["gets"]
+        return {"opens": gets, "reads": gets, "bytes": counts["bytes"], "cpu_ns": nanoseconds}
+
     def down(self, seconds: float) -> None:
         """Has the server answer nothing for some time."""
         request = urllib.request.Request(f"{self.url}/-/down?for={seconds}s", method="POST")

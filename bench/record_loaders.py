@@ -47,15 +47,18 @@ class WebDataset:
 
     def start(self) -> None:
         spec = self._spec
-        names = sorted(name for name in os.listdir(spec["path"]) if name.endswith(".tar"))
         options = {}
+        if "plain" in spec:
+            names = [f"{spec['plain']}/{name}" for name in spec["names"]]
+        else:
+            names = numbered(spec, ".tar")
         if spec.get("copies"):
             self._copies = tempfile.mkdtemp(prefix="hdmlp-bench-")
             options["cache_dir"] = self._copies
         # A file's path is never copied to cache_dir, unlike what a command prints.
         form = "pipe:cat {}" if spec.get("copies") else "{}"
         dataset = self._wds.WebDataset(
-            [form.format(os.path.join(spec["path"], name)) for name in names],
+            [form.format(name) for name in names],
             shardshuffle=len(names),
             seed=spec["seed"],
             **options,
@@ -99,6 +102,39 @@ class Streaming:
     def finish(self) -> None:
         self._loader = None
         shutil.rmtree(self._copies, ignore_errors=True)
+
+
+class Boto3:
+    """The obvious dataset over a bucket: a request for each item, by Amazon's package."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import boto3
+
+        self._boto3, self._spec = boto3, spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        bucket = self._spec["path"].removeprefix("s3://")
+        pages = self._boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        keys = [found["Key"] for page in pages for found in page["Contents"]]
+        keys = [key for key in keys if key.endswith(".jpg")]
+        classes = {name: i for i, name in enumerate(sorted({key.split("/")[0] for key in keys}))}
+        clients: dict[int, Any] = {}
+
+        def get(key: str) -> bytes:
+            if os.getpid() not in clients:
+                clients[os.getpid()] = self._boto3.session.Session().client("s3")
+            content: bytes = clients[os.getpid()].get_object(Bucket=bucket, Key=key)["Body"].read()
+            return content
+
+        dataset = own(keys, lambda i: (get(keys[i]), classes[keys[i].split("/")[0]]))
+        self._loader = loaded(self._spec, dataset, shuffle=True)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return map(samples_and_labels, self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
 
 
 class Own:
@@ -203,6 +239,12 @@ def shards(spec: dict[str, Any]) -> Made:
     import hdmlp.torch as ht
 
     return ht.WebDataset(f"{spec['path']}/*.tar", fields=["jpg", "cls"]), {}
+
+
+def stored(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    return ht.ImageFolder(spec["path"]), {}
 
 
 def files(spec: dict[str, Any]) -> Made:
@@ -337,6 +379,7 @@ def own_volumes(spec: dict[str, Any]) -> Any:
 
 OURS: dict[str, Callable[[dict[str, Any]], Made]] = {
     "shards": shards,
+    "stored": stored,
     "files": files,
     "FileDataset": file_dataset,
     "declared": declared,
@@ -356,6 +399,7 @@ OWN: dict[str, Callable[[dict[str, Any]], Any]] = {
 CONTENDERS: dict[str, Optional[Any]] = {
     "webdataset": WebDataset,
     "streaming": Streaming,
+    "boto3": Boto3,
     "own": Own,
     "decoding": Decoding,
     "copy": Copy,

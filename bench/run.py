@@ -27,6 +27,7 @@ import records
 import regressions
 import rounds
 import share_jobs
+import stored
 import streams
 from throttled import Unavailable
 
@@ -60,6 +61,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + regressions.all_regressions(quick)
         + own_items.all_own_items(quick)
         + records.all_records(quick)
+        + stored.all_stored(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -311,7 +313,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, records and before",
+        "analyze, items, records, objects and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"
