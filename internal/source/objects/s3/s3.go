@@ -302,6 +302,10 @@ func (b *Bucket) List(ctx context.Context, prefix, after string,
 			if info.Err != nil {
 				return info.Err
 			}
+			if info.Size < 0 {
+				return &remote.Error{Kind: source.ErrUnreadable, Err: fmt.Errorf("the store lists %q "+
+					"with %d bytes", info.Key, info.Size)}
+			}
 			if info.Key <= last || !strings.HasPrefix(info.Key, cut+prefix) {
 				return &remote.Error{Kind: source.ErrUnreadable, Err: fmt.Errorf("the store lists %q "+
 					"after %q; HDMLP needs one that lists keys in order", info.Key, last)}
