@@ -46,15 +46,20 @@ def all_cpu_seconds(daemon: Optional[int]) -> tuple[float, float]:
     """Of this process, its children, living ones too, and the daemon that works for it; and of the
     daemon alone."""
     total, daemons = cpu_seconds(), rounds.process_cpu(daemon) if daemon else 0.0
+    return total + daemons + sum(map(rounds.process_cpu, children(daemon))), daemons
+
+
+def children(daemon: Optional[int]) -> set[int]:
+    """This process's living children without the daemon."""
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        others = {int(pid) for pid in file.read().split()} - {daemon}
-    return total + daemons + sum(map(rounds.process_cpu, others)), daemons
+        return {int(pid) for pid in file.read().split()} - {daemon}
 
 
 def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
-    `cpu` is what all processes have used by the end of the epoch, `daemon_cpu` the daemon's part.
+    `cpu` is what all processes have used by the end of the epoch, `daemon_cpu` the daemon's part;
+    `switches` are their voluntary context switches, and `device` is what disks read for them.
     `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first
     epoch.
     """
@@ -93,6 +98,8 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
         end = clock()
         daemon = daemon_of(contender)
         cpu, daemon_cpu = all_cpu_seconds(daemon)
+        living = [os.getpid(), *children(daemon)]
+        waits, read = rounds.switches(daemon), rounds.device_bytes(daemon)
         epochs.append(
             {
                 "begin": begin,
@@ -105,6 +112,10 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 "order": order,
                 "cpu": cpu,
                 "daemon_cpu": daemon_cpu,
+                "switches": sum(map(rounds.switches, living)) + waits,
+                "daemon_switches": waits,
+                "device": sum(map(rounds.device_bytes, living)) + read,
+                "daemon_device": read,
             }
         )
         say(event="epoch", epoch=epoch, daemon=daemon)

@@ -182,6 +182,28 @@ def volumes(directory: str, count: int) -> dict[str, Any]:
     return once(directory, write, volumes=count, shape=list(VOLUME))
 
 
+_LMDB = """
+import os, sys, lmdb
+path, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+environment = lmdb.open(path, map_size=2 * count * (size + 8192) + (1 << 24), lock=False)
+for first in range(0, count, 1000):
+    with environment.begin(write=True) as transaction:
+        for i in range(first, min(first + 1000, count)):
+            transaction.put(b"%08d" % i, os.urandom(size), append=True)
+environment.close()
+"""
+
+
+def lmdb_values(directory: str, count: int, size: int) -> dict[str, Any]:
+    """Makes an LMDB environment with values of random bytes; keys are numbers of 8 digits."""
+
+    def write() -> dict[str, Any]:
+        subprocess.run([newest.PEERS, "-c", _LMDB, directory, str(count), str(size)], check=True)
+        return {}
+
+    return once(directory, write, values=count, size=size)
+
+
 def forget_pages(directory: str) -> None:
     """Has the kernel cache nothing of the files of a directory."""
     for name in os.listdir(directory):

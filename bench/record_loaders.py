@@ -137,6 +137,34 @@ class Boto3:
         self._loader = None
 
 
+class PyLMDB:
+    """py-lmdb in torch's loader: values are copied from the map, each rank's by the sampler."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import lmdb
+        import torch.utils.data
+
+        self._lmdb, self._torch, self._spec = lmdb, torch, spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        spec = self._spec
+        environment = self._lmdb.open(spec["path"], readonly=True, lock=False, readahead=False)
+        transaction = environment.begin(buffers=False)
+        dataset = own(range(spec["count"]), lambda i: (transaction.get(b"%08d" % i), i))
+        self._sampler = self._torch.utils.data.distributed.DistributedSampler(
+            dataset, spec["world_size"], spec["rank"], seed=spec["seed"]
+        )
+        self._loader = loaded(spec, dataset, sampler=self._sampler)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        self._sampler.set_epoch(epoch)
+        return map(samples_and_labels, self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+
+
 class Own:
     """The obvious dataset of one's own in torch's loader: files by a list, pairs, volumes."""
 
@@ -223,6 +251,8 @@ class Records(HDMLP):
         )
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
+        if self._spec["source"] == "lmdb":  # whose items are values alone
+            return ((list(batch), range(len(batch))) for batch in self._loader)
         return map(samples_and_labels, self._loader)
 
 
@@ -239,6 +269,12 @@ def shards(spec: dict[str, Any]) -> Made:
     import hdmlp.torch as ht
 
     return ht.WebDataset(f"{spec['path']}/*.tar", fields=["jpg", "cls"]), {}
+
+
+def lmdb_values(spec: dict[str, Any]) -> Made:
+    import hdmlp.torch as ht
+
+    return ht.LMDB(spec["path"]), {"shard": True}
 
 
 def stored(spec: dict[str, Any]) -> Made:
@@ -380,6 +416,7 @@ def own_volumes(spec: dict[str, Any]) -> Any:
 OURS: dict[str, Callable[[dict[str, Any]], Made]] = {
     "shards": shards,
     "stored": stored,
+    "lmdb": lmdb_values,
     "files": files,
     "FileDataset": file_dataset,
     "declared": declared,
@@ -400,6 +437,7 @@ CONTENDERS: dict[str, Optional[Any]] = {
     "webdataset": WebDataset,
     "streaming": Streaming,
     "boto3": Boto3,
+    "py-lmdb": PyLMDB,
     "own": Own,
     "decoding": Decoding,
     "copy": Copy,

@@ -67,6 +67,29 @@ def process_cpu(pid: Optional[int]) -> float:
     return sum(map(int, fields[11:15])) / _TICKS
 
 
+def switches(pid: Optional[int]) -> int:
+    """Voluntary context switches of a process's threads; 0 if it has ended."""
+    total = 0
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/status", encoding="ascii") as file:
+                for line in file:
+                    if line.startswith("voluntary_ctxt_switches:"):
+                        total += int(line.split()[1])
+    except FileNotFoundError:
+        pass
+    return total
+
+
+def device_bytes(pid: Optional[int]) -> int:
+    """Bytes that a process has had read from disks; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("read_bytes:"))
+    except FileNotFoundError:
+        return 0
+
+
 def resident(pid: Optional[int]) -> int:
     """Bytes of a process's resident memory, at its highest; 0 if it has ended."""
     try:

@@ -20,6 +20,7 @@ import analyzed
 import clusters
 import frameworks
 import grid
+import lmdb_values
 import own_items
 import page_cache
 import pipelines
@@ -62,6 +63,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + own_items.all_own_items(quick)
         + records.all_records(quick)
         + stored.all_stored(quick)
+        + lmdb_values.all_lmdb(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -313,7 +315,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, records, objects and before",
+        "analyze, items, records, objects, lmdb and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"
