@@ -90,6 +90,7 @@ class Engines:
         """Returns the engine for the next epoch, opened anew if what it is made of changed."""
         if self._closed:
             raise ClosedError("the loader is closed")
+        self._look_at_batches(loader)
         if self.current is not None and self._content.folder is not None:
             self._content.check_unchanged(loader.dataset, self.current.next_epoch)
         if self._ordering.known is None:
@@ -98,7 +99,14 @@ class Engines:
 
     def opened(self, loader: DataLoader[object]) -> Engine:
         """Returns the engine of the last iteration, for what scripts ask at each step."""
+        self._look_at_batches(loader)
         return self.open(loader) if self.current is None else self.current
+
+    def _look_at_batches(self, loader: DataLoader[object]) -> None:
+        """Closes an engine whose order no longer counts, as the batch sampler was replaced."""
+        if self._ordering.replaced(loader):
+            self.adopt(self.arguments)
+            self._share = share_of(loader.batch_sampler)
 
     def close(self) -> None:
         """Closes the engine. Idempotent."""

@@ -55,6 +55,10 @@ class Ordering:
         # The dataset's length, by which a DistributedSampler has divided it.
         self._length: int | None = None
         self._iterated = False
+        # The batch sampler that the loader was made with; the program may put another in its place.
+        self._batches: object = None
+        self._positioned = False  # by set_epoch() or load_state_dict() of the loader
+        self._tuned = False
         self._warned = False
         self._warned_of_nothing = False
         self.known: Known | None = None
@@ -77,10 +81,10 @@ class Ordering:
             )
         if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
             self._length = length_of(loader.dataset)
+        self._batches, self._tuned = loader.batch_sampler, tuned
         self.known = self.find(loader)
         if self.known is None and tuned:
-            # torch's default: how far ahead a sampler is iterated depends on it.
-            loader.num_workers, loader.prefetch_factor = 0, _PREFETCH_FACTOR
+            _untune(loader)
             said = said and not_started("the sampler's order depends on their number, as in torch")
         if said:
             log.warning("%s", said)
@@ -134,6 +138,7 @@ class Ordering:
 
     def note_seed(self, engine: Served) -> None:
         """Notes the seed after a state was loaded."""
+        self._positioned = True
         if self.known is not None and self.known.seed is None:
             self._drawn_seed = engine.seed
 
@@ -200,8 +205,38 @@ class Ordering:
         if loader.batch_size is not None:
             batches = BatchSampler(sampler, loader.batch_size, loader.drop_last)
             object.__setattr__(loader, "batch_sampler", batches)
+            self._batches = batches
         self.known = self.find(loader)
         return self._arguments
+
+    def replaced(self, loader: DataLoader[object]) -> bool:
+        """Reports whether the batch sampler was replaced, and with it the order that was known.
+
+        Ultralytics' and timm's loaders do this when they are made: theirs never ends, so that
+        workers stay. What it yields counts from then on, as with ``batch_sampler=``.
+
+        Raises:
+            ConfigError: The order is that of arguments, or batches were delivered in another one.
+        """
+        if self.known is None or loader.batch_sampler is self._batches:
+            return False
+        own = self._arguments
+        name, now = type(loader).__name__, type(loader.batch_sampler).__name__
+        if own.shard or own.order == "feistel" or own.epochs is not None:
+            raise ConfigError(
+                f"batch_sampler of the {name} was replaced by {now} after it was made, and its "
+                "order follows from shard=, shuffle='feistel' or epochs=: make the loader without "
+                "these, and with a sampler, or do not replace batch_sampler"
+            )
+        if self._iterated or self._positioned:
+            raise ConfigError(
+                f"batch_sampler of the {name} was replaced by {now} after it was iterated, or "
+                "after its position was set: make a new loader with batch_sampler="
+            )
+        self.known = None
+        if self._tuned:
+            _untune(loader)
+        return True
 
     # The epoch.
 
@@ -308,6 +343,7 @@ class Ordering:
 
     def set_epoch(self, loader: DataLoader[object], epoch: int) -> None:
         """Sets the epoch of the sampler, or of the batch sampler and the one within it."""
+        self._positioned = True
         batches = loader.batch_sampler
         for _, sampler in parts(loader.sampler if batches is None else batches):
             if hasattr(sampler, "set_epoch"):
@@ -378,3 +414,8 @@ def _next_draw(own: torch.Generator | None) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
     finally:
         generator.set_state(now)
+
+
+def _untune(loader: DataLoader[object]) -> None:
+    """Has a loader no workers, torch's default: how far ahead it asks its sampler depends on it."""
+    loader.num_workers, loader.prefetch_factor = 0, _PREFETCH_FACTOR
