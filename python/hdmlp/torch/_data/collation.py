@@ -26,6 +26,27 @@ def torchs_default() -> Callable[..., Any]:
     return _torchs.default_collate  # type: ignore[no-any-return]
 
 
+def by_default(batch: Any) -> Any:
+    """Collates as torch's default function does outside a worker, also in one.
+
+    In a worker torch's function makes room in shared memory before it stacks. For tensors of
+    several sizes this fails with a message that names no size, and for conjugated ones it fails
+    although they can be stacked. It is then called again as outside a worker.
+    """
+    worker: Any = torch.utils.data._utils.worker
+    info = worker._worker_info
+    try:
+        return torchs_default()(batch)
+    except RuntimeError as error:
+        if info is None or interrupts(error):
+            raise
+    worker._worker_info = None
+    try:
+        return torchs_default()(batch)
+    finally:
+        worker._worker_info = info
+
+
 def is_default(collate: object, batched: bool = True) -> bool:
     """Reports whether a loader's ``collate_fn`` is torch's default, or stands for it (None)."""
     default = "default_collate" if batched else "default_convert"
@@ -84,14 +105,14 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
     images, labels = zip(*batch)  # labels which are strings stay a tuple
     first = images[0]
     if not _is_plain(first):
-        return torchs_default()(batch)
+        return by_default(batch)
     count = len(images) * first.numel()
     nbytes = count * first.element_size()
     if nbytes < place.LEAST or set(map(type, images)) != {torch.Tensor}:
-        return torchs_default()(batch)
+        return by_default(batch)
     if len(set(map(_dtype, images))) > 1:
-        return torchs_default()(batch)
-    collated = torchs_default()(labels)
+        return by_default(batch)
+    collated = by_default(labels)
     memory, offset = place.reserve(nbytes)
     stacked = torch.frombuffer(memory, dtype=first.dtype, count=count, offset=offset)
     stacked = stacked.view(len(images), *first.shape)
@@ -102,7 +123,7 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
         if interrupts(error):
             raise
         place.give_up()
-        return torchs_default()(batch)
+        return by_default(batch)
     return [stacked, collated]
 
 
@@ -131,7 +152,7 @@ def labels_of(taken: Taken, target_transform: Callable[[int], object] | None = N
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
         labels: Any = tuple(map(target_transform, column(taken.payload, taken.n, "labels")))
-        return torchs_default()(labels)
+        return by_default(labels)
     if _arrays is None or not isinstance(taken.content, Block):
         return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
     # The samples are a numpy array as well, so its code is in the processor's caches.

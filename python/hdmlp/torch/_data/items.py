@@ -14,7 +14,7 @@ from ..._batches.segments import Segment
 from ..._transforms.recipe import name_sample
 from ..._transforms.reseeding import LOOKED_AT, At, Reseeding, Seed
 from ...data import Folder
-from .collation import are_pairs, default_stacks, is_default, stack_into, torchs_default
+from .collation import are_pairs, by_default, default_stacks, is_default, stack_into, torchs_default
 from .interfaces import Indexed, Room
 
 log = logging.getLogger("hdmlp")
@@ -40,9 +40,11 @@ class Items:
         part: tuple[int, int] = (0, 1),
         every: bool = False,
     ):
-        self.dataset, self.collate, self.batched = dataset, collate, batched
+        defaults = batched and is_default(collate)
+        self.dataset, self.batched = dataset, batched
+        self.collate = by_default if defaults else collate
         self._rank, self._world_size = part
-        self._stacks = batched and is_default(collate) and default_stacks()
+        self._stacks = defaults and default_stacks()
         self._reseeding = Reseeding(every)
         self._said_late = False
 

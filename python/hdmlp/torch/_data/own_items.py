@@ -19,7 +19,7 @@ from ..._records.declared import Declared
 from ..._records.file_dataset import FileDataset as PlainFileDataset
 from ..._transforms.generators import seed_generators
 from ..._transforms.recipe import Recipe, name_sample, sample_key
-from .collation import stack_into, torchs_default
+from .collation import by_default, stack_into, torchs_default
 from .fields import collate_records
 from .interfaces import Room
 
@@ -232,7 +232,7 @@ def _stack_opened(items: list[Any], place: Room) -> object:
     """Collates as torch's default; pairs, of which the first may be stacked where the place is."""
     if items and all(type(item) is tuple and len(item) == 2 for item in items):
         return stack_into(items, place)
-    return torchs_default()(items)
+    return by_default(items)
 
 
 def _unused(value: object) -> object:
