@@ -16,6 +16,11 @@ from .feed import Feed
 from .reports import Counts
 from .state import Cursor
 
+NOT_COPIED = (
+    "an iterator over a loader can be neither pickled nor copied: pickle or copy the loader, "
+    "whose state_dict() has the position"
+)
+
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
@@ -100,6 +105,9 @@ class Iteration:
         self._turn = threading.Lock()
         # By thread: the position after a batch that was not returned, the audit, and the batch.
         self._kept: dict[int, tuple[int, int, object]] = {}
+
+    def __getstate__(self) -> object:
+        raise NotImplementedError(NOT_COPIED)
 
     def __iter__(self) -> Iteration:
         return self

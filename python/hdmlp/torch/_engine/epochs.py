@@ -9,6 +9,7 @@ from typing import Callable, Protocol
 import torch
 
 from ..._lib.interrupts import interrupts
+from ..._loading.iteration import NOT_COPIED
 from ..._workers.failures import Failed, RemoteTraceback
 from ..._workers.pool import Pool
 from ...errors import ClosedError
@@ -74,6 +75,9 @@ class Batches:
         self._turn = threading.Lock()
         # By thread: the step after a batch that was not returned, and the batch.
         self._kept: dict[int, tuple[int, object]] = {}
+
+    def __getstate__(self) -> object:
+        raise NotImplementedError(NOT_COPIED)
 
     def __iter__(self) -> Batches:
         return self
