@@ -309,7 +309,8 @@ class Local:
             self._warned_endless = True
             log.warning(
                 "%s has no __len__, or a wrong one: files are read in Python, and nothing is "
-                "cached; give it a correct __len__",
+                "cached; give it a correct __len__, or, if it has no end so that workers stay, "
+                "give the loader persistent_workers=True in its place",
                 name,
             )
 
