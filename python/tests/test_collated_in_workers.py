@@ -64,17 +64,24 @@ def test_items_of_several_sizes_are_named(make, sign, workers):
 
 
 class Conjugated(torch.utils.data.Dataset):
+    """Tensors that torch conjugates, or negates, when they are read."""
+
+    def __init__(self, part):
+        self.part = part
+
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return torch.tensor([1 + 2j, index - 1j]).conj()
+        value = torch.tensor([1 + 2j, index - 1j]).conj()
+        return getattr(value, self.part) if self.part else value
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("size", [2, None])
-def test_conjugated_tensors_keep_their_values(workers, size):
+@pytest.mark.parametrize("part", ["", "imag"])
+def test_conjugated_tensors_keep_their_values(workers, size, part):
     """torch's loader raises in a worker, and without batches loses the sign."""
-    want = list(DataLoader(Conjugated(), size))
-    with ht.DataLoader(Conjugated(), size, num_workers=workers) as loader:
+    want = list(DataLoader(Conjugated(part), size))
+    with ht.DataLoader(Conjugated(part), size, num_workers=workers) as loader:
         assert all(torch.equal(a, b) for a, b in zip(want, loader))

@@ -286,11 +286,10 @@ class _Pickler(pickle.Pickler):
             or value.layout is not torch.strided
             or value.requires_grad
             or value.is_quantized
-            or value.is_conj()
-            or value.is_neg()
         ):
             return NotImplemented
-        return self._reduce(value)
+        # Memory has the values before conjugation and negation, which torch 1 pickles as they are.
+        return self._reduce(value.resolve_conj().resolve_neg())
 
     def _reduce(self, tensor: torch.Tensor) -> tuple[object, ...]:
         """Describes a tensor by its bytes, or by its whole storage's if that is not much larger.
