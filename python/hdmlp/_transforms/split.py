@@ -46,6 +46,9 @@ class Split:
         why: Why there is a rest; empty if there is none.
         left: The transforms of the rest, the one which ``why`` is about first.
         done: The transforms that are described, as they were given.
+        wraps: If there is no rest: v2's ``ToImage``, if torchvision's result is its
+            ``tv_tensors.Image``. What is delivered one by one goes through it; in a batch that is
+            stacked, torch's result is a plain tensor.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Split:
         why: str,
         left: Sequence[object] = (),
         done: Sequence[Any] = (),
+        wraps: Sequence[Any] = (),
     ):
         self.described = described
         self.rest = rest
@@ -63,6 +67,7 @@ class Split:
         self.why = why
         self.left = list(left)
         self.done = list(done)
+        self.wraps = list(wraps)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """``described``, then ``rest``."""
@@ -139,7 +144,7 @@ def split(transforms: object, ragged: bool = False) -> Split:
     done, described, wraps, hands = prefix
     rest = given[done:]
     if not rest:
-        return Split(described, [], hands, "", (), given)
+        return Split(described, [], hands, "", (), given, wraps)
     cause, why = stop
     left = [given[cause], *given[done:cause], *given[cause + 1 :]]
     if isinstance(left[0], ours.Transform):

@@ -52,6 +52,8 @@ class Part(NamedTuple):
             None: it leaves none.
         column: The field's values by record ID, which are known without reading it; None: they are
             not.
+        wrap: From the daemon's tensor to torchvision's result, where Python gets items one by one;
+            None: it is that tensor.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Part(NamedTuple):
     transform: Step | None
     instead: Step | None = None
     column: Labels | None = None
+    wrap: Step | None = None
 
     @property
     def decodes(self) -> bool:
@@ -115,7 +118,8 @@ def part_of(
     instead = in_python(found.done)
     whole = found.described if instead is None else leaving(found.described)
     if not found.rest and of_one_size:
-        return Part(name, whole, None, None, instead)
+        wrap = Composed(found.wraps) if found.wraps else None
+        return Part(name, whole, None, None, instead, wrap=wrap)
     described = whole if found.hands == "tensor" else found.for_images(instead is not None)
     rest = Composed(found.rest) if found.rest else None
     return Part(name, described, Handed(found.hands, instead), rest)
@@ -228,7 +232,7 @@ class FieldsRecipe(Recipe):
         self.labeller = fields.labeller
         self.count = max(self.places) + 1  # of what the daemon delivers
         self.parts = [
-            part._replace(load=Handed("tensor", part.instead))
+            part._replace(load=Handed("tensor", part.instead), transform=part.wrap)
             if part.described and part.load is None
             else part
             for part in fields.parts

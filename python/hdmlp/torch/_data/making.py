@@ -234,7 +234,8 @@ def making(
             left = instead and Recipe(instead, None, None, torchs_default(), decodes=True)
             return Making(whole, None, None, target_transform, False, left)
         load = Handed(found.hands, instead)
-        transform = Composed(found.rest) if found.rest else None
+        then = found.rest or found.wraps
+        transform = Composed(then) if then else None
         transforms = whole if found.hands == "tensor" else found.for_images(instead is not None)
     recipe = Recipe(
         load,
