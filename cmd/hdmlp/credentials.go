@@ -69,18 +69,18 @@ EXIT STATUS
 // accessTo returns how this process reaches a URL.
 func accessTo(ctx context.Context, url string) (*source.Access, error) {
 	if !option.IsURL(url) {
-		return nil, badInput("%s is no URL, such as s3://bucket/prefix", human.Name(url))
+		return nil, badInput("%s is no URL, such as s3://bucket/prefix", human.Name(objects.Shown(url)))
 	}
 	place, err := objects.ByURL(places(), url)
 	if err != nil {
-		return nil, badInput("%s: %w", human.Name(url), err)
+		return nil, badInput("%s: %w", human.Name(objects.Shown(url)), err)
 	}
 	a, err := credentials.Find(ctx, place.Signed)
 	switch {
 	case err != nil && errors.Is(err, ctx.Err()):
 		return nil, err
 	case err != nil:
-		return nil, badInput("%s: %w", human.Name(url), err)
+		return nil, badInput("%s: %w", human.Name(objects.Shown(url)), err)
 	}
 	return a, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -27,24 +28,27 @@ func splitURL(text string) given {
 		return slices.ContainsFunc(k.Names, func(p string) bool { return matches(p, path.Base(name)) })
 	})
 	if cut == 0 || name == "" || head == rest && !known {
-		return given{text: text, dir: strings.TrimRight(text, "/")}
+		return given{text: text, dir: strings.TrimSuffix(text, "/")}
 	}
-	return given{text: text, dir: scheme + "://" + strings.TrimRight(rest[:cut], "/"), name: name}
+	if called, err := url.PathUnescape(name); scheme != "s3" && err == nil {
+		name = called // parts of a web server's URL are quoted
+	}
+	return given{text: text, dir: scheme + "://" + strings.TrimSuffix(rest[:cut], "/"), name: name}
 }
 
 // kindOfURL returns the kind that the objects directly below a URL are of.
-func kindOfURL(ctx context.Context, url string) (source.Kind, error) {
-	v, err := ownView(ctx, url)
+func kindOfURL(ctx context.Context, at string) (source.Kind, error) {
+	v, err := ownView(ctx, at)
 	if err != nil {
 		return source.Kind{}, err
 	}
-	place, err := objects.ByURL(places(), url)
+	place, err := objects.ByURL(places(), at)
 	if err != nil {
-		return source.Kind{}, badInput("%s: %w", human.Name(url), err)
+		return source.Kind{}, badInput("%s: %w", human.Name(objects.Shown(at)), err)
 	}
-	o, err := place.Open(url, v)
+	o, err := place.Open(at, v)
 	if err != nil {
-		return source.Kind{}, badInput("%s: %w", human.Name(url), err)
+		return source.Kind{}, badInput("%s: %w", human.Name(objects.Shown(at)), err)
 	}
 	defer o.Close() //nolint:errcheck // it was only listed
 	const looked = 1000

@@ -311,11 +311,84 @@ def test_arguments_that_a_url_cannot_have(server):
     with pytest.raises(errors.ConfigError, match="a dataset is in one"):
         ht.Files(["s3://a/b.jpg", "s3://b/b.jpg"])
     with pytest.raises(errors.ConfigError, match="not the URL of an object"):
-        ht.Files([f"{url}/../a.jpg"])
+        ht.Files([f"{url}/a.jpg/"])
     with pytest.raises(errors.ConfigError, match="a table is a file of this machine"):
         ht.Files.from_csv(f"{url}/a.csv")
     with pytest.raises(errors.ConfigError, match="derive the dataset from"):
         ht.DataLoader([1, 2], files=lambda i: f"{url}/a.jpg")
+
+
+OPENED = {
+    "ImageFolder": ht.ImageFolder,
+    "WebDataset": lambda url: ht.WebDataset(f"{url}/a.tar"),
+    "Files": lambda url: ht.Files([f"{url}/a.jpg"]),
+    "root": lambda url: ht.Files(["a.jpg"], root=url),
+    "LMDB": ht.LMDB,
+    "index": lambda url: ht.WebDataset(f"s3://{BUCKET}/a.tar", index=f"{url}/index"),
+}
+
+
+@pytest.mark.parametrize("opened", OPENED)
+def test_urls_that_lead_elsewhere_or_have_a_password(server, caplog, opened):
+    for url in ("//train", "/train//", "/a//b", "/train/.."):
+        with pytest.raises(errors.HDMLPError, match=r"it has the part '(\.\.)?' between slashes"):
+            OPENED[opened](f"s3://{BUCKET}{url}")
+    for url in (
+        f"https://me:{SECRET}@host/a",
+        f"s3://me:{SECRET}@{BUCKET}/a",
+        f"gs://me:{SECRET}@{BUCKET}/a",
+    ):
+        with pytest.raises(errors.HDMLPError, match="names a user") as caught:
+            OPENED[opened](url)
+        assert SECRET not in str(caught.value) + caplog.text
+    with pytest.raises(errors.HDMLPError, match="has a query") as caught:
+        OPENED[opened](f"https://host/a?X-Amz-Signature={SECRET}")
+    assert SECRET not in str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize("command", ["dataset", "credentials", "probe"])
+def test_commands_show_no_password_of_a_url(server, command):
+    for url in (f"https://me:{SECRET}@host/a.tar", f"s3://me:{SECRET}@{BUCKET}/a.tar"):
+        done = subprocess.run(
+            [connecting.find_binary(), command, url], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert "names a user" in done.stderr
+        assert SECRET not in done.stdout + done.stderr
+
+
+def test_urls_of_a_web_server_are_quoted_and_names_are_not(server, stored):
+    odd = "a %41+é#?.jpg"
+    for folder in ("o dd", "%20"):
+        os.mkdir(os.path.join(stored, folder))
+        with open(os.path.join(stored, folder, odd), "w") as file:
+            file.write(folder)
+    quoted = "a%20%2541+%C3%A9%23%3F.jpg"
+    urls = [f"{server.plain}/o%20dd/{quoted}", f"{server.plain}/%2520/{quoted}"]
+    assert items(ht.Files(urls)) == [b"o dd", b"%20"]
+    assert items(ht.Files(urls[1:])) == [b"%20"]
+    assert items(ht.Files([f"o dd/{odd}", f"%20/{odd}"], root=server.plain)) == [b"o dd", b"%20"]
+    assert items(ht.Files([odd], root=f"{server.plain}/%2520")) == [b"%20"]
+    assert ht.Files(urls)[1] == b"%20"
+    hashed = [hashlib.sha256(text).hexdigest() for text in (b"o dd", b"%20")]
+    assert items(Lengths(urls)) == hashed
+    os.rename(os.path.join(stored, "shards", "000.tar"), os.path.join(stored, "o dd", "%0.tar"))
+    assert len(ht.WebDataset(f"{server.plain}/o%20dd/%250.tar")) == 30
+
+
+def test_what_a_credential_process_writes_is_not_shown(server, tmp_path, monkeypatch):
+    profile = tmp_path / "config"
+    written = f'echo {SECRET} >&2; echo \'{{"Version": 1, "SecretAccessKey": "{SECRET}",\''
+    script = tmp_path / "process"
+    script.write_text(f"#!/bin/sh\n{written}\n")
+    script.chmod(0o755)
+    profile.write_text(f"[default]\ncredential_process = {script}\n")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(profile))
+    with pytest.raises(errors.AccessDeniedError, match=r"^dataset s3://.*credential_process") as e:
+        len(ht.ImageFolder(f"s3://{BUCKET}/train"))
+    assert SECRET not in str(e.value)
 
 
 def test_it_is_the_same_after_a_fork(server):

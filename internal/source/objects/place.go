@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,13 +20,13 @@ type Place struct {
 	Open func(url string, v *source.View) (Objects, error)
 }
 
-// ByURL returns the place of a URL.
+// ByURL returns the place of a URL. Its errors do not show the URL, which may have a password.
 func ByURL(places []Place, url string) (Place, error) {
-	scheme, _, _ := strings.Cut(url, "://")
+	scheme, rest, _ := strings.Cut(url, "://")
 	var all []string
 	for _, p := range places {
 		if slices.Contains(p.Schemes, strings.ToLower(scheme)) {
-			return p, nil
+			return p, check(rest)
 		}
 		for _, s := range p.Schemes {
 			all = append(all, s+"://")
@@ -38,4 +39,38 @@ func ByURL(places []Place, url string) (Place, error) {
 	}
 	return Place{}, fmt.Errorf("HDMLP does not read %s:// (it reads %s)%s", human.Name(scheme),
 		strings.Join(all, ", "), hint)
+}
+
+// check returns an error for what follows the scheme of a URL, if that is none of objects.
+func check(rest string) error {
+	host, below, _ := strings.Cut(rest, "/")
+	if strings.Contains(host, "@") {
+		return errors.New("the URL names a user, and would be written to logs: give it without; keys " +
+			"come from the environment of the process")
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(below, "/"), "/") {
+		if below != "" && (part == "" || part == "." || part == "..") {
+			return fmt.Errorf("the URL has the part %q between slashes: HDMLP reads objects whose names "+
+				"have no part that is empty, a dot or two dots", part)
+		}
+	}
+	return nil
+}
+
+// Shown returns a URL for messages, without a user and a query: these may be secrets.
+func Shown(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return url
+	}
+	host, below, slash := strings.Cut(rest, "/")
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if scheme != "s3" {
+		host, _, _ = strings.Cut(host, "?")
+		below, _, _ = strings.Cut(below, "?")
+	}
+	if slash {
+		host += "/" + below
+	}
+	return scheme + "://" + host
 }

@@ -30,7 +30,8 @@ func (x *opening) given(ctx context.Context, made []string) (*source.Index, erro
 	}
 	if err != nil {
 		return nil, &source.Error{
-			Path: x.path, Kind: source.ErrGivenIndex, Hint: fmt.Sprintf("%s: %v", human.Name(at), err),
+			Path: x.path, Kind: source.ErrGivenIndex,
+			Hint: fmt.Sprintf("%s: %v", human.Name(objects.Shown(at)), err),
 		}
 	}
 	return found, nil

@@ -177,9 +177,9 @@ func (x *opening) openURL(*hangs.Monitor) error {
 		x.place, err = p.Open(x.path, v)
 	}
 	if err != nil {
-		return &source.Error{Path: x.path, Kind: source.ErrPlace, Hint: err.Error()}
+		return &source.Error{Path: objects.Shown(x.path), Kind: source.ErrPlace, Hint: err.Error()}
 	}
-	x.path = strings.TrimRight(x.path, "/")
+	x.path = strings.TrimSuffix(x.path, "/")
 	x.at = func() (device, inode uint64) {
 		return xxh3.HashString(v.Access.Endpoint), xxh3.HashString(x.path)
 	}

@@ -6,6 +6,7 @@ it to memory that only its descriptor leads to, which then goes to the daemon.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -50,6 +51,17 @@ def access(url: str) -> int:
         raise
     if done.returncode:
         os.close(memory)
-        text = done.stderr.decode(errors="replace").strip()
-        raise AccessDeniedError(f"dataset {text.removeprefix('hdmlp: ')}", {"path": url})
+        raise AccessDeniedError(f"dataset {_reason(done.stderr)}", {"path": url})
     return memory
+
+
+def _reason(written: bytes) -> str:
+    """Returns why the command failed: the last line that it wrote, which is JSON.
+
+    What is before it is of a ``credential_process``, and may have keys.
+    """
+    *_, line = written.decode(errors="replace").strip().splitlines() or [""]
+    try:
+        return str(json.loads(line)["error"])
+    except (ValueError, KeyError, TypeError):  # it was ended by a signal, for instance
+        return "the command `hdmlp credentials` failed"

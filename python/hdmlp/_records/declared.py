@@ -16,7 +16,7 @@ from .._lib.typing import Facts
 from ..errors import ConfigError
 from .form import Form
 from .item_files import MOST, ItemFiles
-from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded
+from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded, objects_at
 from .records import Listed
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -225,7 +225,7 @@ class Checked(Declared):
                 ranges[0].objects[i], lengths[i] = 0, 0
             ranges[0] = Ranges(ranges[0].objects, zeros, lengths)
         names = [self._files.names[number] for number in numbers]
-        return encoded(names, self.fields, ranges, None)
+        return encoded(objects_at(self._files.root, names), self.fields, ranges, None)
 
     @property
     def _facts(self) -> Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 
 from .._daemon.view import advice, call_with_timeout
@@ -33,7 +34,7 @@ def located(root: str) -> str:
         raise DatasetNotFoundError(f"root={root!r}: a path cannot have a null character")
     if is_url(root):
         check_url(root)
-        return root.rstrip("/")
+        return root.removesuffix("/")
     path = os.path.expanduser(root)
     if not os.path.isabs(path):
         try:
@@ -55,15 +56,33 @@ def located(root: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Checks that HDMLP reads what a URL names.
+    """Checks that HDMLP reads what a URL names. Messages do not show what may be a password.
 
     Raises:
         DatasetNotFoundError: It does not.
     """
     scheme, _, rest = url.partition("://")
+    host, _, below = rest.partition("/")
+    if "@" in host:
+        raise DatasetNotFoundError(
+            f"{scheme}://{host.rpartition('@')[2]}/...: the URL names a user, and would be written "
+            "to logs: give it without; keys come from the environment of the process"
+        )
+    if scheme in ("http", "https") and re.search("[?#]", rest):
+        raise DatasetNotFoundError(
+            f"{scheme}://{re.split('[?#]', rest)[0]}: the URL has a query or a fragment, and would "
+            "be written to logs: give the path alone; s3:// URLs are signed with keys that the "
+            "environment has"
+        )
     if not rest.strip("/"):
         raise DatasetNotFoundError(f"{url}: names no bucket or server")
     if scheme in URLS:
+        for part in below.removesuffix("/").split("/") if below else ():
+            if part in ("", ".", ".."):
+                raise DatasetNotFoundError(
+                    f"{url}: it has the part {part!r} between slashes: HDMLP reads objects whose "
+                    "names have no part that is empty, a dot or two dots"
+                )
         return
     hint = "mount what it names, for example with rclone mount, and give the directory"
     if scheme in ("gs", "gcs"):

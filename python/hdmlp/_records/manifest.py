@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import json
 import os
+import re
+import urllib.parse
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -66,7 +68,7 @@ def made_absolute(path: str, base: str) -> str:
     if "://" in base and is_url(base):
         if path[0] == "/":
             raise ConfigError(f"{path!r} is a path of this machine, and others are URLs")
-        return _checked_url(f"{base}/{path}")
+        return _checked_url(f"{base}/{_quoted(path, base)}")
     path = path if path[0] == "/" else f"{base}/{path}"
     if "/../" in path or path.endswith("/.."):
         # After a symbolic link, only the system finds where ".." leads.
@@ -75,6 +77,20 @@ def made_absolute(path: str, base: str) -> str:
     if "//" in path or "/./" in path or path.endswith(("/", "/.")):
         return "/" + os.path.normpath(path).lstrip("/")
     return path
+
+
+def _quoted(path: str, base: str) -> str:
+    """Returns a relative path as a part of the URL below ``base``: it is a name, and not quoted."""
+    if base.startswith("s3://"):
+        return path
+    return re.sub("[%?#]", lambda found: urllib.parse.quote(found[0]), path)
+
+
+def objects_at(root: str, names: Sequence[str]) -> Sequence[str]:
+    """Returns what the objects below a root are called: parts of a web server's URL are quoted."""
+    if not root.startswith(("http://", "https://")):
+        return names
+    return [urllib.parse.unquote(name, errors="surrogateescape") for name in names]
 
 
 def _checked_url(url: str) -> str:
@@ -118,7 +134,8 @@ def located(paths: Sequence[str], root: str | None) -> Located:
     if root is None:
         base = current_directory()
     elif is_url(root):
-        base = root.rstrip("/")
+        check_url(root)
+        base = root.removesuffix("/")
     else:
         base = os.path.abspath(root)
     absolute: dict[str, int] = {}

@@ -18,7 +18,7 @@ from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
 from .form import NONE, Form
 from .labels import Labels
-from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded
+from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded, objects_at
 
 #: Attributes which follow from the list of records.
 _FIXED = ("fields", "samples", "imgs", "targets", "classes", "class_to_idx")
@@ -92,7 +92,8 @@ class Listed:
     def _manifest(self) -> int | None:
         """Returns a descriptor of the list of records, which the caller closes."""
         if self._bytes is None:
-            self._bytes = encoded(self._files.names, self.fields, self._ranges, self._keys)
+            names = objects_at(self._files.root, self._files.names)
+            self._bytes = encoded(names, self.fields, self._ranges, self._keys)
         return descriptor(self._bytes)
 
     def _told(self, opened: Opened) -> None:
@@ -321,7 +322,9 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
     """
     if is_url(path):
         where = below_root([path], ())
-        manifest = encoded(where.names, ["0"], [Ranges(array.array("i", [0]))])
+        manifest = encoded(
+            objects_at(where.root, where.names), ["0"], [Ranges(array.array("i", [0]))]
+        )
         named = {"kind": Listed.kind, "path": where.root, "options": {}}
         (data,) = Reader({**named, **settings({}, None)}, manifest).read(0)
         data = data or b""

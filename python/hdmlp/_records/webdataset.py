@@ -13,7 +13,7 @@ from .directory import check_url, located
 from .form import Form
 from .found import Chosen, Found
 from .labels import Labels
-from .manifest import common_url
+from .manifest import common_url, objects_at
 
 _SPECIAL = "*?[{"
 
@@ -65,7 +65,7 @@ def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
         tail if directory == root else f"{os.path.relpath(directory, root)}/{tail}"
         for directory, tail in zip(absolute, tails)
     ]
-    return given, root, under
+    return given, root, list(objects_at(root, under))
 
 
 def index_of(index: str | os.PathLike[str] | None) -> str:

@@ -10,12 +10,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"github.com/aws/smithy-go/logging"
 	"golang.org/x/net/http/httpproxy"
 
@@ -33,6 +36,10 @@ func Find(ctx context.Context, signed bool) (*source.Access, error) {
 	a := &source.Access{
 		HTTPProxy: proxies.HTTPProxy, HTTPSProxy: proxies.HTTPSProxy, NoProxy: proxies.NoProxy,
 	}
+	if !isProxy(a.HTTPProxy) || !isProxy(a.HTTPSProxy) {
+		return nil, errors.New("HTTP_PROXY or HTTPS_PROXY is not the URL of a proxy, such as " +
+			"http://host:3128")
+	}
 	for _, name := range []string{"AWS_CA_BUNDLE", "SSL_CERT_FILE"} {
 		path := os.Getenv(name)
 		if path == "" {
@@ -49,6 +56,20 @@ func Find(ctx context.Context, signed bool) (*source.Access, error) {
 		return a, nil
 	}
 	return a, sign(ctx, a)
+}
+
+// isProxy reports whether a text is the URL of a proxy, or empty. One that is not would be ignored,
+// and requests would be made without it.
+func isProxy(text string) bool {
+	if text == "" {
+		return true
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	return err == nil && u.Hostname() != "" &&
+		slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)
 }
 
 // sign sets what concerns stores whose requests are signed.
@@ -87,12 +108,26 @@ func sign(ctx context.Context, a *source.Access) error {
 	}
 	if found.CanExpire {
 		a.Keys.Expires = found.Expires
+		if now := time.Now(); now.After(found.Expires) {
+			return fmt.Errorf("the keys from %s have expired, at %s, and it is %s: renew them, and "+
+				"check the clock of this machine", found.Source, found.Expires.UTC().Format(time.RFC3339),
+				now.UTC().Format(time.RFC3339))
+		}
 	}
 	return nil
 }
 
-// short returns an error of the SDK without what it says of each attempt.
+// short returns an error of the SDK without what it says of each attempt, and without what a
+// credential_process has written: that may be keys.
 func short(err error) error {
+	var process *processcreds.ProviderError
+	if errors.As(err, &process) {
+		why := process.Err
+		if inner := errors.Unwrap(why); inner != nil {
+			why = inner
+		}
+		return fmt.Errorf("its credential_process: %w", why)
+	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	const most = 300
 	if len(text) > most {

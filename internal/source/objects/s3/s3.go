@@ -50,7 +50,7 @@ func Place() objects.Place {
 		Open: func(text string, v *source.View) (objects.Objects, error) {
 			rest := text[strings.Index(text, "://")+len("://"):]
 			bucket, prefix, _ := strings.Cut(rest, "/")
-			o := Options{Bucket: bucket, Prefix: strings.Trim(prefix, "/"), Access: v.Access}
+			o := Options{Bucket: bucket, Prefix: strings.TrimSuffix(prefix, "/"), Access: v.Access}
 			if v.Renew != nil && v.Access.Keys != nil {
 				o.Renew = func(ctx context.Context) (*source.Access, error) {
 					renewed, err := v.Renew(ctx)
@@ -128,8 +128,8 @@ func endpoint(text string) (*url.URL, error) {
 			"https://storage.example.com")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
 		strings.Trim(u.Path, "/") != "":
-		return nil, fmt.Errorf("the endpoint is %q, and has to be a scheme and a host alone, as in "+
-			"https://storage.example.com", text)
+		return nil, errors.New("the endpoint (AWS_ENDPOINT_URL) has to be a scheme and a host alone, " +
+			"as in https://storage.example.com")
 	}
 	return u, nil
 }
@@ -190,8 +190,8 @@ var hints = map[string]string{
 		"which are used)",
 	"InvalidAccessKeyId":           "the store does not know this access key",
 	"SignatureDoesNotMatch":        "the secret key is not that of the access key",
-	"AuthorizationHeaderMalformed": "the bucket is in another region; give region=",
-	"PermanentRedirect":            "the bucket is in another region; give region=",
+	"AuthorizationHeaderMalformed": "the bucket is in another region; set AWS_REGION to that",
+	"PermanentRedirect":            "the bucket is in another region; set AWS_REGION to that",
 	"XAmzContentSHA256Mismatch":    "something between this machine and the store changes requests",
 }
 
