@@ -208,6 +208,13 @@ def test_a_server_that_is_down_is_waited_for(server, stored):
     assert got == want
 
 
+@pytest.mark.parametrize("made", ["ImageFolder", "braces", "Files"])
+def test_a_server_that_is_down_is_waited_for_while_a_dataset_is_opened(server, stored, made):
+    want = items(MADE[made](stored))
+    server.down(3)
+    assert items(MADE[made](f"s3://{BUCKET}")) == want
+
+
 def test_an_object_that_is_overwritten_is_named(server, stored):
     dataset = ht.Files([f"s3://{BUCKET}/train/bee/{i}.jpg" for i in range(40)])
     with ht.DataLoader(dataset, 1, num_workers=0, prefetch_batches=1) as loader:

@@ -47,7 +47,7 @@ type Monitor struct {
 
 // Defaults of Options.
 const (
-	defaultTimeout   = time.Minute
+	DefaultTimeout   = time.Minute
 	defaultSlowAfter = 10 * time.Second
 
 	// farewell is how long a cancelled Open waits for its goroutines before it assumes that a
@@ -78,7 +78,7 @@ type Caller struct {
 // New returns a monitor for the opening of the dataset at root.
 func New(root string, opts Options) *Monitor {
 	if opts.Timeout <= 0 {
-		opts.Timeout = defaultTimeout
+		opts.Timeout = DefaultTimeout
 	}
 	if opts.SlowAfter <= 0 {
 		opts.SlowAfter = defaultSlowAfter

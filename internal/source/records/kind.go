@@ -135,13 +135,23 @@ func open(ctx context.Context, x *opening, left *hangs.Left) (*Opened, error) {
 		if err := reach(m); err != nil {
 			return nil, datasetError(x.path, err)
 		}
-		opened, err := x.open(ctx, m)
+		opened, err := x.open(x.patient(ctx), m)
 		if err != nil {
 			_ = x.place.Close()
 			return nil, datasetError(x.path, err)
 		}
 		return opened, nil
 	})
+}
+
+// patient returns a context in which objects that do not answer for the moment are waited for, as
+// they are once the dataset is open.
+func (x *opening) patient(ctx context.Context) context.Context {
+	most := x.options.Timeout
+	if most <= 0 {
+		most = hangs.DefaultTimeout
+	}
+	return objects.Patient(ctx, most, x.options.Tell)
 }
 
 func (x *opening) openDirectory(m *hangs.Monitor) error {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -98,6 +99,7 @@ const (
 	DefaultQuiet    = 30 * time.Second
 	DefaultAttempts = 5
 	DefaultPause    = 50 * time.Millisecond
+	longestPause    = 3 * time.Second
 )
 
 // Place is the objects of a store.
@@ -106,6 +108,7 @@ type Place struct {
 	options  Options
 	pace     pace
 	closed   atomic.Bool
+	reached  atomic.Bool // there was a connection
 	untagged atomic.Bool // an answer did not say which version it is from
 	counts   struct {
 		requests, again, hedges, won, heads, lists, bytes atomic.Int64
@@ -253,17 +256,19 @@ func (p *Place) failed(ctx context.Context, name string, err error) error {
 
 // again calls do until it succeeds or fails for good. It pauses in between.
 func (p *Place) again(ctx context.Context, name string, do func(ctx context.Context) error) error {
-	pause := p.options.Pause
+	pause, begin := p.options.Pause, time.Now()
 	for attempt := 1; ; attempt++ {
 		if err := p.check(ctx, name); err != nil {
 			return err
 		}
 		err := do(ctx)
+		p.noteReached(err)
 		if err == nil {
 			return nil
 		}
 		err = p.failed(ctx, name, err)
-		if !errors.Is(err, source.ErrUnavailable) || attempt == p.options.Attempts {
+		if !errors.Is(err, source.ErrUnavailable) || attempt >= p.options.Attempts &&
+			!(p.reached.Load() && objects.Again(ctx, begin, err)) {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -273,6 +278,15 @@ func (p *Place) again(ctx context.Context, name string, do func(ctx context.Cont
 			timer.Stop()
 		}
 		p.counts.again.Add(1)
-		pause *= 2
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// noteReached notes that there was a connection to the server. Where there never was one, the URL
+// may be wrong, so that it is not waited for.
+func (p *Place) noteReached(err error) {
+	var dial *net.OpError
+	if !errors.As(err, &dial) || dial.Op != "dial" {
+		p.reached.Store(true)
 	}
 }

@@ -103,7 +103,7 @@ func New(o Options) (*Bucket, error) {
 		signer = credentials.New(b.keys)
 	}
 	client, err := minio.New(u.Host, &minio.Options{
-		Creds: signer, Secure: u.Scheme == "https", Transport: t, Region: a.Region,
+		Creds: signer, Secure: u.Scheme == "https", Transport: listings{t}, Region: a.Region,
 		BucketLookup: lookup, MaxRetries: 1,
 	})
 	if err != nil {
@@ -209,6 +209,9 @@ func (b *Bucket) failure(err error) error {
 		return &remote.Error{Kind: source.ErrUnreadable, Err: errors.New(r.Message)}
 	}
 	text := r.Message
+	if strings.HasPrefix(r.Code, strconv.Itoa(r.StatusCode)) { // minio-go's, of the status
+		r.Code, text = "", ""
+	}
 	if hint := hints[r.Code]; hint != "" {
 		text = hint
 	}
@@ -268,9 +271,39 @@ func (b *Bucket) Head(ctx context.Context, name string) (remote.Version, error) 
 		}
 		info, err := b.core.StatObject(ctx, b.options.Bucket, b.key(name), o)
 		v = version(&info)
+		if err != nil {
+			err = b.reason(ctx, name, err)
+		}
 		return err
 	})
 	return v, err
+}
+
+// reason returns the error of a HEAD request with its reason: the answer has no body, so that only
+// one to GET says whether the keys have expired, the clock is wrong, or there is no such bucket.
+func (b *Bucket) reason(ctx context.Context, name string, err error) error {
+	switch minio.ToErrorResponse(err).StatusCode {
+	case http.StatusMovedPermanently, http.StatusBadRequest, http.StatusForbidden,
+		http.StatusNotFound:
+	default:
+		return err
+	}
+	o := minio.GetObjectOptions{}
+	if b.options.Access.RequesterPays {
+		o.Set("x-amz-request-payer", "requester")
+	}
+	if rangeErr := o.SetRange(0, 1); rangeErr != nil {
+		return err
+	}
+	body, _, _, why := b.core.GetObject(ctx, b.options.Bucket, b.key(name), o)
+	if why == nil {
+		_ = body.Close()
+		return err
+	}
+	if minio.ToErrorResponse(why).Code == "" {
+		return err
+	}
+	return why
 }
 
 func version(i *minio.ObjectInfo) remote.Version {

@@ -2,11 +2,14 @@ package s3_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,5 +99,96 @@ func TestConformance(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestOnlyListingsAreListings: what something else says with status 200 would be taken for the end
+// of the listing.
+func TestOnlyListingsAreListings(t *testing.T) {
+	for name, text := range map[string]string{
+		"HTML":  "<html><body>Please log in</body></html>",
+		"error": "<?xml version=\"1.0\"?><Error><Code>Busy</Code></Error>",
+		"text":  strings.Repeat("no listing ", 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pages := 0
+			s := serve(t, func(server http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if q := r.URL.Query(); q.Has("list-type") && q.Has("continuation-token") {
+						_, _ = io.WriteString(w, text)
+						return
+					}
+					server.ServeHTTP(w, r)
+				})
+			})
+			for i := range 1001 {
+				s.put(t, fmt.Sprintf("%04d", i), nil)
+			}
+			o := open(t, "s3://"+bucket, &source.View{Access: s.access()})
+			defer o.Close() //nolint:errcheck // it was only listed
+			err := o.List(t.Context(), "", func(source.Object) error { pages++; return nil })
+			if err == nil || !strings.Contains(err.Error(), "with something else") {
+				t.Errorf("%d objects: %v", pages, err)
+			}
+		})
+	}
+}
+
+// TestAPageOfAListingIsBounded: a server that never ends one takes no memory.
+func TestAPageOfAListingIsBounded(t *testing.T) {
+	var written atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult><Contents><Key>")
+		for piece := bytes.Repeat([]byte{'a'}, 1<<20); written.Load() < 1<<30; {
+			n, err := w.Write(piece)
+			if written.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	b, err := s3.New(s3.Options{Bucket: bucket, Access: &source.Access{
+		Endpoint: s.URL, Region: "us-east-1", Style: "path",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // it was only listed
+	if err := b.List(t.Context(), "", "", nil); err == nil || written.Load() > 1<<27 {
+		t.Errorf("%d bytes were read: %v", written.Load(), err)
+	}
+}
+
+// TestErrorsOfHeadsSayWhy: an answer to HEAD has no body, so no reason.
+func TestErrorsOfHeadsSayWhy(t *testing.T) {
+	for code, c := range map[string]struct {
+		status int
+		want   string
+	}{
+		"RequestTimeTooSkewed":  {http.StatusForbidden, "clock of this machine"},
+		"SignatureDoesNotMatch": {http.StatusForbidden, "the secret key is not that"},
+		"AccessDenied":          {http.StatusForbidden, "do not give access"},
+		"PermanentRedirect":     {http.StatusMovedPermanently, "set AWS_REGION"},
+		"NoSuchBucket":          {http.StatusNotFound, "there is no such bucket"},
+		"NoSuchKey":             {http.StatusNotFound, "404"},
+		"InvalidToken":          {http.StatusBadRequest, "InvalidToken"},
+	} {
+		s := serve(t, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(c.status)
+				if r.Method != http.MethodHead {
+					_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code></Error>")
+				}
+			})
+		})
+		o := open(t, "s3://"+bucket, &source.View{Access: s.access()})
+		_, err := o.Stat(t.Context(), "a")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", code, err)
+		}
+		if missing := code == "NoSuchKey"; errors.Is(err, source.ErrMissing) != missing {
+			t.Errorf("%s: %v", code, err)
+		}
+		_ = o.Close()
 	}
 }
