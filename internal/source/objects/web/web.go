@@ -11,11 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 	"github.com/hdmlp/hdmlp/internal/source/objects/remote"
@@ -169,6 +172,7 @@ func (s *Server) do(ctx context.Context, method, name, span string) (*http.Respo
 		return nil, &remote.Error{Kind: source.ErrUnreadable, Err: err}
 	}
 	r.Header.Set("User-Agent", "hdmlp")
+	r.Header.Set("Accept-Encoding", "identity")
 	if span != "" {
 		r.Header.Set("Range", span)
 	}
@@ -176,7 +180,21 @@ func (s *Server) do(ctx context.Context, method, name, span string) (*http.Respo
 	if err != nil {
 		return nil, Unreached(err)
 	}
+	if coding := response.Header.Get("Content-Encoding"); !plain(coding, name) &&
+		response.StatusCode/100 == 2 {
+		_ = response.Body.Close()
+		return nil, unreadable(fmt.Sprintf("the server sends it compressed (Content-Encoding: %s), "+
+			"although that was not asked for: have it send the file as it is", human.Name(coding)))
+	}
 	return response, nil
+}
+
+// plain reports whether the bytes of a response are those of the file. Of a file that is compressed
+// itself, many servers say how.
+func plain(coding, name string) bool {
+	compressed := []string{".gz", ".tgz", ".z", ".bz2", ".br", ".zst"}
+	return coding == "" || strings.EqualFold(coding, "identity") ||
+		slices.Contains(compressed, strings.ToLower(path.Ext(name)))
 }
 
 // Unreached returns the error of a request that got no response, as package remote has it.

@@ -104,3 +104,45 @@ func TestNamesAreEscaped(t *testing.T) {
 		}
 	}
 }
+
+// TestCompressedAnswersAreRefused: their bytes are not those of the file. Of a file that is
+// compressed itself they are.
+func TestCompressedAnswersAreRefused(t *testing.T) {
+	coding := ""
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("Accept-Encoding: %s", got)
+		}
+		w.Header().Set("Content-Encoding", coding)
+		w.Header().Set("Content-Length", "10") // ServeContent sets none of what is encoded
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), strings.NewReader("0123456789"))
+	}))
+	defer web.Close()
+	store, err := New(web.URL, Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close() //nolint:errcheck // it was only read
+	for _, c := range []struct {
+		coding, name string
+		ok           bool
+	}{
+		{"gzip", "a.jpg", false},
+		{"br", "a", false},
+		{"identity", "a.jpg", true},
+		{"gzip", "a.csv.gz", true},
+		{"x-gzip", "a.TGZ", true},
+	} {
+		coding = c.coding
+		answer, err := store.Get(t.Context(), c.name, 0, 10)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		_, headErr := store.Head(t.Context(), c.name)
+		for _, err := range []error{err, headErr} {
+			if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "compressed") {
+				t.Errorf("%s of %s: %v", c.coding, c.name, err)
+			}
+		}
+	}
+}
