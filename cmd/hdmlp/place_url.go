@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -30,10 +29,10 @@ func splitURL(text string) given {
 	if cut == 0 || name == "" || head == rest && !known {
 		return given{text: text, dir: strings.TrimSuffix(text, "/")}
 	}
-	if called, err := url.PathUnescape(name); scheme != "s3" && err == nil {
-		name = called // parts of a web server's URL are quoted
+	return given{
+		text: text, dir: scheme + "://" + strings.TrimSuffix(rest[:cut], "/"),
+		name: objects.Called(text, name),
 	}
-	return given{text: text, dir: scheme + "://" + strings.TrimSuffix(rest[:cut], "/"), name: name}
 }
 
 // kindOfURL returns the kind that the objects directly below a URL are of.

@@ -150,7 +150,7 @@ def test_an_index_is_made_once_for_all_nodes(server, stored, tmp_path, monkeypat
         assert len(dataset) == 120
         assert read <= 2 * node  # the index itself
         assert items(dataset) == want
-    with pytest.raises(errors.DatasetError, match="with other options; make it of these"):
+    with pytest.raises(errors.DatasetError, match="--option fields=cls --option missing=raise"):
         ht.WebDataset(shards, ("cls",), index=path)
     with pytest.raises(errors.DatasetError, match="no such file"):
         ht.WebDataset(shards, ("jpg", "cls"), index=path + "s")
@@ -364,6 +364,13 @@ def test_commands_show_no_password_of_a_url(server, command):
         assert SECRET not in done.stdout + done.stderr
 
 
+def test_the_command_shows_no_index_of_a_listing(server):
+    command = [connecting.find_binary(), "dataset", f"s3://{BUCKET}/train"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "120 samples in 3 classes" in shown
+    assert "not written" not in shown
+
+
 def test_urls_of_a_web_server_are_quoted_and_names_are_not(server, stored):
     odd = "a %41+é#?.jpg"
     for folder in ("o dd", "%20"):
@@ -380,7 +387,11 @@ def test_urls_of_a_web_server_are_quoted_and_names_are_not(server, stored):
     hashed = [hashlib.sha256(text).hexdigest() for text in (b"o dd", b"%20")]
     assert items(Lengths(urls)) == hashed
     os.rename(os.path.join(stored, "shards", "000.tar"), os.path.join(stored, "o dd", "%0.tar"))
-    assert len(ht.WebDataset(f"{server.plain}/o%20dd/%250.tar")) == 30
+    shard, index = f"{server.plain}/o%20dd/%250.tar", os.path.join(stored, "o dd", "an index")
+    assert len(ht.WebDataset(shard)) == 30
+    command = [connecting.find_binary(), "dataset", shard, "--index", index]
+    subprocess.run(command, check=True, capture_output=True)
+    assert len(ht.WebDataset(shard, index=f"{server.plain}/o%20dd/an%20index")) == 30
 
 
 def test_what_a_credential_process_writes_is_not_shown(server, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@ package objects
 import (
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"slices"
 	"strings"
 
@@ -73,4 +74,13 @@ func Shown(url string) string {
 		host += "/" + below
 	}
 	return scheme + "://" + host
+}
+
+// Called returns what the object is called that a part of a URL names: those of a web server are
+// quoted.
+func Called(url, part string) string {
+	if name, err := neturl.PathUnescape(part); !strings.HasPrefix(url, "s3://") && err == nil {
+		return name
+	}
+	return part
 }

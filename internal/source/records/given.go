@@ -25,8 +25,8 @@ func (x *opening) given(ctx context.Context, made []string) (*source.Index, erro
 	}
 	found, err := x.readIndex(ctx, at)
 	if err == nil && !slices.Equal(found.Extensions(), made) {
-		err = errors.New("it was made of other shards or with other options; make it of these with " +
-			"`hdmlp dataset --index`")
+		err = fmt.Errorf("it was made of other shards or with other options; make it of these with "+
+			"`hdmlp dataset --index FILE%s`", x.flags())
 	}
 	if err != nil {
 		return nil, &source.Error{
@@ -35,6 +35,24 @@ func (x *opening) given(ctx context.Context, made []string) (*source.Index, erro
 		}
 	}
 	return found, nil
+}
+
+// flags returns the options as they are given to commands.
+func (x *opening) flags() string {
+	var b strings.Builder
+	for _, o := range x.format.Options {
+		text := ""
+		switch v := x.options.Values[o.Key].(type) {
+		case string:
+			text = v
+		case []string:
+			text = strings.Join(v, ",")
+		}
+		if text != "" {
+			fmt.Fprintf(&b, " --option %s=%s", o.Key, text)
+		}
+	}
+	return b.String()
 }
 
 func (x *opening) readIndex(ctx context.Context, at string) (*source.Index, error) {
@@ -79,7 +97,7 @@ func (x *opening) fetchIndex(ctx context.Context, at string, limit int64) (*sour
 		return nil, err
 	}
 	defer place.Close() //nolint:errcheck // it was only read
-	o, err := place.Stat(ctx, at[cut+1:])
+	o, err := place.Stat(ctx, objects.Called(at, at[cut+1:]))
 	if err != nil {
 		return nil, err
 	}

@@ -178,6 +178,25 @@ func TestKeysThatTheStoreRefusesAsExpired(t *testing.T) {
 	}
 }
 
+// TestKeysThatAHeadRefusesAsExpired are replaced as well: the reason comes with a GET.
+func TestKeysThatAHeadRefusesAsExpired(t *testing.T) {
+	a := answering(t, func(w http.ResponseWriter, _ *http.Request, id string) {
+		if id == "id-1" {
+			refuse(w, http.StatusBadRequest, "ExpiredToken")
+			return
+		}
+		w.Header().Set("Last-Modified", time.Unix(1_700_000_000, 0).UTC().Format(http.TimeFormat))
+		w.Header().Set("Content-Length", "3")
+	})
+	o := bucketAt(t, a.URL, &issuer{lasts: time.Hour})
+	if found, err := o.Stat(t.Context(), "a"); err != nil || found.Size != 3 {
+		t.Errorf("%+v: %v", found, err)
+	}
+	if got := strings.Join(a.ids, " "); got != "id-1 id-1 id-2" {
+		t.Error(got)
+	}
+}
+
 // TestRefusals: what a store refuses says why and what to do, and no key is in it.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
