@@ -257,8 +257,10 @@ except Exception as error:
 """
 
 
-def test_the_daemon_has_no_keys_of_its_own(server):
+def test_the_daemon_has_no_keys_of_its_own(server, monkeypatch):
     url = f"s3://{BUCKET}/train"
+    for name in ("HTTPS_PROXY", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://me:{SECRET}@127.0.0.1:9")
     with ht.DataLoader(ht.ImageFolder(url), 8) as loader:
         next(iter(loader))
 

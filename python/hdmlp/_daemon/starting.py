@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import threading
 import time
@@ -15,8 +16,8 @@ from .binary import find_binary
 
 log = logging.getLogger("hdmlp")
 
-#: How the variables begin that say which keys a process has: the daemon has none.
-_OF_JOBS = "AWS_"
+#: Variables that say which keys and proxies a process has: the daemon has none of its own.
+_OF_JOBS = re.compile("AWS_|(HTTP|HTTPS|ALL|NO)_PROXY$", re.IGNORECASE)
 
 #: Daemons by the process that started them and their own process ID: only that process, and no fork
 #: of it, can learn their exit status.
@@ -52,7 +53,7 @@ class Starter:
                 start_new_session=True,
                 close_fds=True,
                 cwd="/",
-                env={k: v for k, v in os.environ.items() if not k.startswith(_OF_JOBS)},
+                env={k: v for k, v in os.environ.items() if not _OF_JOBS.match(k)},
             )
         except OSError as error:
             os.close(self.log)
