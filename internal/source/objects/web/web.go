@@ -207,7 +207,14 @@ func Unreached(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var name *net.DNSError
 	switch {
-	case errors.As(err, &certificate), errors.As(err, &name) && name.IsNotFound:
+	case errors.As(err, &certificate):
+		kind, err = source.ErrUnreadable, fmt.Errorf("%w; to trust its authority, set AWS_CA_BUNDLE "+
+			"to a file with that one's certificate", err)
+	case err.Error() == http.StatusText(http.StatusProxyAuthRequired),
+		err.Error() == http.StatusText(http.StatusForbidden): // as net/http has a proxy's refusal
+		kind, err = source.ErrUnreadable, fmt.Errorf("the proxy answers %w: check HTTPS_PROXY, with "+
+			"its user and password, and NO_PROXY", err)
+	case errors.As(err, &name) && name.IsNotFound:
 		kind = source.ErrUnreadable
 	case strings.Contains(err.Error(), "the server redirects"):
 		kind = source.ErrUnreadable

@@ -3,7 +3,10 @@ package web
 import (
 	"bytes"
 	"crypto/md5"
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/objects/objectstest"
 	"github.com/hdmlp/hdmlp/internal/source/objects/remote"
 )
@@ -144,5 +148,38 @@ func TestCompressedAnswersAreRefused(t *testing.T) {
 				t.Errorf("%s of %s: %v", c.coding, c.name, err)
 			}
 		}
+	}
+}
+
+// TestRefusalsOnTheWay are not for the moment: of a proxy, and of a certificate.
+func TestRefusalsOnTheWay(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusProxyAuthRequired} {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+		}))
+		defer proxy.Close()
+		n, err := NetworkOf(&source.Access{HTTPSProxy: proxy.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "https://store.example.com", n, "check HTTPS_PROXY")
+	}
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	refused(t, secure.URL, Network{}, "set AWS_CA_BUNDLE")
+}
+
+func refused(t *testing.T, url string, n Network, want string) {
+	t.Helper()
+	s, err := New(url, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // nothing was read
+	_, err = s.Head(t.Context(), "a")
+	if !errors.Is(err, source.ErrUnreadable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: %v", url, err)
 	}
 }
