@@ -196,7 +196,7 @@ func (x *opening) openURL(*hangs.Monitor) error {
 	if x.format.Objects != nil {
 		x.place = x.format.Objects(x.place)
 	}
-	x.objects = x.place
+	x.objects = &bounded{x.place, x.memory}
 	return nil
 }
 

@@ -55,6 +55,7 @@ type opener struct {
 	root    string
 	kind    source.Kind
 	indexed atomic.Int64
+	memory  func() (int64, error) // nil: no limit
 }
 
 func newOpener(t *testing.T, files map[string]string) *opener {

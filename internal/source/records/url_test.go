@@ -73,7 +73,7 @@ func (o *opener) formatAtURL(f formats.Format, reads *int, list error) (source.I
 			return &store{d, reads, list}, err
 		},
 	}
-	k := Kind(f, []objects.Place{place}, nil)
+	k := Kind(f, []objects.Place{place}, o.memory)
 	return k.Open(o.t.Context(), "mem://bucket/x/", source.OpenOptions{
 		Tell: func(string) {}, View: &source.View{Access: &source.Access{Endpoint: "https://host"}},
 	})
@@ -140,6 +140,26 @@ func TestNothingIsReadToListAStore(t *testing.T) {
 	}
 	if fingerprints[0] != fingerprints[1] || fingerprints[1] == fingerprints[2] {
 		t.Errorf("%x", fingerprints)
+	}
+}
+
+// TestAListingTakesAPartOfTheMemory, however long it is.
+func TestAListingTakesAPartOfTheMemory(t *testing.T) {
+	o := newOpener(t, nil)
+	must(t, os.Mkdir(filepath.Join(o.root, "class"), 0o755))
+	for _, name := range []string{"a.jpg", "b.jpg", "c.jpg"} {
+		o.write("class/"+name, "1")
+	}
+	for available, fits := range map[int64]bool{1000: false, 4 * 600: true} {
+		o.memory = func() (int64, error) { return available, nil }
+		reads := 0
+		src, err := o.formatAtURL(classes.Format(), &reads, nil)
+		if fits {
+			must(t, err)
+			must(t, src.Close())
+		} else if !errors.Is(err, source.ErrPlace) || !strings.Contains(err.Error(), "a quarter") {
+			t.Error(err)
+		}
 	}
 }
 
