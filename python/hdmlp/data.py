@@ -268,8 +268,8 @@ class Folder:
             SampleError: It is not a regular file.
         """
         path, label = self.sample(index)
-        if is_url(self._path):
-            return self._reader().read(range(len(self))[index])[0], label
+        if is_url(path):
+            return self._fetched(path, range(len(self))[index]), label
         if not self._has_files():
             raise ConfigError(
                 f"sample {index} ({path}) of {self!r}: only the daemon reads samples of the kind "
@@ -282,6 +282,10 @@ class Folder:
                     {"sample": operator.index(index), "path": path},
                 )
             return file.read(), label
+
+    def _fetched(self, path: str, index: int) -> bytes | None:
+        """Returns the bytes of a sample at a URL."""
+        return self._reader().read(index)[0]
 
     def _reader(self) -> Reader:
         """Returns what reads samples that are not in files of this machine."""

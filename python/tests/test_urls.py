@@ -411,6 +411,14 @@ def test_what_a_credential_process_writes_is_not_shown(server, tmp_path, monkeyp
     assert SECRET not in str(e.value)
 
 
+def test_a_listing_that_was_replaced_has_its_own_order(server, stored):
+    there, here = (ht.ImageFolder(f"{at}/train", loader=bytes) for at in (f"s3://{BUCKET}", stored))
+    for dataset in (there, here):
+        dataset.samples = dataset.imgs = dataset.samples[::-3]
+    assert [there[i] for i in (0, 5)] == [here[i] for i in (0, 5)]
+    assert items(there) == items(here)
+
+
 def test_it_is_the_same_after_a_fork(server):
     dataset = ht.ImageFolder(f"s3://{BUCKET}/train", loader=bytes)
     want = dataset[3]

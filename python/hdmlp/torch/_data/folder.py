@@ -14,6 +14,7 @@ import torch.utils.data
 
 from ..._lib import originals
 from ..._lib.arguments import check_functions, is_url, switch
+from ..._records.records import read_file
 from ..._transforms.recipe import FILE_OBJECT, Composed
 from ..._transforms.split import Split, in_python, split
 from ...data import Folder
@@ -311,6 +312,9 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
             return super().sample(index)
         path, label = self.samples[operator.index(index)]
         return os.fspath(path), label
+
+    def _fetched(self, path: str, index: int) -> bytes | None:
+        return read_file(path) if self.own_listing else super()._fetched(path, index)
 
     def __len__(self) -> int:
         """Returns the number of samples."""
