@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
@@ -36,7 +37,7 @@ type datasetView struct {
 	List []classView `json:"class_list,omitempty"`
 	recordsView
 	Sheet    string           `json:"contact_sheet,omitempty"`
-	Requests *source.Requests `json:"requests,omitempty"` // that a store got for it
+	Requests *report.Requests `json:"requests,omitempty"` // that a store got for it
 	kept     bool             // whether the kind keeps its index in a file
 }
 
@@ -103,8 +104,9 @@ func newDatasetView(root, kind string, source source.Indexed, list bool,
 	v.Sizes = newSizesView(&s)
 	v.recordsView = newRecordsView(x)
 	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
-	if r, ok := source.(requesting); ok {
-		v.Requests = r.Requests()
+	if r, ok := source.(requesting); ok && r.Requests() != nil {
+		counts := report.Requests(*r.Requests())
+		v.Requests = &counts
 	}
 	keeper, ok := source.(indexKeeper)
 	if k, may := source.(interface{ KeepsIndex() bool }); may {

@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 )
 
-// splitURL returns where a URL leads: objects, if it ends with a pattern or with a name that a kind
-// knows, or else all below it.
+// splitURL returns where a URL leads: objects, if it ends with a pattern or with a name that files
+// of a kind have, or else all below it.
 func splitURL(text string) given {
 	scheme, rest, _ := strings.Cut(text, "://")
 	head := rest

@@ -72,13 +72,13 @@ type Versioner interface {
 
 // Requests are what a place was asked for so far, of all kinds.
 type Requests struct {
-	Gets   int64 `json:"gets"`   // for bytes, with those that follow
-	Again  int64 `json:"again"`  // of these, after a failure for the moment
-	Hedges int64 `json:"hedges"` // of these, beside one that was slow
-	Won    int64 `json:"won"`    // hedges whose answer came first
-	Heads  int64 `json:"heads"`  // for what an object is
-	Lists  int64 `json:"lists"`  // listings, each of any number of pages
-	Bytes  int64 `json:"bytes"`  // of bodies, with those of hedges
+	Gets   int64 // for bytes, with those that follow
+	Again  int64 // of these, after a failure for the moment
+	Hedges int64 // of these, beside one that was slow
+	Won    int64 // hedges whose answer came first
+	Heads  int64 // for what an object is
+	Lists  int64 // listings, each of any number of pages
+	Bytes  int64 // of bodies, with those of hedges
 }
 
 // Requesting is a Source that reads by requests which it counts. Decorators need not implement it.

@@ -100,15 +100,17 @@ type came struct {
 
 // hedged makes a request, and a second one if it is slow. The second one has memory of its own: the
 // first may still write to parts until it has ended, which is waited for.
-func (p *Place) hedged(ctx context.Context, r *request, parts [][]byte) (source.Object, error) {
+func (p *Place) hedged(ctx context.Context, r *request, parts [][]byte,
+) (now source.Object, err error) {
 	begin := time.Now()
-	slow := p.pace.began(r.length)
-	if p.options.NoHedges || slow == 0 {
-		now, err := p.get(ctx, r, parts)
+	defer func() {
 		if err == nil {
 			p.pace.ended(r.length, time.Since(begin))
 		}
-		return now, err
+	}()
+	slow := p.pace.began(r.length)
+	if p.options.NoHedges || slow == 0 {
+		return p.get(ctx, r, parts)
 	}
 	answers := make(chan came, 2) // so that the one that comes late does not wait
 	first, cancelFirst := context.WithCancel(ctx)
@@ -121,17 +123,11 @@ func (p *Place) hedged(ctx context.Context, r *request, parts [][]byte) (source.
 	defer timer.Stop()
 	select {
 	case a := <-answers:
-		if a.err == nil {
-			p.pace.ended(r.length, time.Since(begin))
-		}
 		return a.object, a.err
 	case <-timer.C:
 	}
 	if !p.pace.mayHedge() {
 		a := <-answers
-		if a.err == nil {
-			p.pace.ended(r.length, time.Since(begin))
-		}
 		return a.object, a.err
 	}
 	p.counts.hedges.Add(1)
@@ -149,13 +145,10 @@ func (p *Place) hedged(ctx context.Context, r *request, parts [][]byte) (source.
 		cancelFirst()
 		<-answers
 	}
-	if a.err == nil {
-		p.pace.ended(r.length, time.Since(begin))
-		if a.second {
-			p.counts.won.Add(1)
-			for _, part := range parts {
-				own = own[copy(part, own):]
-			}
+	if a.err == nil && a.second {
+		p.counts.won.Add(1)
+		for _, part := range parts {
+			own = own[copy(part, own):]
 		}
 	}
 	return a.object, a.err

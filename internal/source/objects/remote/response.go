@@ -34,7 +34,7 @@ func AnswerOf(status int, header http.Header, length, offset, n int64) (*Answer,
 		}
 	case length < 0 || offset > 0 || length > n:
 		return nil, &Error{Kind: source.ErrUnreadable, Err: errors.New("the server sends whole " +
-			"objects where a part was asked for; HDMLP needs one that knows the header Range")}
+			"objects where a part was asked for; HDMLP needs one that follows the header Range")}
 	default:
 		a.Offset, a.Size = 0, length
 	}

@@ -76,7 +76,7 @@ class _Dataset:
         """The dataset; None: it is gone."""
         return self._reference()
 
-    def wants(self, index: object) -> bool:
+    def includes(self, index: object) -> bool:
         """Reports whether an item is looked at.
 
         Half of the items are the first that the process makes; the others are the same in all
@@ -255,14 +255,14 @@ class Watched:
         return getattr(self._dataset, name)
 
     def __getitem__(self, index: Any) -> Any:
-        if not self._known.wants(index):
+        if not self._known.includes(index):
             return self._dataset[index]
         return self._looked([operator.index(index)], lambda: self._dataset[index])
 
     def _items(self, indices: Any) -> Any:
         if _is_one_by_one(self._dataset):
             return [self[index] for index in indices]
-        wanted = [operator.index(i) for i in indices if self._known.wants(i)]
+        wanted = [operator.index(i) for i in indices if self._known.includes(i)]
         if len(wanted) < len(indices):
             return self._dataset.__getitems__(indices)
         return self._looked(wanted, lambda: self._dataset.__getitems__(indices))
