@@ -35,7 +35,10 @@ func TestWhatAMemberKeepsStaysUntilTheGroupEnds(t *testing.T) {
 		kept.m.Keep()
 		kept.m.Close()
 		other.take(0, 100)
-		if !p.used[slot] {
+		p.mu.Lock() // it goes on preparing
+		used := p.used[slot]
+		p.mu.Unlock()
+		if !used {
 			t.Error("its batch was freed")
 		}
 		other.cancel()
