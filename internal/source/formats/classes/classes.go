@@ -60,7 +60,7 @@ func Index(ctx context.Context, o objects.Objects, _ []string, opts formats.Opti
 		switch {
 		case !below:
 			return nil // beside the classes
-		case !Matches(path.Base(found.Name), extensions):
+		case strings.HasSuffix(found.Name, "/"), !Matches(path.Base(found.Name), extensions):
 			samples[class] += 0 // the class is there
 			return nil
 		case class == "" || class == ".." || path.Clean(found.Name) != found.Name:

@@ -310,8 +310,8 @@ func version(i *minio.ObjectInfo) remote.Version {
 	return remote.Version{Size: i.Size, Tag: tag(i.ETag), Modified: remote.Rounded(i.LastModified)}
 }
 
-// List implements remote.Store. Objects that stand for directories (a key that ends with a slash,
-// without bytes) are left out.
+// List implements remote.Store. Objects that stand for directories, whose keys end with a slash, are
+// among those that are listed.
 func (b *Bucket) List(ctx context.Context, prefix, after string,
 	each func(string, remote.Version) error,
 ) error {
@@ -344,8 +344,8 @@ func (b *Bucket) List(ctx context.Context, prefix, after string,
 					"after %q; HDMLP needs one that lists keys in order", info.Key, last)}
 			}
 			last = info.Key
-			if strings.HasSuffix(info.Key, "/") && info.Size == 0 {
-				continue
+			if info.Key == cut {
+				continue // the prefix itself
 			}
 			if own = each(info.Key[len(cut):], version(&info)); own != nil {
 				return nil

@@ -17,6 +17,8 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/formats"
+	"github.com/hdmlp/hdmlp/internal/source/formats/classes"
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 	"github.com/hdmlp/hdmlp/internal/source/objects/objectstest"
 	"github.com/hdmlp/hdmlp/internal/source/objects/s3"
@@ -75,6 +77,29 @@ func open(t *testing.T, url string, v *source.View) objects.Objects {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// TestAClassOfWhichOnlyTheDirectoryIsThere is an error, as where directories are files' own: objects
+// whose keys end with a slash stand for them.
+func TestAClassOfWhichOnlyTheDirectoryIsThere(t *testing.T) {
+	s := serve(t, nil)
+	for _, key := range []string{"train/", "train/cat/", "train/cat/1.jpg", "train/cat/x.jpg/"} {
+		s.put(t, key, nil)
+	}
+	index := func() (*source.Index, error) {
+		o := open(t, "s3://"+bucket+"/train", &source.View{Access: s.access()})
+		defer o.Close() //nolint:errcheck // it was only listed
+		return classes.Index(t.Context(), o, nil, formats.Options{})
+	}
+	x, err := index()
+	if err != nil || x.Len() != 1 || x.Classes()[0] != "cat" {
+		t.Fatal(x, err)
+	}
+	s.put(t, "train/dog/", nil)
+	if _, err := index(); !errors.Is(err, source.ErrEmptyClass) ||
+		!strings.Contains(err.Error(), `"dog"`) {
+		t.Error(err)
+	}
 }
 
 func TestConformance(t *testing.T) {
