@@ -310,8 +310,8 @@ func version(i *minio.ObjectInfo) remote.Version {
 	return remote.Version{Size: i.Size, Tag: tag(i.ETag), Modified: remote.Rounded(i.LastModified)}
 }
 
-// List implements remote.Store. Objects that stand for directories, whose keys end with a slash, are
-// among those that are listed.
+// List implements remote.Store. Objects that stand for directories, whose keys end with a slash,
+// are among those that are listed.
 func (b *Bucket) List(ctx context.Context, prefix, after string,
 	each func(string, remote.Version) error,
 ) error {

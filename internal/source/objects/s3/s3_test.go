@@ -79,8 +79,8 @@ func open(t *testing.T, url string, v *source.View) objects.Objects {
 	return o
 }
 
-// TestAClassOfWhichOnlyTheDirectoryIsThere is an error, as where directories are files' own: objects
-// whose keys end with a slash stand for them.
+// TestAClassOfWhichOnlyTheDirectoryIsThere is an error, as where directories are files' own:
+// objects whose keys end with a slash stand for them.
 func TestAClassOfWhichOnlyTheDirectoryIsThere(t *testing.T) {
 	s := serve(t, nil)
 	for _, key := range []string{"train/", "train/cat/", "train/cat/1.jpg", "train/cat/x.jpg/"} {
