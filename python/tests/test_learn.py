@@ -103,6 +103,14 @@ def test_the_proposal_names_files_of_a_column_of_pandas(binary, directory):
     test_the_proposal_names_the_files_of_all_items(binary, directory, "Frame", 0, "torch")
 
 
+def test_numbers_in_the_path_of_a_dataset_are_no_items(binary, tmp_path):
+    """Also where items are made in batches, and a file may be any item's."""
+    directory = owndata.write(tmp_path / "0-1-2-3-4-5-6-7-8-9")
+    answer = learn(binary, "Batched", directory)
+    assert answer["verified"] == answer["verifiable"] == owndata.COUNT
+    assert answer["left"] == []
+
+
 def test_what_cv2_reads_is_seen(binary, directory):
     pytest.importorskip("cv2")
     answer = learn(binary, "Pictures", directory)

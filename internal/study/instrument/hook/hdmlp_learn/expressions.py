@@ -176,12 +176,18 @@ class Paths:
         yield from _replaced(text, os.path.abspath(value), path)
 
     def _numbered(self, value: Value, path: str) -> Iterator[Found]:
-        for digits in re.finditer(r"\d+", path):
-            if int(digits[0]) == value.value:
-                width = f":0{len(digits[0])}d" if digits[0] != str(value.value) else ""
+        if '"' in value.text:
+            return
+        # A number in the path of a root is no item's.
+        begin = next((len(root) for root, _ in self._roots if path.startswith(f"{root}/")), 0)
+        for digits in re.compile(r"\d+").finditer(path, begin):
+            if int(digits[0]) != value.value:
+                continue
+            # With leading zeros of others, too: one expression is to name the files of all items.
+            widths = [f":0{len(digits[0])}d"] if len(digits[0]) > 1 else []
+            for width in [*widths, *([""] if digits[0] == str(value.value) else [])]:
                 number = f"{{{value.text}{width}}}"
-                if '"' not in value.text:
-                    yield from self._around(path, digits.span(), f'f"{number}"', number)
+                yield from self._around(path, digits.span(), f'f"{number}"', number)
 
     def _around(self, path: str, at: tuple[int, int], text: str, inner: str) -> Iterator[Found]:
         """Yields expressions for a path of which a part is known.
