@@ -10,8 +10,8 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is brought), use and serve. The cache's
-// contents affect only time, never what is delivered.
+// route (which tier a sample is read from), run (samples that are read together), fetch (how it is
+// brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
@@ -63,6 +63,7 @@ type Cache struct {
 	planned    atomic.Pointer[[]uint8]
 	uses       uses
 	directory  source.InDirectory // of the source; nil: it is not in a directory
+	adjoins    source.Adjoining   // the source; nil: each read brings one sample
 	trusts     atomic.Bool        // Options.TrustVersion, until Distrust
 	foreign    func()
 	sayForeign sync.Once
@@ -133,6 +134,7 @@ func New(o Options) *Cache {
 		c.path = locator.Path
 	}
 	c.directory, _ = source.As[source.InDirectory](o.Source)
+	c.adjoins, _ = source.As[source.Adjoining](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)
