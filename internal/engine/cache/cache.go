@@ -79,6 +79,11 @@ type Cache struct {
 	timeout time.Duration // for one read from the source; 0: none
 	dog     *flights.Watchdog
 
+	// requests is set if the source reads by requests, which are cancelled when they are given up:
+	// then cancels has how, by *flight.
+	requests bool
+	cancels  sync.Map // of context.CancelFunc
+
 	remoteRequest Request       // shared by all reads for other nodes
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
@@ -135,6 +140,9 @@ func New(o Options) *Cache {
 	}
 	c.directory, _ = source.As[source.InDirectory](o.Source)
 	c.adjoins, _ = source.As[source.Adjoining](o.Source)
+	if r, ok := source.As[source.Requesting](o.Source); ok {
+		c.requests = r.Requests() != nil
+	}
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)

@@ -347,12 +347,18 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		c.gate.Enter(urgent, fl.Wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
+	if c.requests {
+		within, cancel := context.WithCancel(ctx)
+		c.cancels.Store(fl, cancel)
+		defer func() { c.cancels.Delete(fl); cancel() }()
+		ctx = within
+	}
 	c.flights.Enter(fl, c.gate != nil)
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
-		stamp, others, err = c.readRun(ctx, r, int(fl.ID), dst, func(others, bytes int64) {
+		stamp, others, err = c.readRun(ctx, int(fl.ID), dst, func(others, bytes int64) {
 			c.meters[Source].Grow(&read, others, bytes)
 			c.gate.Grow(others)
 		})

@@ -39,10 +39,10 @@ type run struct {
 
 // readRun reads a sample from the source, with those beside it that it can bring. others are the
 // sizes of these; grow is called with their number and bytes before they are read.
-func (c *Cache) readRun(ctx context.Context, r *Request, id int, dst []byte,
+func (c *Cache) readRun(ctx context.Context, id int, dst []byte,
 	grow func(others, bytes int64),
 ) (stamp source.Stamp, others []int64, err error) {
-	x, ok := c.runOf(r, id)
+	x, ok := c.runOf(id)
 	if !ok {
 		stamp, err = c.source.Read(ctx, id, dst)
 		return stamp, nil, err
@@ -81,7 +81,7 @@ func (c *Cache) readRun(ctx context.Context, r *Request, id int, dst []byte,
 }
 
 // runOf returns the samples that a read of one can bring; ok is false if there are no others.
-func (c *Cache) runOf(r *Request, id int) (x run, ok bool) {
+func (c *Cache) runOf(id int) (x run, ok bool) {
 	if c.adjoins == nil || c.planned.Load() == nil {
 		return x, false
 	}
@@ -97,7 +97,7 @@ func (c *Cache) runOf(r *Request, id int) (x run, ok bool) {
 			between > mostBetween {
 			return nil
 		}
-		fl := c.claim(r, n)
+		fl := c.claim(n)
 		if fl != nil {
 			x.sizes = append(x.sizes, c.index.Size(n))
 			x.bytes += c.index.Size(n)
@@ -132,11 +132,14 @@ func (c *Cache) runOf(r *Request, id int) (x run, ok bool) {
 }
 
 // claim begins a flight for a sample that a read of another one is to bring; nil: it is not to.
-func (c *Cache) claim(r *Request, id int) *flight {
+func (c *Cache) claim(id int) *flight {
 	if c.destination(id) == nil || c.Has(id) {
 		return nil
 	}
-	fl, leads, _ := c.flights.Join(flights.Fetch[*Request]{ID: id, By: r, Urgent: true})
+	// Like a read for another node, it has no worker and no consumer of its own.
+	fl, leads, _ := c.flights.Join(flights.Fetch[*Request]{
+		ID: id, By: &c.remoteRequest, Urgent: true,
+	})
 	if !leads {
 		return nil
 	}
@@ -145,7 +148,6 @@ func (c *Cache) claim(r *Request, id int) *flight {
 		c.flights.Land(fl, nil, found{}, ErrNoCapacity)
 		return nil
 	}
-	c.flights.Queue(fl) // it ends with that of the wanted sample, which the watchdog watches
 	return fl
 }
 

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/model"
@@ -19,7 +22,7 @@ type beside struct {
 	*cachetest.Source
 	gap, each int // bytes between samples; samples of an object
 	fails     atomic.Bool
-	during    func() // called by ReadRun; nil: nothing
+	during    func(ctx context.Context) // called by ReadRun; nil: nothing
 
 	mu   sync.Mutex // guards the following
 	runs [][]int    // of each request: the first sample, and the one after the last
@@ -38,12 +41,17 @@ func (b *beside) Span(id int) (s source.Span, ok bool) {
 	return s, true
 }
 
+func (b *beside) Requests() *source.Requests { return &source.Requests{} }
+
 func (b *beside) ReadRun(ctx context.Context, first int, dsts [][]byte) ([]source.Stamp, error) {
 	b.mu.Lock()
 	b.runs = append(b.runs, []int{first, first + len(dsts)})
 	b.mu.Unlock()
 	if b.during != nil {
-		b.during()
+		b.during(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil, &source.SampleError{Kind: source.ErrUnavailable, Err: ctx.Err()}
 	}
 	if b.fails.Load() {
 		return nil, errors.New("the request fails")
@@ -194,7 +202,7 @@ func TestWhatARequestBringsIsAwaited(t *testing.T) {
 	g, b := rowed(t, 40, 0, 40, func(o *rigOptions) { o.mostThreads = 8 })
 	defer g.close()
 	begun, ends := make(chan struct{}), make(chan struct{})
-	b.during = func() { close(begun); <-ends }
+	b.during = func(context.Context) { close(begun); <-ends }
 	var fetches sync.WaitGroup
 	fetch := func(id int) {
 		data, err := g.fetch(t.Context(), id)
@@ -213,5 +221,50 @@ func TestWhatARequestBringsIsAwaited(t *testing.T) {
 		if n := b.Reads[id].Load(); n != 1 || len(b.runs) != 1 {
 			t.Errorf("sample %d was read %d times, by %d requests", id, n, len(b.runs))
 		}
+	}
+}
+
+// TestARequestThatIsGivenUp is cancelled, and all that wait for what it was to bring fail.
+func TestARequestThatIsGivenUp(t *testing.T) {
+	for name, threads := range map[string]int{"threads by trial": 8, "fixed threads": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, b := rowed(t, 40, 0, 40, func(o *rigOptions) {
+					o.timeout, o.mostThreads = time.Minute, threads
+				})
+				defer g.close()
+				begin, cancelled := time.Now(), time.Time{}
+				b.during = func(ctx context.Context) {
+					if b.during = nil; ctx.Err() == nil { // it drips
+						<-ctx.Done()
+						cancelled = time.Now()
+					}
+				}
+				var fetches sync.WaitGroup
+				for _, id := range []int{20, 3, 39} {
+					fetches.Go(func() {
+						_, err := g.fetch(context.Background(), id)
+						late := errors.Is(err, source.ErrUnavailable) &&
+							strings.Contains(err.Error(), "more than source_timeout")
+						if leads := id == 20; late == leads || errors.Is(err, ErrAbandoned) != leads {
+							t.Errorf("sample %d: %v", id, err)
+						}
+					})
+					synctest.Wait()
+				}
+				fetches.Wait()
+				synctest.Wait()
+				if took := cancelled.Sub(begin); took < time.Minute || took > 70*time.Second {
+					t.Errorf("it was cancelled after %v", took)
+				}
+				if n := g.cache.flights.Hung(); n != 0 {
+					t.Errorf("%d reads still hang", n)
+				}
+				if data, err := g.fetch(t.Context(), 4); err != nil || !bytes.Equal(data,
+					content(4, 1000)) {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
