@@ -69,7 +69,8 @@ func TestAServerThatIsDownIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAServerThatDrips a byte per second is not waited for without an end while a dataset is opened.
+// TestAServerThatDrips a byte per second is not waited for without an end while a dataset is
+// opened.
 func TestAServerThatDrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{data: make([]byte, 4096)}
