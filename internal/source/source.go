@@ -107,7 +107,7 @@ type Requesting interface {
 // Where the samples of a dataset are known from.
 const (
 	FromObjects = "objects" // they were found there
-	FromFile    = "file"    // the index file that was kept
+	FromKept    = "kept"    // the index file of an earlier start
 	FromGiven   = "given"   // the index that the option IndexKey names
 )
 

@@ -10,9 +10,9 @@ import (
 // # Samples that are read together
 //
 // Where a request takes long, a read of a sample brings those beside it in its object that this
-// node is to keep in memory and does not have yet. Each is in a flight of its own meanwhile, as if it
-// were read alone, so that it is read once. If the request fails, the wanted sample is read alone,
-// and the others are by whatever needs them.
+// node is to keep in memory and does not have yet. Each is in a flight of its own meanwhile, as if
+// it were read alone, so that it is read once. If the request fails, the wanted sample is read
+// alone, and the others are by whatever needs them.
 //
 // The samples of a block of the object are read together, and no others: so no rests of a few
 // samples are left between those that are held.

@@ -109,7 +109,7 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.from = source.FromFile
+	opened.from = source.FromKept
 	wasGiven := known != nil
 	if wasGiven {
 		opened.from = source.FromGiven
@@ -149,7 +149,7 @@ func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
 	if waited {
 		known, opened.indexPath = files.Read(made)
 		if same, err = x.same(ctx, known); err != nil || same {
-			opened.from = source.FromFile
+			opened.from = source.FromKept
 			x.known = known
 			return err
 		}
