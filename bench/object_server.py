@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -67,8 +68,19 @@ class ObjectServer:
 
     def down(self, seconds: float) -> None:
         """Has the server answer nothing for some time."""
-        request = urllib.request.Request(f"{self.url}/-/down?for={seconds}s", method="POST")
-        urllib.request.urlopen(request).close()
+        self._post("down", **{"for": f"{seconds}s"})
+
+    def hold(self, name: str) -> None:
+        """Has the server send nothing of an object until it is released."""
+        self._post("hold", object=name)
+
+    def release(self, name: str) -> None:
+        """Ends a hold."""
+        self._post("release", object=name)
+
+    def _post(self, what: str, **query: str) -> None:
+        url = f"{self.url}/-/{what}?{urllib.parse.urlencode(query)}"
+        urllib.request.urlopen(urllib.request.Request(url, method="POST")).close()
 
     def environment(self, key: str = "the-id", secret: str = "the-secret") -> dict[str, str]:
         """Returns variables by which a process reaches the server."""

@@ -6,7 +6,8 @@
 // those keys; a token "until=SECONDS" has expired at that Unix time. Signatures are not verified.
 //
 // The same objects are served to readers without keys below /-/plain/. /-/counts returns the counts
-// as JSON, and a POST to /-/down?for=20s has it answer nothing for that time.
+// as JSON, a POST to /-/down?for=20s has it answer nothing for that time, and one to
+// /-/hold?object=NAME has it send nothing of an object until one to /-/release?object=NAME.
 package main
 
 import (
@@ -42,6 +43,7 @@ type options struct {
 	latency, late        time.Duration
 	lateShare            float64
 	megabits             float64
+	drip                 time.Duration
 	page, names          int
 	keys                 keyFlags
 }
@@ -76,6 +78,7 @@ type server struct {
 	limit *rate.Limiter // nil: none
 	made  []string      // names of objects that are only listed; nil: files
 	down  atomic.Int64  // until when, in Unix nanoseconds
+	held  sync.Map      // of objects of which nothing is sent: channels, closed when they are again
 
 	mu     sync.Mutex // guards the following
 	counts counts
@@ -91,6 +94,7 @@ func main() {
 	flag.DurationVar(&o.late, "late", 0, "more time before some answers")
 	flag.Float64Var(&o.lateShare, "late-share", 0, "share of answers that are late")
 	flag.Float64Var(&o.megabits, "megabits", 0, "bandwidth of all answers, Mbit/s; 0: no limit")
+	flag.DurationVar(&o.drip, "drip", 0, "send objects byte by byte, and pause so long after each")
 	flag.IntVar(&o.page, "page", 1000, "names in a page of a listing")
 	flag.IntVar(&o.names, "names", 0, "list so many names that are made up, in place of the files")
 	flag.Var(&o.keys, "key", "ID of a key; may be given again; none: all are accepted")
@@ -149,6 +153,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.down.Store(time.Now().Add(d).UnixNano())
+		return
+	case r.URL.Path == "/-/hold":
+		s.held.Store(r.URL.Query().Get("object"), make(chan struct{}))
+		return
+	case r.URL.Path == "/-/release":
+		if held, ok := s.held.LoadAndDelete(r.URL.Query().Get("object")); ok {
+			close(held.(chan struct{}))
+		}
 		return
 	}
 	if time.Now().UnixNano() < s.down.Load() {

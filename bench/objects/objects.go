@@ -34,6 +34,13 @@ func (s *server) object(w http.ResponseWriter, r *http.Request, name string) {
 		s.count(func(c *counts) { c.Heads++ })
 	} else {
 		s.count(func(c *counts) { c.Gets++ })
+		if held, ok := s.held.Load(name); ok {
+			select {
+			case <-held.(chan struct{}):
+			case <-r.Context().Done():
+				return
+			}
+		}
 	}
 	slow := &limited{ResponseWriter: w, server: s, ctx: r.Context(), name: name}
 	http.ServeContent(slow, r, "", info.ModTime(), f)
@@ -56,6 +63,9 @@ type limited struct {
 func (l *limited) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
 		part := p[:min(len(p), piece)]
+		if l.server.drip > 0 {
+			part = p[:1]
+		}
 		if l.server.limit != nil {
 			if err := l.server.limit.WaitN(l.ctx, len(part)); err != nil {
 				return n, err
@@ -70,9 +80,24 @@ func (l *limited) Write(p []byte) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		p = p[k:]
+		if p = p[k:]; l.server.drip > 0 && !l.drip() {
+			return n, l.ctx.Err()
+		}
 	}
 	return n, nil
+}
+
+// drip sends what was written, and pauses. It reports whether the asker is still there.
+func (l *limited) drip() bool {
+	if f, ok := l.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+	select {
+	case <-time.After(l.server.drip):
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
 }
 
 // ReadFrom hides that of the response, which would not be limited.

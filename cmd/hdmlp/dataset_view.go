@@ -32,13 +32,14 @@ type datasetView struct {
 		Loaded      bool    `json:"loaded"` // from the file, not scanned
 		Listed      int     `json:"listed"` // directories that were listed
 		Directories int     `json:"directories"`
+		Resumed     int     `json:"resumed"` // files known from an attempt that was interrupted
 		Seconds     float64 `json:"seconds"`
 	} `json:"index"`
 	List []classView `json:"class_list,omitempty"`
 	recordsView
-	Sheet    string           `json:"contact_sheet,omitempty"`
-	Requests *report.Requests `json:"requests,omitempty"` // that a store got for it
-	kept     bool             // whether the kind keeps its index in a file
+	Sheet    string                `json:"contact_sheet,omitempty"`
+	Requests *report.RequestCounts `json:"requests,omitempty"` // that a store got for it
+	kept     bool                  // whether the kind keeps its index in a file
 }
 
 // sizesView describes the sizes of samples or of fields.
@@ -91,6 +92,11 @@ type requesting interface {
 	Requests() *source.Requests // nil: it is none
 }
 
+// indexer is implemented by sources that find their samples by requests.
+type indexer interface {
+	Indexing() *source.Indexing // nil: it needed none
+}
+
 func newDatasetView(root, kind string, source source.Indexed, list bool,
 	took time.Duration,
 ) *datasetView {
@@ -105,8 +111,11 @@ func newDatasetView(root, kind string, source source.Indexed, list bool,
 	v.recordsView = newRecordsView(x)
 	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
 	if r, ok := source.(requesting); ok && r.Requests() != nil {
-		counts := report.Requests(*r.Requests())
+		counts := report.RequestCounts(*r.Requests())
 		v.Requests = &counts
+	}
+	if x, ok := source.(indexer); ok && x.Indexing() != nil {
+		v.Index.Resumed = x.Indexing().Resumed
 	}
 	keeper, ok := source.(indexKeeper)
 	if k, may := source.(interface{ KeepsIndex() bool }); may {
@@ -214,6 +223,10 @@ func (v *datasetView) scan(b *strings.Builder) {
 	if v.Index.Directories > 0 {
 		listing = fmt.Sprintf("; %s of %s %s", thousands(v.Index.Listed),
 			plural(v.Index.Directories, "directory", "directories"), listed)
+	}
+	if v.Index.Resumed > 0 {
+		listing = fmt.Sprintf("; %s known from an attempt that was interrupted",
+			count(v.Index.Resumed, "file"))
 	}
 	fmt.Fprintf(b, "  %-12s in %s%s\n", how, seconds(v.Index.Seconds), listing)
 	if v.Index.Path != "" {

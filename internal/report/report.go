@@ -75,6 +75,23 @@ type Settings struct {
 
 // Requests are what a store was asked for since the dataset was opened, by all jobs of the node.
 type Requests struct {
+	RequestCounts
+	// Indexing is what it took to find the samples, in the node's daemon: when their index was made,
+	// or, if that was elsewhere or earlier, when the dataset was opened.
+	Indexing *Indexing `json:"indexing,omitempty"`
+}
+
+// Indexing is what it took to find the samples of a dataset.
+type Indexing struct {
+	From     string        `json:"from"` // where they were found, as source.Indexing has it
+	Objects  int           `json:"objects"`
+	Resumed  int           `json:"resumed"` // objects known from an interrupted attempt
+	Seconds  float64       `json:"seconds"`
+	Requests RequestCounts `json:"requests"`
+}
+
+// RequestCounts count requests by their kinds.
+type RequestCounts struct {
 	Gets   int64 `json:"gets"`   // for bytes, with those that follow
 	Again  int64 `json:"again"`  // of these, after a failure for the moment
 	Hedges int64 `json:"hedges"` // of these, beside one that was slow
@@ -82,6 +99,7 @@ type Requests struct {
 	Heads  int64 `json:"heads"`  // for what an object is
 	Lists  int64 `json:"lists"`  // listings, each of any number of pages
 	Bytes  int64 `json:"bytes"`  // of answers, with those of hedges
+	Gaps   int64 `json:"gaps"`   // bytes of these between what one request brings
 }
 
 // Bounds compare a job with the best that is possible.

@@ -62,6 +62,22 @@ type Doubted interface {
 	Doubt()
 }
 
+// Adjoining is a Source whose samples lie beside one another, where a request takes so long that it
+// is to bring several. Decorators need not implement it.
+type Adjoining interface {
+	// Span returns where a sample lies; ok is false if it is not read together with others.
+	Span(id int) (s Span, ok bool)
+	// ReadRun is Read for samples first, first+1 and so on, whose spans follow one another in one
+	// object, in one request. They all fail together.
+	ReadRun(ctx context.Context, first int, dsts [][]byte) ([]Stamp, error)
+}
+
+// Span is the part of an object that a sample lies in.
+type Span struct {
+	Object     int
+	Begin, End int64
+}
+
 // Versioner is a Source that may identify its objects by versions that their store gives.
 // Decorators need not implement it.
 type Versioner interface {
@@ -79,12 +95,36 @@ type Requests struct {
 	Heads  int64 // for what an object is
 	Lists  int64 // listings, each of any number of pages
 	Bytes  int64 // of bodies, with those of hedges
+	Gaps   int64 // of these, between fields and samples that one request brings
 }
 
 // Requesting is a Source that reads by requests which it counts. Decorators need not implement it.
 type Requesting interface {
 	// Requests returns the counts; nil: it reads otherwise.
 	Requests() *Requests
+}
+
+// Where the samples of a dataset are known from.
+const (
+	FromObjects = "objects" // they were found there
+	FromKept    = "kept"    // the index file of an earlier start
+	FromGiven   = "given"   // the index that the option IndexKey names
+)
+
+// Indexing is what it took to find the samples of a dataset at a place that counts its requests.
+type Indexing struct {
+	From     string // where they were found, as above
+	Objects  int    // of the dataset
+	Resumed  int    // of these, known from an attempt that was interrupted
+	Seconds  float64
+	Requests Requests
+}
+
+// Indexer is a Source that has found its samples by requests. Decorators need not implement it.
+type Indexer interface {
+	// Indexing returns what that took, in this process, when the index was made, or else when the
+	// dataset was opened; nil: it needed none.
+	Indexing() *Indexing
 }
 
 // Beside is a Source that stores small files beside its index. Decorators need not implement it.

@@ -10,8 +10,8 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is brought), use and serve. The cache's
-// contents affect only time, never what is delivered.
+// route (which tier a sample is read from), run (samples that are read together), fetch (how it is
+// brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
@@ -63,6 +63,7 @@ type Cache struct {
 	planned    atomic.Pointer[[]uint8]
 	uses       uses
 	directory  source.InDirectory // of the source; nil: it is not in a directory
+	adjoins    source.Adjoining   // the source; nil: each read brings one sample
 	trusts     atomic.Bool        // Options.TrustVersion, until Distrust
 	foreign    func()
 	sayForeign sync.Once
@@ -77,6 +78,11 @@ type Cache struct {
 	flights *flights.Table[*Request, found]
 	timeout time.Duration // for one read from the source; 0: none
 	dog     *flights.Watchdog
+
+	// requests is set if the source reads by requests, which are cancelled when they are given up:
+	// then cancels has how, by *flight.
+	requests bool
+	cancels  sync.Map // of context.CancelFunc
 
 	remoteRequest Request       // shared by all reads for other nodes
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
@@ -133,6 +139,10 @@ func New(o Options) *Cache {
 		c.path = locator.Path
 	}
 	c.directory, _ = source.As[source.InDirectory](o.Source)
+	c.adjoins, _ = source.As[source.Adjoining](o.Source)
+	if r, ok := source.As[source.Requesting](o.Source); ok {
+		c.requests = r.Requests() != nil
+	}
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
@@ -48,6 +49,8 @@ type rigOptions struct {
 	wrap     func(store.Store) store.Store
 	responds func(class int, responds bool)
 	trust    bool
+	// source replaces the source; nil: it is not
+	source func(s *cachetest.Source) source.Source
 }
 
 // plain returns options for samples of 100 bytes.
@@ -62,6 +65,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Memory: o.memory, MemoryClass: o.memoryClass, File: o.file, Dir: o.dir, PlanAll: o.planAll,
 	})
 	g.stores = g.opened.Stores
+	var from source.Source = g.source
+	if o.source != nil {
+		from = o.source(g.source)
+	}
 	var classes []Class
 	for i, store := range g.stores {
 		name := g.opened.Names[i]
@@ -73,7 +80,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	g.cache = New(Options{
 		Index:   g.source.Index,
-		Source:  g.source,
+		Source:  from,
 		Classes: classes,
 		Threads: Threads{Start: o.threads, Most: o.mostThreads},
 		Timeout: o.timeout,

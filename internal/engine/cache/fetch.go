@@ -26,6 +26,9 @@ type Sample struct {
 	// Relayed is set if it came from another node that had to read it from the source for this fetch,
 	// and if that took most of the fetch's time.
 	Relayed bool
+	// Others are the sizes of the samples beside this one that the read from the source has brought
+	// as well, into their class.
+	Others []int64
 
 	hold store.Hold // of Data; nil: none is needed
 }
@@ -162,6 +165,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		held.Read = s.Read
 		held.Direct = s.Direct
 		held.Relayed = s.Relayed
+		held.Others = s.Others
 		return held, nil
 	}
 	return s, nil
@@ -289,8 +293,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
-	origin, err := c.readSource(ctx, r, fl, dst)
-	return Sample{Data: dst, From: Source, Direct: late}, origin, err
+	origin, others, err := c.readSource(ctx, r, fl, dst)
+	return Sample{Data: dst, From: Source, Direct: late, Others: others}, origin, err
 }
 
 // away has another worker work in the place of the caller, which waits for another node until it
@@ -311,27 +315,28 @@ func (c *Cache) sourceTakes(bytes int64) time.Duration {
 // readSource reads a sample from the source, once there may be another read from it. What a read
 // that something waits for has to wait counts as a part of it, so that the source is chosen less.
 func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []byte) (
-	store.Origin, error,
+	origin store.Origin, others []int64, err error,
 ) {
 	id := int(fl.ID)
 	if err := ctx.Err(); err != nil {
-		return store.Origin{}, err
+		return origin, others, err
 	}
-	stamp, err := c.admitted(ctx, r, fl, dst)
+	stamp, others, err := c.admitted(ctx, r, fl, dst)
 	if err != nil {
-		return store.Origin{}, err
+		return origin, others, err
 	}
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
-	return c.sourceOrigin(id, dst, stamp)
+	origin, err = c.sourceOrigin(id, dst, stamp)
+	return origin, others, err
 }
 
 // admitted is readSource without its checks of what is read.
 func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
-	stamp source.Stamp, err error,
+	stamp source.Stamp, others []int64, err error,
 ) {
 	if c.gate != nil && !c.flights.Queue(fl) {
-		return 0, ErrAbandoned
+		return 0, others, ErrAbandoned
 	}
 	urgent := r.urgent()
 	var read meter.Read
@@ -342,15 +347,24 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		c.gate.Enter(urgent, fl.Wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
+	if c.requests {
+		within, cancel := context.WithCancel(ctx)
+		c.cancels.Store(fl, cancel)
+		defer func() { c.cancels.Delete(fl); cancel() }()
+		ctx = within
+	}
 	c.flights.Enter(fl, c.gate != nil)
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if err = c.tooManyHung(int(fl.ID)); err == nil { // more may hang than when it began to wait
-		stamp, err = c.source.Read(ctx, int(fl.ID), dst)
+		stamp, others, err = c.readRun(ctx, int(fl.ID), dst, func(others, bytes int64) {
+			c.meters[Source].Grow(&read, others, bytes)
+			c.gate.Grow(others)
+		})
 	}
 	c.meters[Source].End(time.Now(), read, err)
-	return stamp, err
+	return stamp, others, err
 }
 
 // keep puts a sample that was read into the class that a plan assigns it to, and into those that

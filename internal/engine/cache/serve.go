@@ -50,6 +50,9 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	<-c.remoteReads
 	if s.Read {
 		src = c.index.Size(id)
+		for _, size := range s.Others {
+			src += size
+		}
 	}
 	switch {
 	case err == nil:

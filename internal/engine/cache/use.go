@@ -113,6 +113,9 @@ func (u *Use) fill(j int) {
 		if err == nil && s.Read {
 			read(c.index.Size(id))
 		}
+		for _, size := range s.Others {
+			read(size)
+		}
 		s.Release()
 		return err == ErrAbandoned
 	}

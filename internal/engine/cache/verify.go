@@ -31,7 +31,7 @@ func (c *Cache) readAgain(ctx context.Context, w *Worker, r *Request, id int) er
 		ID: id, By: r, Buffer: w.Again, Urgent: r.urgent(),
 	})
 	if leads {
-		_, err := c.readSource(ctx, r, fl, w.Again)
+		_, _, err := c.readSource(ctx, r, fl, w.Again)
 		return c.land(ctx, fl, Sample{Data: w.Again, From: Source}, err)
 	}
 	_, failed, err := fl.Wait(ctx)

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -30,6 +31,9 @@ import (
 // are as many as the pool has workers, and at least minHung, no more reads are started until one
 // returns.
 //
+// A request to a server does not hang in the kernel, and is cancelled when it is given up: a server
+// may send a byte now and then for ever.
+//
 // Rejected: a goroutine per read, which its caller waits for with a timer. It costs every read a
 // goroutine switch for the sake of a rare event.
 
@@ -47,6 +51,9 @@ func (c *Cache) giveUp(before time.Time) {
 		}
 		if fl.By.Consumer != nil {
 			fl.By.Consumer.GivenUp(err)
+		}
+		if cancel, ok := c.cancels.Load(fl); ok {
+			cancel.(context.CancelFunc)()
 		}
 		fl.Tell(err)
 	}

@@ -250,6 +250,9 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 		return
 	}
 	b.source.add(bytes)
+	for _, size := range s.Others {
+		b.source.add(size)
+	}
 	if s.Direct {
 		b.direct.add(bytes)
 	}

@@ -57,6 +57,8 @@ type Read struct {
 	start time.Time
 	size  int64 // bytes
 	ahead int64 // bytes that were being read when it began
+	// others are samples that it brings besides.
+	others int64
 	// Waited is for how long the read waited for something else than the tier, which its caller may
 	// set before End: estimates do not count it.
 	Waited time.Duration
@@ -81,6 +83,15 @@ func (m *Meter) Begin(now time.Time, bytes int) Read {
 	return r
 }
 
+// Grow records that a read in progress brings other samples of so many bytes as well.
+func (m *Meter) Grow(r *Read, others, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.others += others
+	r.size += bytes
+	m.ahead += bytes
+}
+
 // End records the end of a read, and whether it failed.
 func (m *Meter) End(now time.Time, r Read, err error) {
 	m.mu.Lock()
@@ -96,7 +107,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 		return
 	}
 	m.window(now, r)
-	m.total.Samples++
+	m.total.Samples += 1 + r.others
 	m.total.Bytes += r.size
 	m.last, m.succeeded = now, now
 	if m.origin != model.Given {

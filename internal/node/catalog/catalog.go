@@ -340,8 +340,15 @@ func (d *Dataset) Requests() *report.Requests {
 	if !ok || s.Requests() == nil {
 		return nil
 	}
-	r := report.Requests(*s.Requests())
-	return &r
+	r := &report.Requests{RequestCounts: report.RequestCounts(*s.Requests())}
+	if x, ok := source.As[source.Indexer](d.entry.source); ok && x.Indexing() != nil {
+		took := x.Indexing()
+		r.Indexing = &report.Indexing{
+			From: took.From, Objects: took.Objects, Resumed: took.Resumed, Seconds: took.Seconds,
+			Requests: report.RequestCounts(took.Requests),
+		}
+	}
+	return r
 }
 
 // Close closes the dataset. It is idempotent.

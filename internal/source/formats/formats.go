@@ -42,7 +42,18 @@ type Options struct {
 	Manifest *source.Manifest // of a format that has one, else nil
 	// Origin is what the index says that it was made of.
 	Origin []string
+	// Kept, if not nil, has what was found before an interruption.
+	Kept Kept
 	// Progress, if not nil, is called with the number of samples found so far, now and then, from
 	// any goroutine.
 	Progress func(samples int64)
+}
+
+// Kept keeps what is found in objects, so that an index that is interrupted can be gone on with.
+// Its methods are safe for concurrent use.
+type Kept interface {
+	// Found returns what Keep was given for this version of the object; nil: nothing.
+	Found(o *source.Object) []byte
+	// Keep keeps what was found in an object.
+	Keep(o *source.Object, found []byte)
 }

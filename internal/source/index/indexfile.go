@@ -267,19 +267,27 @@ func (x *Files) write(p Location, index *source.Index) error {
 	return nil
 }
 
+// makeDirectory creates the directory of p, if there is none.
+func (x *Files) makeDirectory(p Location) error {
+	if p.beside {
+		return nil
+	}
+	create := os.MkdirAll
+	if p.given {
+		create = os.Mkdir
+	}
+	x.Calls.Begin("mkdir", p.dir, "")
+	defer x.Calls.End()
+	if err := create(p.dir, 0o777); err != nil && !(p.given && errors.Is(err, fs.ErrExist)) {
+		return err
+	}
+	return nil
+}
+
 // replace replaces the file at p atomically.
 func (x *Files) replace(p Location, encode func(io.Writer) error) (err error) {
-	if !p.beside {
-		x.Calls.Begin("mkdir", p.dir, "")
-		create := os.MkdirAll
-		if p.given {
-			create = os.Mkdir
-		}
-		err := create(p.dir, 0o777)
-		x.Calls.End()
-		if err != nil && !(p.given && errors.Is(err, fs.ErrExist)) {
-			return err
-		}
+	if err := x.makeDirectory(p); err != nil {
+		return err
 	}
 	dir, err := x.open(p)
 	if err != nil {

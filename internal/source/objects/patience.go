@@ -22,6 +22,17 @@ func Patient(ctx context.Context, most time.Duration, tell func(string)) context
 	return context.WithValue(ctx, patienceKey{}, &patience{most: most, tell: tell})
 }
 
+// Limit returns a context that ends when one request has taken as long as the context's patience
+// lasts: a server may send a byte now and then for ever. cancel must be called.
+func Limit(ctx context.Context) (limited context.Context, cancel context.CancelFunc) {
+	p, ok := ctx.Value(patienceKey{}).(*patience)
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, p.most, fmt.Errorf("a request has taken more than %v",
+		p.most))
+}
+
 // Again reports whether a request that has failed since begin is made again because of the
 // context's patience.
 func Again(ctx context.Context, begin time.Time, err error) bool {

@@ -51,14 +51,16 @@ func Kind(f formats.Format, places []objects.Place, memory func() (int64, error)
 		Derived: "beside the files or, if that is read-only, in the user's cache directory",
 		Help:    "Directory that keeps the index file",
 	})
-	left := new(hangs.Left)
+	left, made := new(hangs.Left), new(history)
 	k.Open = func(ctx context.Context, path string, o source.OpenOptions) (source.Indexed, error) {
+		began := time.Now()
 		opened, err := open(ctx, &opening{
 			format: f, path: path, options: o, memory: memory, places: places,
 		}, left)
 		if err != nil {
 			return nil, err // not a nil *Opened
 		}
+		opened.measure(began, made)
 		return opened, nil
 	}
 	return k
@@ -71,13 +73,16 @@ type Opened struct {
 	at        func() (device, inode uint64)
 	indexPath string
 	indexErr  error
-	fromIndex bool
-	kept      bool // an index file is kept
+	from      string // as of source.Indexing
+	resumed   int
+	kept      bool             // an index file is kept
+	indexing  *source.Indexing // nil: it is in a directory
 }
 
 var (
 	_ source.Beside      = (*Opened)(nil)
 	_ source.InDirectory = (*Opened)(nil)
+	_ source.Indexer     = (*Opened)(nil)
 )
 
 // DirectoryID implements source.InDirectory. Of a URL it is a hash of the store and of the URL.
@@ -91,10 +96,26 @@ func (o *Opened) IndexPath() string { return o.indexPath }
 func (o *Opened) IndexError() error { return o.indexErr }
 
 // FromIndex reports whether the samples are those of an index file that was found.
-func (o *Opened) FromIndex() bool { return o.fromIndex }
+func (o *Opened) FromIndex() bool { return o.from != source.FromObjects }
+
+// Indexing implements source.Indexer.
+func (o *Opened) Indexing() *source.Indexing { return o.indexing }
 
 // KeepsIndex reports whether there is an index file: not of what is listed at each start.
 func (o *Opened) KeepsIndex() bool { return o.kept }
+
+// measure sets what it took to find the samples.
+func (o *Opened) measure(began time.Time, made *history) {
+	r, x := o.Requests(), o.Index()
+	if r == nil || x == nil {
+		return
+	}
+	took := made.note(o.indexPath, x, source.Indexing{
+		From: o.from, Objects: x.Objects(), Resumed: o.resumed,
+		Seconds: time.Since(began).Seconds(), Requests: *r,
+	})
+	o.indexing = &took
+}
 
 // Close implements source.Source.
 func (o *Opened) Close() error { return o.Source.Close() }
@@ -112,6 +133,7 @@ type opening struct {
 	objects   objects.Objects               // the same, watched while the dataset is opened
 	names     []string                      // of the objects
 	locations []index.Location
+	monitor   *hangs.Monitor
 	known     *source.Index // once it is open
 }
 

@@ -79,6 +79,7 @@ const attempts = 3
 
 // open finds the index, or makes and writes it.
 func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
+	x.monitor = m
 	if x.format.Pattern != "" {
 		if err := x.expand(ctx); err != nil {
 			return nil, err
@@ -108,36 +109,71 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	opened.from = source.FromKept
 	wasGiven := known != nil
-	if !wasGiven && x.kept() && !option.Get[bool](x.options.Values, source.RescanKey) {
+	if wasGiven {
+		opened.from = source.FromGiven
+	} else if x.kept() && !x.rescans() {
 		known, opened.indexPath = files.Read(made)
 	}
-	for attempt := 1; ; attempt++ {
-		found, err := x.current(ctx, known)
-		known = nil
-		if errors.Is(err, errOutdated) && attempt < attempts {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		opened.fromIndex = !found.changed
-		if wasGiven && found.changed {
-			x.options.Tell(fmt.Sprintf("%s: the index that was given is of other versions of the "+
-				"shards, and was not used; make it again with `hdmlp dataset --index`", x.path))
-		}
-		if found.changed && x.kept() {
-			// A failure only means that the next start has to find the samples again.
-			opened.indexPath, opened.indexErr = files.Write(found.index)
-		}
-		x.known = found.index
-		opened.Source = New(x.place, found.index)
-		if opened.Versioned() {
-			opened.fresh()
-		}
-		return opened, nil
+	if err := x.find(ctx, opened, &files, known); err != nil {
+		return nil, err
 	}
+	if wasGiven && opened.from != source.FromGiven {
+		x.options.Tell(fmt.Sprintf("%s: the index that was given is of other versions of the "+
+			"shards, and was not used; make it again with `hdmlp dataset --index`", x.path))
+	}
+	opened.Source = New(x.place, x.known)
+	if opened.Versioned() {
+		opened.fresh()
+	}
+	return opened, nil
 }
+
+// find sets known to an up-to-date index: the one that was found, one that another process has made
+// meanwhile, or a new one.
+func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
+	known *source.Index,
+) error {
+	same, err := x.same(ctx, known)
+	if err != nil || same {
+		x.known = known
+		return err
+	}
+	made := x.made()
+	m, waited, err := x.begin(ctx, made)
+	if err != nil {
+		return err
+	}
+	defer func() { m.end(x.known != nil) }()
+	if waited {
+		known, opened.indexPath = files.Read(made)
+		if same, err = x.same(ctx, known); err != nil || same {
+			opened.from = source.FromKept
+			x.known = known
+			return err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		x.known, err = x.index(ctx, m.kept())
+		if !errors.Is(err, errOutdated) || attempt == attempts {
+			break
+		}
+	}
+	if err != nil {
+		x.known = nil
+		return err
+	}
+	opened.from, opened.resumed = source.FromObjects, m.known()
+	if x.kept() {
+		// A failure only means that the next start has to find the samples again.
+		opened.indexPath, opened.indexErr = files.Write(x.known)
+	}
+	return nil
+}
+
+// rescans reports whether an index is made in any case.
+func (x *opening) rescans() bool { return option.Get[bool](x.options.Values, source.RescanKey) }
 
 // kept reports whether an index file is kept.
 func (x *opening) kept() bool { return !x.format.Manifest && !x.format.Listing }
@@ -194,42 +230,41 @@ func (x *opening) made() []string {
 // errOutdated reports that objects changed while they were read.
 var errOutdated = errors.New("its files changed while they were read")
 
-// indexed is an index that is up to date.
-type indexed struct {
-	index   *source.Index
-	changed bool // it is not the one that was known
+// same reports whether an index is up to date; nil is none.
+func (x *opening) same(ctx context.Context, known *source.Index) (bool, error) {
+	if known == nil || compareAll(ctx, x.objects, known) != nil {
+		return false, nil
+	}
+	digests, err := x.contents(ctx, known)
+	if errors.Is(err, errOutdated) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, same := source.SameContents(digests, known.Contents())
+	return same, nil
 }
 
-// current returns an up-to-date index: the known one, or a new one.
-func (x *opening) current(ctx context.Context, known *source.Index) (indexed, error) {
-	if known != nil && compareAll(ctx, x.objects, known) == nil {
-		digests, err := x.contents(ctx, known)
-		if err == nil {
-			if _, same := source.SameContents(digests, known.Contents()); same {
-				return indexed{index: known}, nil
-			}
-		} else if !errors.Is(err, errOutdated) {
-			return indexed{}, err
-		}
-	}
+// index makes an index.
+func (x *opening) index(ctx context.Context, kept formats.Kept) (*source.Index, error) {
 	found, err := x.format.Index(ctx, x.objects, x.names, formats.Options{
 		Values: x.options.Values, Manifest: x.options.Manifest, Progress: x.options.Progress,
-		Origin: x.made(),
+		Origin: x.made(), Kept: kept,
 	})
 	if err != nil {
-		return indexed{}, err
+		return nil, err
 	}
 	if found.Len() == 0 {
-		return indexed{}, &source.Error{
+		return nil, &source.Error{
 			Path: x.path, Kind: source.ErrNoSamples, Hint: "give files that have some",
 		}
 	}
 	digests, err := x.contents(ctx, found)
 	if err != nil {
-		return indexed{}, err
+		return nil, err
 	}
-	found, err = found.WithContents(digests)
-	return indexed{found, true}, err
+	return found.WithContents(digests)
 }
 
 // recognise returns an error unless the dataset is below a directory that was opened again.

@@ -10,6 +10,7 @@
 package records
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Source struct {
 	listed  atomic.Bool      // all objects are as the index has them, for all that is known
 	covered map[int]coverage // by sample; read-only
 	scratch sync.Pool        // of *scratch
+	gaps    atomic.Int64     // bytes that were read between pieces
 
 	mu    sync.Mutex // guards the following
 	asked map[int]answer
@@ -48,8 +50,16 @@ type answer struct {
 	err   error // an *objects.Error; nil: it is the one that was listed
 }
 
+// piece is a range of an object, and where its bytes go.
+type piece struct {
+	object int
+	offset int64
+	dst    []byte
+}
+
 // scratch is the memory of one read.
 type scratch struct {
+	pieces  []piece
 	ranges  []source.Range
 	lengths []int64
 	offsets []int64
@@ -156,21 +166,11 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (source.Stamp, er
 	}
 	b := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(b)
-	b.layout(s.index, id)
-	for first := 0; first < len(b.ranges); {
-		end := b.request(first, dst)
-		if len(b.parts) > 0 {
-			r := b.ranges[first]
-			o := s.index.Object(r.Object)
-			stamp, err := s.objects.Read(ctx, &o, r.Offset, b.parts)
-			if err != nil {
-				return 0, s.failed(id, err)
-			}
-			b.stamps = append(b.stamps, stampOf{r.Object, stamp})
-		}
-		first = end
+	b.reset()
+	b.add(s.index, id, dst)
+	if err := b.read(ctx, s); err != nil {
+		return 0, s.failed(id, err)
 	}
-	b.clear(dst)
 	if c, ok := s.covered[id]; ok && !c.has(dst) {
 		return 0, s.sampleError(id, source.ErrChanged, errors.New("its bytes are not those that "+
 			"identified the dataset when it was opened, although size and modification time are "+
@@ -189,9 +189,13 @@ func (b *scratch) stamp(object int) source.Stamp {
 	return 0
 }
 
+// reset begins another read.
+func (b *scratch) reset() {
+	b.stamps, b.pieces = b.stamps[:0], b.pieces[:0]
+}
+
 // layout sets the ranges of sample id, and where they lie in the packed sample.
 func (b *scratch) layout(x *source.Index, id int) {
-	b.stamps = b.stamps[:0]
 	b.ranges = x.Ranges(b.ranges[:0], id)
 	b.lengths = b.lengths[:0]
 	for _, r := range b.ranges {
@@ -200,44 +204,61 @@ func (b *scratch) layout(x *source.Index, id int) {
 	b.offsets, _ = source.Pack(b.offsets[:0], b.lengths)
 }
 
-// request sets parts to those of the request that begins with range first, and returns the range
-// after it. A range follows in the same request if it begins at most maxGap behind the one before.
-func (b *scratch) request(first int, dst []byte) (end int) {
-	b.parts = b.parts[:0]
-	at := int64(0) // where the request ends so far
-	for end = first; end < len(b.ranges); end++ {
-		r := b.ranges[end]
-		if r.Length == source.Missing {
-			if end == first {
-				return end + 1
-			}
-			continue
-		}
-		if end > first {
-			gap := r.Offset - at
-			if r.Object != b.ranges[first].Object || gap < 0 || gap > maxGap {
-				return end
-			}
-			if gap > 0 {
-				b.parts = append(b.parts, b.gap[:gap])
-			}
-		}
-		b.parts = append(b.parts, dst[b.offsets[end]:][:r.Length])
-		at = r.Offset + r.Length
-	}
-	return end
-}
-
-// clear sets the bytes between the fields to zero.
-func (b *scratch) clear(dst []byte) {
+// add adds the pieces of sample id, which is packed into dst, and clears what lies between them.
+func (b *scratch) add(x *source.Index, id int, dst []byte) {
+	b.layout(x, id)
 	at := int64(0)
-	for f, n := range b.lengths {
-		if n == source.Missing {
+	for f, r := range b.ranges {
+		if r.Length == source.Missing {
 			continue
 		}
 		clear(dst[at:b.offsets[f]])
-		at = b.offsets[f] + n
+		at = b.offsets[f] + r.Length
+		b.pieces = append(b.pieces, piece{r.Object, r.Offset, dst[b.offsets[f]:at]})
 	}
+}
+
+// read fills the pieces.
+func (b *scratch) read(ctx context.Context, s *Source) error {
+	// Fields may be asked for in another order than that in which they lie.
+	slices.SortStableFunc(b.pieces, func(p, q piece) int {
+		return cmp.Or(cmp.Compare(p.object, q.object), cmp.Compare(p.offset, q.offset))
+	})
+	for first := 0; first < len(b.pieces); {
+		end, gaps := b.request(first)
+		p := b.pieces[first]
+		o := s.index.Object(p.object)
+		stamp, err := s.objects.Read(ctx, &o, p.offset, b.parts)
+		if err != nil {
+			return err
+		}
+		s.gaps.Add(gaps)
+		b.stamps = append(b.stamps, stampOf{p.object, stamp})
+		first = end
+	}
+	return nil
+}
+
+// request sets parts to those of the request that begins with piece first, and returns the piece
+// after it. A piece follows in the same request if it begins at most maxGap after the one before.
+// gaps are the bytes between them.
+func (b *scratch) request(first int) (end int, gaps int64) {
+	b.parts = b.parts[:0]
+	at := b.pieces[first].offset // where the request ends so far
+	for end = first; end < len(b.pieces); end++ {
+		p := b.pieces[end]
+		gap := p.offset - at
+		if p.object != b.pieces[first].object || gap < 0 || gap > maxGap {
+			break
+		}
+		if gap > 0 {
+			b.parts = append(b.parts, b.gap[:gap])
+			gaps += gap
+		}
+		b.parts = append(b.parts, p.dst)
+		at += gap + int64(len(p.dst))
+	}
+	return end, gaps
 }
 
 // Stat implements source.Source.
@@ -299,6 +320,7 @@ func (s *Source) Requests() *source.Requests {
 		return nil
 	}
 	counts := r.Requests()
+	counts.Gaps = s.gaps.Load()
 	return &counts
 }
 

@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/formats"
@@ -65,7 +68,8 @@ func (o *opener) atURL(reads *int, list error) (source.Indexed, error) {
 	return o.formatAtURL(lines(&o.indexed), reads, list)
 }
 
-func (o *opener) formatAtURL(f formats.Format, reads *int, list error) (source.Indexed, error) {
+func (o *opener) formatAtURL(f formats.Format, reads *int, list error, tell ...func(string),
+) (source.Indexed, error) {
 	place := objects.Place{
 		Schemes: []string{"mem"},
 		Open: func(string, *source.View) (objects.Objects, error) {
@@ -75,7 +79,8 @@ func (o *opener) formatAtURL(f formats.Format, reads *int, list error) (source.I
 	}
 	k := Kind(f, []objects.Place{place}, o.memory)
 	return k.Open(o.t.Context(), "mem://bucket/x/", source.OpenOptions{
-		Tell: func(string) {}, View: &source.View{Access: &source.Access{Endpoint: "https://host"}},
+		Tell: append(tell, func(string) {})[0],
+		View: &source.View{Access: &source.Access{Endpoint: "https://host"}},
 	})
 }
 
@@ -196,4 +201,141 @@ func TestURLsThatCannotBeOpened(t *testing.T) {
 	if !errors.Is(err, source.ErrUnavailable) {
 		t.Error(err)
 	}
+}
+
+// TestAnIndexThatWasInterrupted is gone on with: what was found in an object is not found again,
+// unless it has another version.
+func TestAnIndexThatWasInterrupted(t *testing.T) {
+	o := newOpener(t, map[string]string{"a.txt": "1\n", "b.txt": "2\n", "c.txt": "3\n"})
+	var found []string
+	failing := errors.New("it breaks off")
+	f := keepingLines(&found)
+	whole := f.Index
+	reads := 0
+	f.Index = func(ctx context.Context, place objects.Objects, names []string, opts formats.Options,
+	) (*source.Index, error) {
+		_, err := whole(ctx, place, names[:2], opts)
+		return nil, errors.Join(err, failing)
+	}
+	if _, err := o.formatAtURL(f, &reads, nil); err == nil || !strings.Contains(err.Error(),
+		failing.Error()) {
+		t.Fatal(err)
+	}
+	must(t, os.WriteFile(filepath.Join(o.root, "b.txt"), []byte("4\n"), 0o644))
+	found, f.Index = nil, whole
+	src, err := o.formatAtURL(f, &reads, nil)
+	must(t, err)
+	defer src.Close() //nolint:errcheck // it was only read
+	if strings.Join(found, " ") != "b.txt c.txt" {
+		t.Errorf("the lines of %v were found again", found)
+	}
+	data := make([]byte, 2)
+	if _, err := src.Read(t.Context(), 1, data); err != nil || string(data) != "4\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(src.(*Opened).IndexPath()), "*.part"))
+	if err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// keepingLines is lines, which keeps what it finds, and appends the names of the objects that it
+// reads to found.
+func keepingLines(found *[]string) formats.Format {
+	var indexed atomic.Int64
+	f := lines(&indexed)
+	f.Index = func(ctx context.Context, place objects.Objects, names []string, opts formats.Options,
+	) (*source.Index, error) {
+		b := source.NewRecordBuilder([]string{"line"}, nil, nil)
+		b.Origin = opts.Origin
+		for _, name := range names {
+			object, err := place.Stat(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			text := opts.Kept.Found(&object)
+			if text == nil {
+				*found = append(*found, name)
+				text = make([]byte, object.Size)
+				if _, err := place.Read(ctx, &object, 0, [][]byte{text}); err != nil {
+					return nil, err
+				}
+				opts.Kept.Keep(&object, text)
+			}
+			b.Add(source.Record{Ranges: []source.Range{in(b.Object(object), 0, int64(len(text)))}})
+		}
+		return b.Build()
+	}
+	return f
+}
+
+// TestProcessesThatOpenAURLAtOnce make its index once: the others wait for it.
+func TestProcessesThatOpenAURLAtOnce(t *testing.T) {
+	o := newOpener(t, map[string]string{"a.txt": "1\n2\n", "b.txt": "3\n"})
+	waits := make(chan string)
+	f := lines(&o.indexed)
+	whole := f.Index
+	f.Index = func(ctx context.Context, place objects.Objects, names []string, opts formats.Options,
+	) (*source.Index, error) {
+		<-waits // until the other one waits
+		return whole(ctx, place, names, opts)
+	}
+	type answer struct {
+		src source.Indexed
+		err error
+	}
+	answers := make(chan answer)
+	for range 2 {
+		go func() {
+			reads := 0
+			src, err := o.formatAtURL(f, &reads, nil, func(text string) { waits <- text })
+			answers <- answer{src, err}
+		}()
+	}
+	from := map[bool]int{}
+	for range 2 {
+		a := <-answers
+		must(t, a.err)
+		if a.src.Index().Len() != 3 {
+			t.Errorf("%d samples", a.src.Index().Len())
+		}
+		from[a.src.(*Opened).FromIndex()]++
+		must(t, a.src.Close())
+	}
+	if o.indexed.Load() != 1 || from[true] != 1 || from[false] != 1 {
+		t.Errorf("indexed %d times; from the index: %v", o.indexed.Load(), from)
+	}
+}
+
+// TestASilentProcessIsNotWaitedFor, if it does not make the index although it has begun to.
+func TestASilentProcessIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpener(t, map[string]string{"a.txt": "1\n"})
+		f := lines(&o.indexed)
+		whole := f.Index
+		f.Index = func(context.Context, objects.Objects, []string, formats.Options,
+		) (*source.Index, error) {
+			return nil, errors.New("it was stopped")
+		}
+		reads := 0
+		if _, err := o.formatAtURL(f, &reads, nil); err == nil {
+			t.Fatal("the dataset was opened")
+		}
+		f.Index = whole
+		left, err := filepath.Glob(os.Getenv("XDG_CACHE_HOME") + "/hdmlp/index/*.part")
+		if err != nil || len(left) != 1 {
+			t.Fatal(left, err)
+		}
+		stopped, err := os.Open(left[0])
+		must(t, err)
+		defer stopped.Close() //nolint:errcheck // it is only locked
+		must(t, unix.Flock(int(stopped.Fd()), unix.LOCK_EX))
+		var told []string
+		src, err := o.formatAtURL(f, &reads, nil, func(text string) { told = append(told, text) })
+		must(t, err)
+		must(t, src.Close())
+		if len(told) != 2 || !strings.Contains(told[1], "no sign of life for 2m0s") {
+			t.Error(told)
+		}
+	})
 }

@@ -26,6 +26,7 @@ type Gate struct {
 	// throughput.
 	since time.Time     // beginning of the window; zero: none
 	done  int           // reads since then
+	more  int64         // samples that these brought besides
 	takes time.Duration // a read in the last window, on average; 0: none has ended
 	// until when the limit is another gate's, and when this gate's own one was news last.
 	until, told time.Time
@@ -103,7 +104,7 @@ func (g *Gate) Enter(urgent bool, wanted <-chan struct{}) {
 		g.rest = append(g.rest, turn)
 	}
 	if g.since.IsZero() {
-		g.since, g.done = time.Now(), 0
+		g.open(time.Now())
 	}
 	g.mu.Unlock()
 	if !urgent {
@@ -115,6 +116,22 @@ func (g *Gate) Enter(urgent bool, wanted <-chan struct{}) {
 		}
 	}
 	<-turn
+}
+
+// open begins a window. g.mu must be held.
+func (g *Gate) open(now time.Time) {
+	g.since, g.done = now, 0
+	g.more = 0
+}
+
+// Grow records that a read that was admitted brings other samples as well. There may be no gate.
+func (g *Gate) Grow(others int64) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.more += others
 }
 
 // hasten makes a read urgent that waits.
@@ -138,11 +155,11 @@ func (g *Gate) Leave(ok bool) {
 		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
 			g.takes = took * time.Duration(was) / time.Duration(g.done)
 			if now.After(g.until) {
-				g.tuner.Next(float64(g.done) / took.Seconds())
+				g.tuner.Next(float64(int64(g.done)+g.more) / took.Seconds())
 				g.changes.Add(now, g.tuner.Value())
 				g.found(now, g.tuner.Value() != was)
 			}
-			g.since, g.done = now, 0
+			g.open(now)
 		}
 	}
 	g.admit()
@@ -210,7 +227,7 @@ func (g *Gate) Follow(limit int, takes time.Duration) {
 		return
 	}
 	if !g.since.IsZero() {
-		g.since, g.done = now, 0
+		g.open(now)
 	}
 	g.changes.Add(now, g.tuner.Value())
 	g.admit()

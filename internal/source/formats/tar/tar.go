@@ -87,7 +87,7 @@ func Index(ctx context.Context, o objects.Objects, names []string, opts formats.
 	}
 	shards := make([]*shard, len(names))
 	for i, name := range names {
-		shards[i] = &shard{name: name, values: values, choices: wanted}
+		shards[i] = &shard{name: name, values: values, kept: opts.Kept}
 	}
 	if err := readAll(ctx, o, shards, opts.Progress); err != nil {
 		return nil, err
@@ -140,9 +140,9 @@ type sample struct {
 
 // shard is one archive.
 type shard struct {
-	name    string
-	choices []choice // nil: all fields
-	values  []string
+	name   string
+	values []string
+	kept   formats.Kept // nil: nothing is kept
 
 	object  source.Object
 	samples []sample
@@ -199,8 +199,11 @@ func (s *shard) read(ctx context.Context, o objects.Objects) error {
 	if s.object, err = o.Stat(ctx, s.name); err != nil {
 		return err
 	}
-	s.names, s.first = map[string]string{}, map[string]int64{}
 	s.walker = walker{ctx: ctx, objects: o, object: &s.object}
+	if s.takeKept() {
+		return nil
+	}
+	s.names, s.first = map[string]string{}, map[string]int64{}
 	s.walker.ahead, _ = o.(objects.Ahead)
 	if err := s.checkArchive(); err != nil {
 		return err
@@ -208,6 +211,9 @@ func (s *shard) read(ctx context.Context, o objects.Objects) error {
 	err = s.walker.walk(s.add)
 	s.walker = walker{objects: o, object: &s.object} // without its buffer
 	s.first = nil
+	if err == nil {
+		s.keep()
+	}
 	return err
 }
 
@@ -302,7 +308,7 @@ func (s *shard) add(m member, offset int64) error {
 		}
 	}
 	now.parts = append(now.parts, part{name, offset, m.size})
-	return s.keep(now, name, offset, m.size)
+	return s.keepValue(now, name, offset, m.size)
 }
 
 // begin begins another sample if the key is not that of the last one.
@@ -322,8 +328,8 @@ func (s *shard) begin(key string, offset int64) error {
 	return nil
 }
 
-// keep reads a field whose contents the index has, too.
-func (s *shard) keep(now *sample, name string, offset, size int64) error {
+// keepValue reads a field whose contents the index has, too.
+func (s *shard) keepValue(now *sample, name string, offset, size int64) error {
 	i := slices.Index(s.values, name)
 	if i < 0 || size > MaxValue {
 		return nil

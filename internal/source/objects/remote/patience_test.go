@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -67,3 +68,40 @@ func TestAServerThatIsDownIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestAServerThatDrips a byte per second is not waited for without an end while a dataset is
+// opened.
+func TestAServerThatDrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{data: make([]byte, 4096)}
+		f.get = func(ctx context.Context, _ int64, a *Answer) (*Answer, error) {
+			a.Body = dripping{ctx}
+			return a, nil
+		}
+		p, begin := New(f, Options{}), time.Now()
+		ctx := objects.Patient(t.Context(), time.Minute, func(line string) { t.Error(line) })
+		o, err := p.Stat(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Read(ctx, &o, 0, [][]byte{make([]byte, 4096)})
+		if !errors.Is(err, source.ErrUnavailable) || !strings.Contains(err.Error(),
+			"a request has taken more than 1m0s") || time.Since(begin) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
+}
+
+// dripping is a body that sends a byte per second until its request ends.
+type dripping struct{ ctx context.Context }
+
+func (d dripping) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(time.Second):
+		return 1, nil
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	}
+}
+
+func (dripping) Close() error { return nil }

@@ -261,12 +261,20 @@ func (p *Place) again(ctx context.Context, name string, do func(ctx context.Cont
 		if err := p.check(ctx, name); err != nil {
 			return err
 		}
-		err := do(ctx)
+		limited, cancel := objects.Limit(ctx)
+		err := do(limited)
+		slow := limited.Err() != nil
+		if slow && err != nil && ctx.Err() == nil {
+			err = &Error{Kind: source.ErrUnavailable, Err: context.Cause(limited)}
+		}
+		cancel()
 		p.noteReached(err)
 		if err == nil {
 			return nil
 		}
-		err = p.failed(ctx, name, err)
+		if err = p.failed(ctx, name, err); slow {
+			return err
+		}
 		if !errors.Is(err, source.ErrUnavailable) || attempt >= p.options.Attempts &&
 			!(p.reached.Load() && objects.Again(ctx, begin, err)) {
 			return err

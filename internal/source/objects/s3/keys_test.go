@@ -212,6 +212,7 @@ func TestRefusals(t *testing.T) {
 		{403, "InvalidObjectState", source.ErrUnreadable, "archived"},
 		{404, "NoSuchBucket", source.ErrUnreadable, "no such bucket"},
 		{404, "NoSuchKey", source.ErrMissing, "NoSuchKey"},
+		{404, "NoSuchUser", source.ErrUnreadable, "NoSuchUser"}, // that is no file
 		{400, "AuthorizationHeaderMalformed", source.ErrUnreadable, "another region"},
 		{301, "PermanentRedirect", source.ErrUnreadable, "another region"},
 		{503, "SlowDown", source.ErrUnavailable, "SlowDown"},

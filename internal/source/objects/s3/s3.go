@@ -217,10 +217,13 @@ func (b *Bucket) failure(err error) error {
 	}
 	refusal := remote.Refusal(r.StatusCode, nil, r.Code, text)
 	switch r.Code {
-	case "NoSuchBucket":
-		refusal.Kind = source.ErrUnreadable // no file is missing
+	case "", "NoSuchKey":
 	case "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable":
 		refusal.Kind = source.ErrUnavailable
+	default:
+		if refusal.Kind == source.ErrMissing { // a bucket or a user, and no file
+			refusal.Kind = source.ErrUnreadable
+		}
 	}
 	return refusal
 }

@@ -1,0 +1,63 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/source/objects"
+)
+
+var _ source.Adjoining = (*Source)(nil)
+
+// Span implements source.Adjoining. Samples are read together where a request takes long, and where
+// each answer says which version it is from, so that nothing else has to be compared.
+func (s *Source) Span(id int) (at source.Span, ok bool) {
+	if _, ok := s.objects.(objects.Requesting); !ok || len(s.covered) > 0 {
+		return at, false
+	}
+	var room [8]source.Range
+	for _, r := range s.index.Ranges(room[:0], id) {
+		switch end := r.Offset + r.Length; {
+		case r.Length == source.Missing:
+		case !ok:
+			at, ok = source.Span{Object: r.Object, Begin: r.Offset, End: end}, true
+		case r.Object != at.Object:
+			return at, false
+		default:
+			at.Begin, at.End = min(at.Begin, r.Offset), max(at.End, end)
+		}
+	}
+	return at, ok && at.End > at.Begin
+}
+
+// ReadRun implements source.Adjoining.
+func (s *Source) ReadRun(ctx context.Context, first int, dsts [][]byte) ([]source.Stamp, error) {
+	b := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(b)
+	b.reset()
+	for i, dst := range dsts {
+		id := first + i
+		if err := s.check(ctx, id); err != nil {
+			return nil, err
+		}
+		if size := s.index.Size(id); int64(len(dst)) != size {
+			return nil, s.sampleError(id, source.ErrLength,
+				fmt.Errorf("%d bytes, not %d", len(dst), size))
+		}
+		b.add(s.index, id, dst)
+	}
+	if err := b.read(ctx, s); err != nil {
+		return nil, s.failed(first, err)
+	}
+	if len(b.stamps) != 1 {
+		return nil, s.sampleError(first, source.ErrUnreadable, errors.New("its neighbours are not "+
+			"beside it"))
+	}
+	stamps := make([]source.Stamp, len(dsts))
+	for i := range stamps {
+		stamps[i] = s.index.StampOf(first+i, b.stamp)
+	}
+	return stamps, nil
+}
