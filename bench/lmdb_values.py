@@ -144,6 +144,7 @@ class Values(Scenario):
         depth = in_progress(result)
         disk = self._disk(depth)
         rate = self._count / used.wall(0)
+        own = used("cpu", 0) / used.wall(0) / len(os.sched_getaffinity(0))
         return {
             "rate": rate,
             "later_rate": later / sum(map(used.wall, range(1, self.epochs))),
@@ -155,7 +156,7 @@ class Values(Scenario):
             "depth": depth,
             "fio": disk,
             "of_fio": rate / disk,
-            "busy": used("cpu", 0) / used.wall(0) / len(os.sched_getaffinity(0)),
+            "busy": min(1.0, own + result["others"] + result["stolen"]),
         }
 
     def _disk(self, depth: int) -> float:
