@@ -23,6 +23,15 @@ from typing import Any, Optional
 import rounds
 from barrier import Member
 
+#: What is counted of processes.
+USED = {
+    "cpu": rounds.process_cpu,
+    "system": rounds.system_cpu,
+    "switches": rounds.switches,
+    "faults": rounds.major_faults,
+    "device": rounds.device_bytes,
+}
+
 
 def say(**event: Any) -> None:
     print(json.dumps(event), flush=True)
@@ -42,11 +51,21 @@ def daemon_of(contender: Any) -> Optional[int]:
     return contender.daemon() if hasattr(contender, "daemon") else None
 
 
-def all_cpu_seconds(daemon: Optional[int]) -> tuple[float, float]:
-    """Of this process, its children, living ones too, and the daemon that works for it; and of the
-    daemon alone."""
-    total, daemons = cpu_seconds(), rounds.process_cpu(daemon) if daemon else 0.0
-    return total + daemons + sum(map(rounds.process_cpu, children(daemon))), daemons
+def used(daemon: Optional[int]) -> dict[str, float]:
+    """What this process, its living children and the daemon that works for it have used so far, and
+    with `daemon_` before it what the daemon has.
+
+    `cpu` are seconds of processors, those of children that have ended included, `system` those in
+    the kernel; `switches` voluntary context switches, `faults` page faults that waited for a disk,
+    and `device` bytes that disks read.
+    """
+    own = [os.getpid(), *children(daemon)]
+    found: dict[str, float] = {}
+    for name, of in USED.items():
+        found[f"daemon_{name}"] = of(daemon)
+        found[name] = sum(map(of, own)) + found[f"daemon_{name}"]
+    found["cpu"] += cpu_seconds() - rounds.process_cpu(os.getpid())  # which counts in ticks
+    return found
 
 
 def children(daemon: Optional[int]) -> set[int]:
@@ -58,17 +77,16 @@ def children(daemon: Optional[int]) -> set[int]:
 def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
-    `cpu` is what all processes have used by the end of the epoch, `daemon_cpu` the daemon's part;
-    `switches` are their voluntary context switches, and `device` is what disks read for them.
-    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first
-    epoch.
+    `waited` is the time at the barrier. What all processes have used by the end of the epoch is as
+    in `used`. `bytes` and `order`, a checksum of all labels and lengths in order, are those of the
+    first epoch.
     """
     epochs = []
     clock = time.monotonic
     others = Member(spec["barrier"]) if spec.get("barrier") else None
     for epoch in range(spec["epochs"]):
         begin = clock()
-        compute = samples = size = longest = order = 0
+        compute = waited = samples = size = longest = order = 0
         batches = contender.epoch(epoch)
         asked = begin
         stall = 0.0
@@ -92,14 +110,13 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
             if step:
                 time.sleep(step)
                 compute += step
+            finished = clock()
             if others:
                 others.wait()
             asked = clock()
+            waited += asked - finished
         end = clock()
         daemon = daemon_of(contender)
-        cpu, daemon_cpu = all_cpu_seconds(daemon)
-        living = [os.getpid(), *children(daemon)]
-        waits, read = rounds.switches(daemon), rounds.device_bytes(daemon)
         epochs.append(
             {
                 "begin": begin,
@@ -107,15 +124,11 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 "stall": stall,
                 "longest": longest,
                 "compute": compute,
+                "waited": waited,
                 "samples": samples,
                 "bytes": size,
                 "order": order,
-                "cpu": cpu,
-                "daemon_cpu": daemon_cpu,
-                "switches": sum(map(rounds.switches, living)) + waits,
-                "daemon_switches": waits,
-                "device": sum(map(rounds.device_bytes, living)) + read,
-                "daemon_device": read,
+                **used(daemon),
             }
         )
         say(event="epoch", epoch=epoch, daemon=daemon)
@@ -175,9 +188,9 @@ def main() -> None:
     contender = known[spec["contender"]](spec)  # imports
     say(event="ready", cpu=cpu_seconds())
     sys.stdin.readline()
-    begin, cpu = time.monotonic(), cpu_seconds()
+    before, begin = used(None), time.monotonic()
     contender.start()
-    result: dict[str, Any] = {"begin": begin, "cpu": cpu, "start": time.monotonic() - begin}
+    result: dict[str, Any] = {"before": before, "begin": begin, "start": time.monotonic() - begin}
     if "seconds" in spec:
         result["trace"] = run_for(contender, spec)
     elif "batches" in spec:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import time
 from typing import Any, Callable
 
@@ -124,19 +125,67 @@ def mds_shards(directory: str, folder: str, limit: int) -> dict[str, Any]:
     newest.peers("mosaicml-streaming")
 
     def write() -> dict[str, Any]:
+        _write(_WRITE_MDS, "mosaicml-streaming wrote no shards", folder, directory, str(limit))
+        return {"bytes": _size(directory, ".mds")}
+
+    return once(directory, write, folder=os.path.basename(folder), limit=limit)
+
+
+_WRITE_CHUNKS = """
+import sys
+import litdata
+import record_data
+folder, directory, limit = sys.argv[1:]
+
+def item(photo):
+    name, label = photo
+    with open(name, "rb") as file:
+        return {"jpg": file.read(), "cls": label}
+
+if __name__ == "__main__":
+    litdata.optimize(
+        item, record_data.photos(folder), directory, chunk_bytes=int(limit), num_workers=1
+    )
+"""
+
+
+def litdata_chunks(directory: str, folder: str, limit: int) -> dict[str, Any]:
+    """litdata's chunks of the photos of a folder, of at most `limit` bytes each; `bytes`: of the
+    chunks.
+
+    Raises:
+        Unavailable: litdata is not installed.
+    """
+    newest.peers("litdata")
+
+    def write() -> dict[str, Any]:
+        _write(_WRITE_CHUNKS, "litdata wrote no chunks", folder, directory, str(limit))
+        return {"bytes": _size(directory, ".bin")}
+
+    return once(directory, write, folder=os.path.basename(folder), limit=limit)
+
+
+def _write(script: str, failure: str, *arguments: str) -> None:
+    """Runs a script that writes with another loader's package."""
+    with tempfile.TemporaryDirectory(prefix="hdmlp-bench-") as scratch:
+        path = os.path.join(scratch, "write.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(script)
         done = subprocess.run(
-            [newest.PEERS, "-c", _WRITE_MDS, folder, directory, str(limit)],
+            [newest.PEERS, path, *arguments],
             env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        if done.returncode:
-            raise Unavailable(f"mosaicml-streaming wrote no shards: {done.stderr[-2000:]}")
-        names = [name for name in os.listdir(directory) if name.endswith(".mds")]
-        return {"bytes": sum(os.path.getsize(os.path.join(directory, name)) for name in names)}
+    if done.returncode:
+        raise Unavailable(f"{failure}: {done.stderr[-2000:]}")
 
-    return once(directory, write, folder=os.path.basename(folder), limit=limit)
+
+def _size(directory: str, suffix: str) -> int:
+    """The bytes of a directory's files whose names end so."""
+    names = [name for name in os.listdir(directory) if name.endswith(suffix)]
+    return sum(os.path.getsize(os.path.join(directory, name)) for name in names)
 
 
 def masks(directory: str, folder: str) -> dict[str, Any]:

@@ -137,6 +137,75 @@ class Boto3:
         self._loader = None
 
 
+class S3Connector:
+    """Amazon's s3torchconnector in torch's loader: a request for each item, by a native client."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import s3torchconnector
+
+        self._connector, self._spec = s3torchconnector, spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        dataset = self._connector.S3MapDataset.from_prefix(
+            f"{self._spec['path']}/",
+            region=os.environ["AWS_REGION"],
+            endpoint=os.environ["AWS_ENDPOINT_URL"],
+            transform=content_and_class,
+            s3client_config=self._connector.S3ClientConfig(force_path_style=True),
+        )
+        self._loader = loaded(self._spec, dataset, shuffle=True)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return map(samples_and_labels, self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+
+
+def content_and_class(reader: Any) -> tuple[bytes, int]:
+    """An object of s3torchconnector, and the number of its class folder, classN."""
+    return reader.read(), int(reader.key.split("/")[0].removeprefix("class"))
+
+
+class LitData:
+    """litdata: chunks are copied to a local directory when they are first needed."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import litdata
+        from litdata.streaming import downloader
+
+        # Its client of S3 refuses endpoints without TLS, and no option of litdata's allows them.
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+        self._litdata, self._spec = litdata, spec
+        self._loader: Any = None
+        self._copies = ""
+
+    def start(self) -> None:
+        spec = self._spec
+        self._copies = tempfile.mkdtemp(prefix="hdmlp-bench-")
+        dataset = self._litdata.StreamingDataset(
+            spec["path"],
+            cache_dir=self._copies,
+            shuffle=True,
+            seed=spec["seed"],
+            storage_options={"endpoint_url": os.environ["AWS_ENDPOINT_URL"]},
+        )
+        self._loader = self._litdata.StreamingDataLoader(
+            dataset,
+            batch_size=spec["batch_size"],
+            num_workers=spec["workers"],
+            persistent_workers=True,
+        )
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return (samples_and_labels((batch["jpg"], batch["cls"])) for batch in self._loader)
+
+    def finish(self) -> None:
+        self._loader = None
+        shutil.rmtree(self._copies, ignore_errors=True)
+
+
 class PyLMDB:
     """py-lmdb in torch's loader: values are copied from the map, each rank's by the sampler."""
 
@@ -437,6 +506,8 @@ CONTENDERS: dict[str, Optional[Any]] = {
     "webdataset": WebDataset,
     "streaming": Streaming,
     "boto3": Boto3,
+    "s3torchconnector": S3Connector,
+    "litdata": LitData,
     "py-lmdb": PyLMDB,
     "own": Own,
     "decoding": Decoding,

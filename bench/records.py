@@ -279,7 +279,7 @@ class Behind(Scenario):
             "stall": sum(epoch["stall"] for epoch in later) / count,
             "share": read[-1] / size,
             "later_share": (read[-1] - read[0]) / size / count,
-            "cpu0": (first["cpu"] - rank["cpu"]) / first["samples"] * 1e6,
+            "cpu0": (first["cpu"] - rank["before"]["cpu"]) / first["samples"] * 1e6,
             "cpu": (later[-1]["cpu"] - first["cpu"]) / sum(e["samples"] for e in later) * 1e6,
             "start": rank["start"],
             "utilisation": sum(e["compute"] for e in later) / sum(walls[1:]),

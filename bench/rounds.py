@@ -57,14 +57,29 @@ class Watch:
         }
 
 
-def process_cpu(pid: Optional[int]) -> float:
-    """Processor seconds of a process and of its children that have ended; 0 if it has ended."""
+def _stat(pid: Optional[int], *fields: int) -> int:
+    """The sum of fields of a process in /proc, by their numbers; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
+            values = file.read().rsplit(")", 1)[1].split()
     except FileNotFoundError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS
+        return 0
+    return sum(int(values[field - 3]) for field in fields)
+
+
+def process_cpu(pid: Optional[int]) -> float:
+    """Processor seconds of a process and of its children that have ended; 0 if it has ended."""
+    return _stat(pid, 14, 15, 16, 17) / _TICKS
+
+
+def system_cpu(pid: Optional[int]) -> float:
+    """Of these, the seconds in the kernel."""
+    return _stat(pid, 15, 17) / _TICKS
+
+
+def major_faults(pid: Optional[int]) -> int:
+    """Page faults for which a process and its children that have ended waited for a disk."""
+    return _stat(pid, 12, 13)
 
 
 def switches(pid: Optional[int]) -> int:

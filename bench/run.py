@@ -21,6 +21,7 @@ import clusters
 import frameworks
 import grid
 import lmdb_values
+import lmdbio
 import own_items
 import page_cache
 import pipelines
@@ -64,6 +65,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + records.all_records(quick)
         + stored.all_stored(quick)
         + lmdb_values.all_lmdb(quick)
+        + lmdbio.all_lmdbio(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -315,7 +317,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, records, objects, lmdb and before",
+        "analyze, items, records, objects, lmdb, lmdbio and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"
@@ -324,9 +326,9 @@ def main() -> None:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as "
-        "well; of "
-        "scenarios that were not run, those of earlier times stay",
+        help="write the figures and the chart of docs/PERFORMANCE.md, docs/FRAMEWORKS.md, and the "
+        "figures of docs/LMDBIO.md as well; of scenarios that were not run, those of earlier "
+        "times stay",
     )
     args = parser.parse_args()
     try:
@@ -355,14 +357,20 @@ def main() -> None:
     if report["busy"]:
         print("\nTHE MACHINE WAS BUSY; these rounds are unreliable:")
         print("\n".join(f"  {line}" for line in report["busy"]))
-    write(report, os.path.join(_HERE, "results", datetime.datetime.now().strftime("%Y%m%d-%H%M%S")))
+    base = os.path.join(_HERE, "results", datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+    write(report, base)
+    trained = report["scenarios"].get(lmdbio.Training.key, {})
+    if trained.get("medians"):
+        for name in lmdbio.draw(trained, base):
+            print(f"LMDBIO's figures: {name}")
     if args.save:
-        base = os.path.join(os.path.dirname(_HERE), "docs", "performance")
+        docs = os.path.join(os.path.dirname(_HERE), "docs")
+        base = os.path.join(docs, "performance")
         write(kept(summary(report), base + ".json"), base)
+        if trained.get("medians"):
+            lmdbio.save(trained, report["machine"], docs)
         if report["scenarios"].get(frameworks.Frameworks.key, {}).get("conditions"):
-            with open(
-                os.path.join(os.path.dirname(base), "FRAMEWORKS.md"), "w", encoding="utf-8"
-            ) as file:
+            with open(os.path.join(docs, "FRAMEWORKS.md"), "w", encoding="utf-8") as file:
                 file.write(frameworks.page(report))
     if any(scenario["failed"] for scenario in report["scenarios"].values()):
         sys.exit(1)

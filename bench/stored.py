@@ -17,7 +17,7 @@ from scenarios import Figures
 
 
 class Stored(Behind):
-    """JPEGs as objects, and as tar and MDS shards, behind a link."""
+    """JPEGs as objects, and as tar and MDS shards and litdata's chunks, behind a link."""
 
     key = "objects"
     shards, batch, epochs = 20, 32, 4
@@ -34,6 +34,18 @@ class Stored(Behind):
             "name": "mosaicml-streaming, 2 workers",
             "contender": "streaming",
             "workers": 2,
+            "python": newest.PEERS,
+        },
+        {
+            "name": "litdata, 2 workers",
+            "contender": "litdata",
+            "workers": 2,
+            "python": newest.PEERS,
+        },
+        {
+            "name": "torch's loader and s3torchconnector, 16 workers",
+            "contender": "s3torchconnector",
+            "workers": 16,
             "python": newest.PEERS,
         },
         {
@@ -54,11 +66,15 @@ class Stored(Behind):
 
     def prepare(self) -> None:
         super().prepare()
-        self._versions = newest.peers("torch", "webdataset", "mosaicml-streaming", "boto3")
+        self._versions = newest.peers(
+            "torch", "webdataset", "mosaicml-streaming", "litdata", "s3torchconnector", "boto3"
+        )
         self._tar, self._mds = f"{self._photos}-tar", f"{self._photos}-mds"
         self._of_tar = record_data.tar_shards(self._tar, self._photos, self.shards)
         limit = self._dataset["bytes"] // self.shards
         self._of_mds = record_data.mds_shards(self._mds, self._photos, limit)
+        self._chunks = f"{self._photos}-litdata"
+        self._of_chunks = record_data.litdata_chunks(self._chunks, self._photos, limit)
         self.title = (
             f"{self._samples:,} JPEGs, {self._dataset['bytes'] / 1e6:.0f} MB, in a store of "
             f"{self.megabits} Mbit/s and {self.latency * 1e3:.0f} ms, where "
@@ -70,6 +86,8 @@ class Stored(Behind):
     def _source(self, contender: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         if contender["contender"] == "streaming":
             return self._mds, self._of_mds
+        if contender["contender"] == "litdata":
+            return self._chunks, self._of_chunks
         if contender["contender"] == "webdataset" or contender.get("source") == "shards":
             return self._tar, self._of_tar
         return self._photos, self._dataset

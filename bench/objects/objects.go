@@ -113,7 +113,7 @@ type listedObject struct {
 type listResult struct {
 	XMLName               xml.Name `xml:"ListBucketResult"`
 	Name, Prefix          string
-	EncodingType          string
+	EncodingType          string `xml:",omitempty"`
 	KeyCount, MaxKeys     int
 	IsTruncated           bool
 	NextContinuationToken string `xml:",omitempty"`
@@ -132,7 +132,11 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	if token := q.Get("continuation-token"); token != "" {
 		after = token
 	}
-	found := listResult{Name: s.bucket, Prefix: prefix, EncodingType: "url", MaxKeys: s.page}
+	found := listResult{Name: s.bucket, Prefix: prefix, MaxKeys: s.page}
+	encode := func(name string) string { return name }
+	if found.EncodingType = q.Get("encoding-type"); found.EncodingType == "url" {
+		encode = url.QueryEscape
+	}
 	if n, err := strconv.Atoi(q.Get("max-keys")); err == nil && n > 0 {
 		found.MaxKeys = min(n, s.page)
 	}
@@ -154,6 +158,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			continue // removed meanwhile
 		}
+		one.Key = encode(name)
 		found.Contents = append(found.Contents, one)
 		found.NextContinuationToken = name
 	}
@@ -164,11 +169,11 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, found)
 }
 
-// describe returns what a listing says of an object.
+// describe returns what a listing says of an object, but for its name.
 func (s *server) describe(name string) (listedObject, error) {
 	if s.made != nil {
 		return listedObject{
-			Key: url.QueryEscape(name), Size: int64(len(name)), ETag: fmt.Sprintf("%q", name),
+			Size: int64(len(name)), ETag: fmt.Sprintf("%q", name),
 			LastModified: "2026-01-01T00:00:00.000Z",
 		}, nil
 	}
@@ -177,7 +182,7 @@ func (s *server) describe(name string) (listedObject, error) {
 		return listedObject{}, err
 	}
 	return listedObject{
-		Key: url.QueryEscape(name), Size: info.Size(), ETag: etag(info),
+		Size: info.Size(), ETag: etag(info),
 		LastModified: info.ModTime().UTC().Format(time.RFC3339Nano),
 	}, nil
 }

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tarfile
+import urllib.request
 
 import pytest
 
@@ -15,6 +16,8 @@ import record_data
 import record_loaders
 import records
 import run
+from object_server import BINARY, BUCKET, ObjectServer
+from throttled import Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +50,32 @@ def test_pages_that_are_read_alone_are_counted(tmp_path):
     made = record_data.many_members(str(tmp_path / "members"), 2, 5, 20_000)
     assert made["members"] == 20
     assert record_data.read_pages(str(tmp_path / "members"), 5)["asked"] == 2 * 5 * 4096
+
+
+def test_chunks_of_litdata_have_all_photos(tmp_path, photos):
+    try:
+        made = record_data.litdata_chunks(str(tmp_path / "chunks"), photos, 100_000)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with open(tmp_path / "chunks" / "index.json", encoding="utf-8") as file:
+        chunks = json.load(file)["chunks"]
+    assert sum(chunk["chunk_size"] for chunk in chunks) == 12
+    assert len(chunks) > 1
+    assert made["bytes"] > sum(os.path.getsize(name) for name, _ in record_data.photos(photos))
+
+
+@pytest.mark.parametrize("asked, key", [("", "class0/a b"), ("&encoding-type=url", "class0%2Fa+b")])
+def test_names_in_a_listing_are_encoded_if_that_is_asked(tmp_path, asked, key):
+    """As S3 does it: s3torchconnector asks for plain names, boto3 for encoded ones."""
+    if not os.path.exists(BINARY):
+        pytest.skip("`make objects` builds the server")
+    (tmp_path / "class0").mkdir()
+    (tmp_path / "class0" / "a b").write_bytes(b"1")
+    with ObjectServer(str(tmp_path)) as store:
+        with urllib.request.urlopen(f"{store.url}/{BUCKET}?list-type=2{asked}") as answer:
+            listing = answer.read().decode()
+    assert f"<Key>{key}</Key>" in listing
+    assert ("<EncodingType>url</EncodingType>" in listing) == bool(asked)
 
 
 def test_masks_and_items_of_own_datasets(tmp_path, photos):
