@@ -62,8 +62,8 @@ type Doubted interface {
 	Doubt()
 }
 
-// Adjoining is a Source whose samples lie beside one another, where a request takes so long that it
-// is to bring several. Decorators need not implement it.
+// Adjoining is a Source whose samples lie beside one another, so that a request can bring several.
+// Decorators need not implement it.
 type Adjoining interface {
 	// Span returns where a sample lies; ok is false if it is not read together with others.
 	Span(id int) (s Span, ok bool)

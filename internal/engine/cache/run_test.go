@@ -136,7 +136,9 @@ func TestWhatAReadDoesNotBring(t *testing.T) {
 		"large":            {0, 40, func(o *rigOptions) { o.sizes[5] = block/2 + 1 }, nil, nil},
 		"no plan":          {0, 40, nil, plan(), nil},
 		"others' plan":     {0, 40, nil, plan(4, 5, 7), []int{4, 6}},
-		"a slow link":      {0, 40, slowLink, nil, nil},
+		"a slow link":      {0, 40, behind(1, 0.02), nil, nil},
+		"a disk":           {0, 40, behind(200, 0.0001), nil, []int{0, 40}},
+		"a slow disk":      {0, 40, behind(40, 0.0001), nil, nil},
 		"some are held":    {0, 40, nil, func(g *rig) { g.put(3); g.put(9) }, []int{4, 9}},
 		"some are doubted": {0, 40, nil, func(g *rig) { g.put(3); g.cache.Doubt() }, []int{4, 40}},
 	} {
@@ -162,9 +164,11 @@ func plan(ids ...int32) func(g *rig) {
 	return func(g *rig) { g.use.Keep([][]int32{ids}) }
 }
 
-// slowLink has the source be behind a link of 1 MB/s.
-func slowLink(o *rigOptions) {
-	o.known = map[string]model.Known{"source": model.GivenRate(1, 0.02)}
+// behind has the source be behind a link of so many MB/s, and have this latency in seconds.
+func behind(rate, latency float64) func(o *rigOptions) {
+	return func(o *rigOptions) {
+		o.known = map[string]model.Known{"source": model.GivenRate(rate, latency)}
+	}
 }
 
 // put puts a sample into memory, as if it had been read before.

@@ -6,15 +6,14 @@ import (
 	"fmt"
 
 	"github.com/hdmlp/hdmlp/internal/source"
-	"github.com/hdmlp/hdmlp/internal/source/objects"
 )
 
 var _ source.Adjoining = (*Source)(nil)
 
-// Span implements source.Adjoining. Samples are read together where a request takes long, and where
-// each answer says which version it is from, so that nothing else has to be compared.
+// Span implements source.Adjoining. A sample whose bytes are compared with those that identify the
+// dataset is read alone.
 func (s *Source) Span(id int) (at source.Span, ok bool) {
-	if _, ok := s.objects.(objects.Requesting); !ok || len(s.covered) > 0 {
+	if _, ok := s.covered[id]; ok {
 		return at, false
 	}
 	var room [8]source.Range

@@ -59,10 +59,15 @@ func TestSamplesBesideOneAnother(t *testing.T) {
 		if at, ok := s.Span(id); ok != (want.End > 0) || ok && at != want {
 			t.Errorf("sample %d lies at %v, %t; want %v", id, at, ok, want)
 		}
-		if _, ok := New(c, x).Span(id); ok {
-			t.Error("files are read together")
+		if at, ok := New(c, x).Span(id); ok != (want.End > 0) || ok && at != want {
+			t.Errorf("of a file, sample %d lies at %v, %t; want %v", id, at, ok, want)
 		}
 	}
+	s.covered = map[int]coverage{1: {}}
+	if _, ok := s.Span(1); ok {
+		t.Error("a sample that identifies the dataset is not read alone")
+	}
+	s.covered = nil
 	var dsts, alone [][]byte
 	for id := range 3 {
 		dsts = append(dsts, bytes.Repeat([]byte{0xee}, int(x.Size(id))))
