@@ -126,8 +126,8 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 		return printJSON(out, c)
 	}
 	if sizes == nil {
-		fmt.Fprintf(out, "the dataset %s is missing or has changed; assuming the mean size for "+
-			"each sample\n", human.Name(run.Dataset))
+		fmt.Fprintf(out, "the dataset %s is missing, has changed, or is a list that a process gave, "+
+			"or a part of shards; assuming the mean size for each sample\n", human.Name(run.Dataset))
 	}
 	if err := printComparison(c, out); err != nil {
 		return err
@@ -139,7 +139,8 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 	return nil
 }
 
-// sizesOf returns the sizes of the run's samples by ID; nil if the dataset is missing or changed.
+// sizesOf returns the sizes of the run's samples by ID; nil if the dataset is missing or changed,
+// or if it cannot be opened again by its directory alone.
 func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) int64 {
 	silent := func(string) {}
 	view, err := ownView(ctx, run.Dataset)
@@ -147,6 +148,9 @@ func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) in
 		return nil
 	}
 	for _, kind := range sources() { // the report does not name the kind
+		if kind.Manifest {
+			continue // the list is gone with the process
+		}
 		source, err := kind.Open(ctx, run.Dataset, source.OpenOptions{
 			Values: option.Values{source.IndexDirKey: indexDir}, View: view, Warn: silent, Tell: silent,
 		})

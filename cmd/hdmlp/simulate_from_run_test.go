@@ -1,8 +1,10 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +78,57 @@ func TestWhatTheRunDidNotMeasureIsSaid(t *testing.T) {
 		// 8 MB at 2 MB/s
 		if took := c.WhatIf.Rows[0].WhatIf; took < 3.5 {
 			t.Errorf("without memory the epoch takes %v s", took)
+		}
+	}
+}
+
+// TestSizesAreThoseOfAnyDataset: of shards they come from the index; of a list of files, which is
+// gone with its process, the mean is taken.
+func TestSizesAreThoseOfAnyDataset(t *testing.T) {
+	shards, list := t.TempDir(), t.TempDir()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for i := range 4 {
+		if err := w.WriteHeader(&tar.Header{
+			Name: fmt.Sprintf("%d.jpg", i), Size: 1000, Mode: 0o644,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{
+		filepath.Join(shards, "a.tar"): archive.Bytes(),
+		filepath.Join(list, "a.bin"):   make([]byte, 4000),
+	} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, mean := range map[string]bool{shards: false, list: true, "/none": true} {
+		report := filepath.Join(t.TempDir(), "report.json")
+		text := fmt.Sprintf(`{"dataset": %q, "samples": 4, "bytes": 4000, "policy": "staging",
+			"world_size": 1, "global_batch_size": 4, "seed": 1, "shuffle": "torch",
+			"scheme": "strided", "tail": "pad", "source_threads": 1, "tiers": [{"tier": "source"}],
+			"ranks": [{"rank": 0}], "epochs": [{"epoch": 0, "batches": 1, "seconds": 1}],
+			"environment": {"source": {"s_per_mb": 0.5, "s_per_mb_queued": 0.5,
+				"origin": "measured"}}}`, dir)
+		if err := os.WriteFile(report, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := fromRunOptions{
+			report: report, indexDir: t.TempDir(), asks: func(string) bool { return false },
+		}
+		var out bytes.Buffer
+		if err := runFromRun(t.Context(), o, &out); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "assuming the mean size") != mean {
+			t.Errorf("%s:\n%s", dir, out.String())
 		}
 	}
 }

@@ -218,3 +218,17 @@ def test_a_function_in_place_of_torchvisions_loader(root, monkeypatch, caplog):
         ht.ImageFolder(root, SMALL, loader=default_loader)
     ht.ImageFolder(root, SMALL)
     assert "HDMLP's ImageFolder does not call it" in caplog.text
+
+
+@pytest.mark.parametrize("names", [(), ("ant",)])
+def test_a_folder_without_samples_raises_when_it_is_asked(tmp_path, names):
+    """Where torchvision's raises when it is made."""
+    (tmp_path / "data").mkdir()
+    for name in names:
+        (tmp_path / "data" / name).mkdir()
+    with pytest.raises(FileNotFoundError):
+        datasets.ImageFolder(tmp_path / "data")
+    data = ht.ImageFolder(tmp_path / "data")
+    for ask in (len, lambda d: d.classes, lambda d: d[0], lambda d: next(iter(ht.DataLoader(d)))):
+        with pytest.raises(errors.DatasetError, match=r"no class directories|have no samples"):
+            ask(data)

@@ -151,3 +151,19 @@ def test_an_order_is_refused():
             with pytest.raises(errors.ConfigError, match="iterable dataset"):
                 ask()
         assert loader.output is None
+
+
+def test_shards_that_webdataset_reads(caplog):
+    """The line was tried with webdataset 1.0.2."""
+
+    class WebDataset(Epochs):
+        __module__ = "webdataset.compat"
+
+    class Mine(WebDataset):
+        __module__ = "train"
+
+    for kind in (WebDataset, WebDataset, Mine):
+        with ht.DataLoader(kind(), 3) as loader:
+            assert values(loader) == [[0, 1, 2], [3, 4, 5]]
+    lines = [r.getMessage() for r in caplog.records if "hdmlp.torch.WebDataset" in r.getMessage()]
+    assert [line.partition(":")[0] for line in lines] == ["WebDataset", "Mine"]

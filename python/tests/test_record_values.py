@@ -278,3 +278,18 @@ def test_items_that_are_not_batched_are_converted_as_by_torch(paths, workers):
             made = list(ours)
         assert equal(made, expected)
         assert list(map(type, made)) == list(map(type, expected))
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "u4", "f4", "f8", "U1"])
+def test_scalars_of_numpy_are_what_their_array_is(paths, kind):
+    """As comprehensions over columns of tables have them."""
+    array = numpy.array([1, 0, 1, 1]).astype(kind)
+    for labels in (array, list(array)):
+        data = ht.Files(paths, labels)
+        assert data.classes == (["0", "1"] if kind == "U1" else [])
+        with ht.DataLoader(data, 4) as loader:
+            found = next(iter(loader))[1]
+        assert found.tolist() == [1, 0, 1, 1]
+        assert found.dtype == {"?": torch.bool, "f4": torch.float64, "f8": torch.float64}.get(
+            kind, torch.int64
+        )

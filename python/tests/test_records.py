@@ -373,6 +373,16 @@ def test_bad_tables(tmp_path, text, message):
         (lambda p: hd.Records([p], {"a": ([0], [-1], [1])}), "1 bytes from byte -1 on"),
         (lambda p: hd.Records([p], {"a": [0], "b": [0, 0]}), "has 2 entries, and there are 1"),
         (lambda p: hd.Records([p], {"a": ["x"]}), "as sequences of integers"),
+        (lambda p: hd.Files(5), "paths is of type int: give a list or an array"),
+        (lambda p: hd.Files(None), "paths is of type NoneType: give a list or an array"),
+        (lambda p: hd.Files([p], 5), "labels is of type int: give a list or an array"),
+        (lambda p: hd.Records(5, {"a": [0]}), "objects is of type int: give a list"),
+        (lambda p: hd.Records([5], {"a": [0]}), r"objects\[0\]=5: must be a path"),
+        (lambda p: hd.Records([p], [0]), "ranges: must be a dict by the names of fields"),
+        (lambda p: hd.Records([p], {5: [0]}), "ranges: must be a dict by the names of fields"),
+        (lambda p: hd.Records([p], {"a": [0]}, [1]), "values: must be a dict by the names of"),
+        (lambda p: hd.Records([p], {"a": [0]}, {"v": 1}), r"values\['v'\] is of type int"),
+        (lambda p: hd.Records([p], {"a": [0]}, keys=5), "keys is of type int: give a list"),
     ],
 )
 def test_wrong_arguments(paths, make, message):

@@ -143,7 +143,12 @@ def test_methods_of_webdataset(root):
         ("gs://bucket/{{000..005}}.tar", "HDMLP does not read gs://"),
         ("pipe:cat x.tar", "a command's output"),
         ("{root}/{{000..002.tar", "a {{ has no }}"),
-        ("{root}/000.tar::{root}/000.tar", "is given twice"),
+        ("{root}/000.tar::{root}/000.tar", "is given twice; .*: a sampler repeats samples"),
+        ("{root}", r"it is a directory: give the names of its shards, such as '.*/\*.tar'"),
+        ("{root}/", "it is a directory"),
+        ("s3://bucket/train/", "it is a directory"),
+        ("${{SHARDS}}/000.tar", "variables are not replaced: use os.path.expandvars"),
+        ("{root}/{{0..99999999}}.tar", "stands for more than 1000000 names"),
     ],
 )
 def test_wrong_urls(root, urls, message):

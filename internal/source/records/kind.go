@@ -283,7 +283,8 @@ func (x *opening) expand(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, name := range x.names {
 		if seen[name] {
-			return fmt.Errorf("objects: %s is given twice; give each file once", human.Name(name))
+			return fmt.Errorf("objects: %s is given twice; give each file once: a sampler repeats "+
+				"samples", human.Name(name))
 		}
 		seen[name] = true
 	}
@@ -309,7 +310,13 @@ func (x *opening) glob(ctx context.Context, pattern string) (names []string, err
 }
 
 // mostNames bounds how many names braces stand for.
-const mostNames = 10_000_000
+const mostNames = 1_000_000
+
+// What is wrong with braces.
+var (
+	errNoSequence = errors.New("is neither {a,b} nor {000..099}")
+	errTooMany    = fmt.Errorf("stands for more than %d names", mostNames)
+)
 
 // braces expands the first {a,b} or {000..099} of a pattern, and those after it, as webdataset's
 // braceexpand does.
@@ -339,9 +346,9 @@ func braces(pattern string) ([]string, error) {
 	}
 	var inner []string
 	if body := pattern[open+1 : end]; len(commas) == 0 {
-		list, ok := sequence(body)
-		if !ok {
-			return nil, fmt.Errorf("{%s} is neither {a,b} nor {000..099}", body)
+		list, err := sequence(body)
+		if err != nil {
+			return nil, fmt.Errorf("{%s} %w", body, err)
 		}
 		inner = list
 	} else {
@@ -364,7 +371,7 @@ func braces(pattern string) ([]string, error) {
 		for _, p := range parts {
 			for _, r := range rest {
 				if len(all) == mostNames {
-					return nil, fmt.Errorf("it stands for more than %d names", mostNames)
+					return nil, fmt.Errorf("it %w", errTooMany)
 				}
 				all = append(all, pattern[:open]+p+r)
 			}

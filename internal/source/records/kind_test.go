@@ -141,18 +141,23 @@ func TestFilesAreThoseThatPatternsName(t *testing.T) {
 
 func TestSequences(t *testing.T) {
 	for pattern, want := range map[string]string{
-		"{0..3}":        "0 1 2 3",
-		"{008..011}":    "008 009 010 011",
-		"{3..1}":        "3 2 1",
-		"{0..9..4}":     "0 4 8",
-		"{9..0..4}":     "9 5 1",
-		"{a..d}":        "a b c d",
-		"{-1..1}":       "-1 0 1",
-		"x{0..1}y{a,}":  "x0ya x0y x1ya x1y",
-		"{{0..1},z}":    "0 1 z",
-		"{0..x}":        "{0..x} is neither {a,b} nor {000..099}",
-		"{0..1..0}":     "{0..1..0} is neither {a,b} nor {000..099}",
-		"{0..99999999}": "{0..99999999} is neither {a,b} nor {000..099}",
+		"{0..3}":            "0 1 2 3",
+		"{008..011}":        "008 009 010 011",
+		"{3..1}":            "3 2 1",
+		"{0..9..4}":         "0 4 8",
+		"{9..0..4}":         "9 5 1",
+		"{a..d}":            "a b c d",
+		"{-1..1}":           "-1 0 1",
+		"x{0..1}y{a,}":      "x0ya x0y x1ya x1y",
+		"{{0..1},z}":        "0 1 z",
+		"{0..x}":            "{0..x} is neither {a,b} nor {000..099}",
+		"{0..1..0}":         "{0..1..0} is neither {a,b} nor {000..099}",
+		"{0..99999999}":     "{0..99999999} stands for more than 1000000 names",
+		"{0..9}{0..999999}": "it stands for more than 1000000 names",
+		"{9223372036854775806..9223372036854775807}":   "9223372036854775806 9223372036854775807",
+		"{-9223372036854775807..-9223372036854775808}": "-9223372036854775807 -9223372036854775808",
+		"{-9000000000000000000..9000000000000000000}": "{-9000000000000000000..9000000000000000000} " +
+			"stands for more than 1000000 names",
 	} {
 		names, err := braces(pattern)
 		got := strings.Join(names, " ")
@@ -163,6 +168,32 @@ func TestSequences(t *testing.T) {
 			t.Errorf("%s: %s, want %s", pattern, got, want)
 		}
 	}
+}
+
+// FuzzBraces: each name has what is outside of a pattern's braces, and there are not too many.
+func FuzzBraces(f *testing.F) {
+	for _, pattern := range []string{
+		"a", "{a,b}", "x{000..099}y", "{9..0..4}", "{{0..1},z}", "{a", "}{", "{0..1..0}", "{,}{}",
+		"{9223372036854775806..9223372036854775807}", "{0..99999999}",
+	} {
+		f.Add(pattern)
+	}
+	f.Fuzz(func(t *testing.T, pattern string) {
+		names, err := braces(pattern)
+		if err != nil {
+			return
+		}
+		if len(names) == 0 || len(names) > mostNames {
+			t.Fatalf("%q: %d names", pattern, len(names))
+		}
+		head, _, some := strings.Cut(pattern, "{")
+		tail := pattern[strings.LastIndexByte(pattern, '}')+1:]
+		for _, name := range names {
+			if !strings.HasPrefix(name, head) || some && !strings.HasSuffix(name, tail) {
+				t.Fatalf("%q: %q", pattern, name)
+			}
+		}
+	})
 }
 
 // TestAnIndexIsUsedUntilSomethingChanges: a file that is added, removed, replaced, or written with

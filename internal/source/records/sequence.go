@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// sequence expands 000..099, a..e, and either with a step, as in 0..9..3; ok is false if it is no
-// such text.
-func sequence(text string) (list []string, ok bool) {
+// sequence expands 000..099, a..e, and either with a step, as in 0..9..3.
+func sequence(text string) (list []string, err error) {
 	ends := strings.Split(text, "..")
 	if len(ends) != 2 && len(ends) != 3 {
-		return nil, false
+		return nil, errNoSequence
 	}
 	step := 1
 	if len(ends) == 3 {
 		n, err := strconv.Atoi(ends[2])
 		if err != nil || n == 0 {
-			return nil, false
+			return nil, errNoSequence
 		}
 		step = max(n, -n)
 	}
@@ -34,18 +33,20 @@ func sequence(text string) (list []string, ok bool) {
 		first, last = int(ends[0][0]), int(ends[1][0])
 		show = func(n int) string { return string(rune(n)) }
 	default:
-		return nil, false
+		return nil, errNoSequence
 	}
-	if (max(first, last)-min(first, last))/step >= mostNames {
-		return nil, false
+	// The difference of two integers may be no integer of their size.
+	steps := uint64(max(first, last)-min(first, last)) / uint64(step)
+	if steps >= mostNames {
+		return nil, errTooMany
 	}
-	for n := first; n <= last; n += step {
-		list = append(list, show(n))
+	if first > last {
+		step = -step
 	}
-	for n := first; n >= last && first > last; n -= step {
-		list = append(list, show(n))
+	for i := range int(steps) + 1 {
+		list = append(list, show(first+i*step))
 	}
-	return list, true
+	return list, nil
 }
 
 // isLetter reports whether a text is one letter.

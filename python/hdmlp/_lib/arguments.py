@@ -111,7 +111,9 @@ def by_position(what: str, given: Any) -> Any:
     Raises:
         ConfigError: It is of a type that has no order, or no entries.
     """
-    if isinstance(given, (str, bytes, Mapping, set, frozenset)) or getattr(given, "ndim", 1) == 0:
+    unordered = isinstance(given, (str, bytes, Mapping, set, frozenset))
+    entries = hasattr(given, "__iter__") or hasattr(given, "__getitem__")
+    if unordered or not entries or getattr(given, "ndim", 1) == 0:
         raise ConfigError(
             f"{what} is of type {type(given).__name__}: give a list or an array, with an entry per "
             "record, in their order"

@@ -10,10 +10,14 @@ from typing import Any
 
 from ..errors import ConfigError
 
+#: Those that webdataset gives to Pillow, and Pillow opens without other programs.
 IMAGES = frozenset(
     (
         *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "ppm", "pgm", "pbm", "pnm", "bmp", "dib"),
-        *("tif", "tiff", "webp", "gif", "jp2", "j2k", "jpx", "tga", "ico", "pcx", "dds", "psd"),
+        *("tif", "tiff", "webp", "gif", "jp2", "j2k", "jpx", "jpc", "jpf", "j2c", "tga", "icb"),
+        *("vda", "vst", "ico", "icns", "cur", "pcx", "dcx", "dds", "psd", "blp", "fit", "fits"),
+        *("fli", "flc", "ftc", "ftu", "gbr", "im", "iim", "msp", "pcd", "pxr", "ras", "bw"),
+        *("rgb", "rgba", "sgi", "xbm", "xpm"),
     )
 )
 _PICKLES = frozenset(("pickle", "pkl", "pyd", "pt", "pth"))
@@ -46,7 +50,7 @@ def decoder(name: str) -> Callable[[object], object] | None:
     suffix = suffix_of(name)
     if suffix in IMAGES:
         return image
-    if suffix == "gz" and "." in name:
+    if suffix == "gz":
         return Gunzipped(decoder(name.rpartition(".")[0]))
     if suffix in _PICKLES:
         raise ConfigError(
@@ -152,11 +156,9 @@ _DECODERS: dict[str, Callable[[object], object]] = {
     "transcript": _text,
     "cls": number,
     "cls2": number,
-    "class": number,
     "index": number,
     "inx": number,
     "id": number,
-    "count": number,
     "npy": array_of,
     "npz": arrays_of,
 }

@@ -39,7 +39,7 @@ class Labels:
         if getattr(given, "ndim", 1) > 1:
             self._rows(given)
             return
-        listed = given.tolist() if hasattr(given, "tolist") else list(given)
+        listed = given.tolist() if hasattr(given, "tolist") else [_pythons(x) for x in given]
         self.values = listed
         types = set(map(type, listed))
         if types and types <= {str}:
@@ -109,3 +109,8 @@ class Labels:
     def listed(self) -> list[object]:
         """Returns the labels as a list."""
         return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
+
+
+def _pythons(label: Any) -> Any:
+    """Returns a scalar of numpy's, as rows of its arrays are, as what ``tolist`` makes of it."""
+    return label.item() if type(label).__module__ == "numpy" and not label.ndim else label

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from .._daemon import connecting
 from .._daemon.reading import Reader
-from .._lib.arguments import by_position, is_url, settings
+from .._lib.arguments import by_position, check_path, is_url, settings
 from .._lib.progress import Progress
 from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
@@ -383,9 +383,14 @@ class Records(Listed):
     ):
         from .manifest import located
 
+        _check_by_name("ranges", ranges)
+        _check_by_name("values", values or {})
         if not ranges:
             raise ConfigError("ranges={}: records need at least one field")
-        paths = [os.fsdecode(path) for path in by_position("objects", objects)]
+        paths = []
+        for i, path in enumerate(by_position("objects", objects)):
+            check_path(f"objects[{i}]", path)
+            paths.append(os.fsdecode(path))
         files = located(paths, None if root is None else os.fsdecode(root))
         columns = {name: _ranges(name, given, files.numbers) for name, given in ranges.items()}
         count = len(next(iter(columns.values())).objects)
@@ -403,9 +408,14 @@ class Records(Listed):
         if made is not None:
             check_count("labels", len(made), count)
         if keys is not None:
+            keys = [str(key) for key in by_position("keys", keys)]
             check_count("keys", len(keys), count)
-            keys = [str(key) for key in keys]
         self._set(files, Form("dict", list(columns), values), list(columns.values()), made, keys)
+
+
+def _check_by_name(what: str, given: object) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ConfigError(f"{what}: must be a dict by the names of fields, which are texts")
 
 
 def check_count(what: str, count: int, records: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from .._lib.arguments import check_path, is_url
@@ -27,7 +27,12 @@ def patterns_of(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
     """
     if isinstance(urls, (str, bytes, os.PathLike)):
         urls = os.fsdecode(urls).split("::")
-    patterns = [os.fsdecode(url) for url in urls]
+    if isinstance(urls, Mapping) or not isinstance(urls, Iterable):
+        raise ConfigError(f"urls={urls!r}: must be a path, or a list of paths")
+    patterns = []
+    for url in urls:
+        check_path("urls", url)
+        patterns.append(os.fsdecode(url))
     if not patterns:
         raise ConfigError("urls: the list is empty")
     for pattern in patterns:
@@ -38,11 +43,38 @@ def patterns_of(urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
             )
         if pattern.startswith("file:"):
             raise ConfigError(f"urls={pattern!r}: give the path without file:")
-        if is_url(pattern):
-            check_url(pattern)
+        if "${" in pattern:
+            raise ConfigError(
+                f"urls={pattern!r}: variables are not replaced: use os.path.expandvars"
+            )
         if not pattern:
             raise ConfigError("urls: an empty path")
+        at_url = is_url(pattern)
+        if at_url:
+            check_url(pattern)
+        if pattern.endswith("/") or (not at_url and os.path.isdir(os.path.expanduser(pattern))):
+            raise ConfigError(
+                f"urls={pattern!r}: it is a directory: give the names of its shards, such as "
+                f"{os.path.join(pattern, '*.tar')!r}"
+            )
     return patterns
+
+
+def names_of(fields: object) -> list[str] | None:
+    """Returns the argument ``fields`` as a list of names; None: all.
+
+    Raises:
+        ConfigError: It is something else, or has no names.
+    """
+    if isinstance(fields, str):
+        fields = fields.split()
+    if fields is None:
+        return None
+    if not isinstance(fields, Sequence) or not all(isinstance(name, str) for name in fields):
+        raise ConfigError(f"fields={fields!r}: must be a list of names, such as ('jpg;png', 'cls')")
+    if not fields:
+        raise ConfigError("fields: the list is empty; leave it out for all fields")
+    return list(fields)
 
 
 def below(patterns: Sequence[str]) -> tuple[str, str, list[str]]:
@@ -121,13 +153,12 @@ class WebDataset(Found):
     ):
         if missing not in ("raise", "skip", None):
             raise ConfigError(f"missing={missing!r}: allowed: 'raise', 'skip', None")
-        if isinstance(fields, str):
-            fields = fields.split()
+        fields = names_of(fields)
         self.urls = patterns_of(urls)
         self._given, self._root, self._patterns = below(self.urls)
         self._index_at = index_of(index)
         self._missing, self._targets = missing, targets
-        self._choose(None if fields is None else [str(name) for name in fields])
+        self._choose(fields)
 
     def _choose(self, fields: list[str] | None) -> None:
         """Lists the samples with these fields; None: all."""
@@ -222,18 +253,67 @@ def _integer(text: str) -> int:
     return number(os.fsencode(text))
 
 
-#: Names of webdataset's arguments and methods, and what stands for them here.
-COUNTERPARTS = {
-    "shuffle": "give shuffle=True to hdmlp.torch.DataLoader: it shuffles all samples, not a buffer",
-    "shardshuffle": "give shuffle=True to hdmlp.torch.DataLoader: it shuffles all samples",
-    "batched": "give batch_size= to hdmlp.torch.DataLoader",
-    "resampled": "give a torch.utils.data.RandomSampler(dataset, replacement=True) as sampler=",
-    "nodesplitter": "give shard=True, or a DistributedSampler, to hdmlp.torch.DataLoader",
+_SHUFFLE = "give shuffle=True to hdmlp.torch.DataLoader: it shuffles all samples, not a buffer"
+_BATCH = "give batch_size= to hdmlp.torch.DataLoader"
+_RESAMPLE = "give a torch.utils.data.RandomSampler(dataset, replacement=True) as sampler="
+_SPLIT = "give shard=True, or a DistributedSampler, to hdmlp.torch.DataLoader"
+_SUBSET = "use torch.utils.data.Subset, or filter .targets"
+_AGAIN = "iterate the loader again; an epoch has every sample once"
+_CACHE = "give memory= or cache_dir= to hdmlp.torch.DataLoader, which caches by itself"
+_ON_ERROR = "give on_error= to hdmlp.torch.DataLoader"
+_LOADER = "give loader={field: function}, which is given the bytes"
+
+#: Arguments of webdataset's class, and what stands for them here.
+ARGUMENTS = {
+    "handler": _ON_ERROR,
+    "mode": _RESAMPLE,
+    "resampled": _RESAMPLE,
+    "repeat": _AGAIN,
+    "shardshuffle": _SHUFFLE,
+    "detshuffle": f"{_SHUFFLE}, and seed= is that of the order",
+    "seed": "give seed= to hdmlp.torch.DataLoader",
+    "cache_size": _CACHE,
+    "cache_dir": _CACHE,
+    "url_to_name": _CACHE,
+    "nodesplitter": _SPLIT,
     "workersplitter": "leave it out: workers never have the same samples",
-    "cache_dir": "give cache_dir= to hdmlp.torch.DataLoader",
-    "handler": "give on_error= to hdmlp.torch.DataLoader",
-    "with_epoch": "leave it out: an epoch has every sample once",
-    "with_length": "leave it out: len(dataset) is known",
-    "select": "use torch.utils.data.Subset, or filter .targets",
+    "select_files": "give fields=, the names of the fields that items have",
+    "rename_files": "use rename, which gives the fields of items other names",
+    "empty_check": "leave it out: shards without samples are an error",
+    "verbose": "leave it out: loader.report() says what was read",
+}
+#: Its methods that there are not.
+METHODS = {
+    "shuffle": _SHUFFLE,
+    "batched": _BATCH,
     "unbatched": "leave batch_size at 1, or iterate the dataset",
+    "listed": f"{_BATCH}, and collate_fn=list",
+    "unlisted": "leave batch_size at 1, or iterate the dataset",
+    "select": _SUBSET,
+    "slice": f"{_SUBSET}, as Subset(dataset, range(100))",
+    "rsample": "give a torch.utils.data.SubsetRandomSampler as sampler=",
+    "repeat": _AGAIN,
+    "with_epoch": _AGAIN,
+    "with_length": "leave it out: len(dataset) is known",
+    "resampled": _RESAMPLE,
+    "shardshuffle": _SHUFFLE,
+    "nodesplitter": _SPLIT,
+    "map_dict": "use map with a function of the dict, or give transform={field: function}",
+    "rename_keys": "use rename, which takes names of fields",
+    "extract_keys": "use to_tuple, which takes names of fields",
+    "xdecode": _LOADER,
+    "log_keys": "use map with a function that logs item['__key__']",
+    "mcached": _CACHE,
+    "lmdb_cached": _CACHE,
+    "compose": "use map: a stage is a function of an item here, and not of an iterator",
+    "append": "use map: a stage is a function of an item here, and not of an iterator",
+}
+#: Arguments of its methods that there are not.
+OPTIONS = {
+    "handler": _ON_ERROR,
+    "pre": _LOADER,
+    "post": _LOADER,
+    "partial": "leave it out: decode is called once for a field, which then is bytes",
+    "missing_is_error": "give missing=None to the dataset: items then have None",
+    "none_is_error": "give missing= to the dataset",
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import torch.utils.data
 
 from ..._records import decoders
 from ..._records.labels import Labels
-from ..._records.webdataset import COUNTERPARTS
+from ..._records.webdataset import ARGUMENTS, METHODS, OPTIONS, names_of
 from ..._records.webdataset import WebDataset as PlainWebDataset
 from ...errors import ConfigError
 from .fields import Step
@@ -60,22 +60,53 @@ class _Renamed:
 
     def __init__(self, names: dict[str, list[str]], keep: bool):
         self.names, self.keep = names, keep
+        self._replaced = {old for several in names.values() for old in several}
 
     def __call__(self, item: dict[str, object]) -> dict[str, object]:
         made: dict[str, object] = {}
         if self.keep:
-            renamed = {old for names in self.names.values() for old in names}
-            made = {name: value for name, value in item.items() if name not in renamed}
+            made = {name: value for name, value in item.items() if name not in self._replaced}
         for new, names in self.names.items():
-            found = next((name for name in names if name in item), None)
-            if found is None:
-                raise KeyError(f"rename: no field {';'.join(names)!r} in {sorted(item)}")
-            made[new] = item[found]
+            made[new] = _first("rename", item, names)
         return made
+
+    def before(self, name: str) -> list[str]:
+        """Returns what a name was before: the alternatives of which one has it now."""
+        if name in self.names:
+            return self.names[name]
+        return [name] if self.keep and name not in self._replaced else []
+
+
+class _Tupled:
+    """Makes a tuple of some of a dict's fields.
+
+    Args:
+        fields: The alternatives of each member, of which the first that there is counts.
+    """
+
+    def __init__(self, fields: Sequence[Sequence[str]]):
+        self.fields = fields
+
+    def __call__(self, item: Mapping[str, object]) -> tuple[object, ...]:
+        if not isinstance(item, Mapping):
+            raise TypeError(f"to_tuple: the item is no dict, but a {type(item).__name__}")
+        return tuple(_first("to_tuple", item, names) for names in self.fields)
+
+
+def _first(method: str, item: Mapping[str, object], names: Sequence[str]) -> object:
+    """Returns the value of the first of some fields that an item has.
+
+    Raises:
+        ValueError: It has none of them.
+    """
+    for name in names:
+        if name in item:
+            return item[name]
+    raise ValueError(f"{method}: no field {';'.join(names)!r} in {sorted(item)}")
 
 
 class _Mapped:
-    """Applies a function to each item."""
+    """Applies a function to each item; a dict that it makes of a dict has the key of that."""
 
     def __init__(self, function: Step):
         self.function = function
@@ -87,6 +118,8 @@ class _Mapped:
                 "map: the function returned None, for which webdataset leaves the sample out, but "
                 "an epoch here has a known number of samples: use torch.utils.data.Subset"
             )
+        if isinstance(item, dict) and isinstance(made, dict):
+            made["__key__"] = item.get("__key__")
         return made
 
 
@@ -147,8 +180,11 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         decode: bool = False,
         **others: object,
     ):
-        for name in others:
-            _refuse(name)
+        for name, value in others.items():
+            if name not in ARGUMENTS:
+                raise TypeError(f"WebDataset got an unexpected keyword argument {name!r}")
+            if value:  # what asks for nothing, such as shardshuffle=False, is as it is here
+                raise ConfigError(f"{name}: {ARGUMENTS[name]}")
         super().__init__(urls, fields, missing=missing, targets=targets, index=index)
         self._set_making(loader, transform, None, transforms, decode)
 
@@ -166,17 +202,26 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             setattr(made, name, dict(given) if isinstance(given, dict) else given)
         return made
 
-    def decode(self, *handlers: object) -> WebDataset:
+    def decode(
+        self, *handlers: object, only: str | Sequence[str] | None = None, **others: object
+    ) -> WebDataset:
         """Returns the dataset with fields decoded by their suffixes.
 
         Args:
             *handlers: What images become: ``"pil"``, ``"rgb"``, ``"rgb8"``, ``"torchrgb"`` or
                 ``"torchrgb8"``. Default: none, images stay bytes.
+            only: The names of the fields that are decoded, as a list or a text with spaces between
+                them. Default: None, all.
+            **others: webdataset's, which are refused with what to do.
 
         Raises:
             ConfigError: There is no such handler, or a field is a pickle.
         """
-        self._refuse_after_steps("decode")
+        _check_options("decode", others)
+        if self._then:
+            raise ConfigError(
+                "decode: the items are what map, rename or map_tuple make: call it before them"
+            )
         allowed = ("pil", "rgb", "rgb8", "torchrgb", "torchrgb8")
         if len(handlers) > 1 or any(handler not in allowed for handler in handlers):
             raise ConfigError(
@@ -187,7 +232,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         loaders: dict[str, Step] = dict(self.loader or {})
         transforms: dict[str, object] = dict(self.transform or {})
         for i, name in enumerate(self.fields):
-            if name in loaders:
+            if name in loaders or not _is_one_of(name, only):
                 continue
             step = self._decoder_of(i)
             images = step in (decoders.image, decoders.Gunzipped(decoders.image))
@@ -202,24 +247,40 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         made.loader, made.transform = loaders, transforms
         return made
 
-    def to_tuple(self, *fields: str) -> WebDataset:
-        """Returns the dataset with tuples of these fields as items; see ``fields``."""
-        self._refuse_after_steps("to_tuple")
-        if self._chosen is not None:
+    def to_tuple(self, *fields: str, **others: object) -> WebDataset:
+        """Returns the dataset with tuples of these fields as items; see ``fields``.
+
+        Of what ``map`` makes, the tuples are made in Python.
+        """
+        _check_options("to_tuple", others)
+        if self._chosen is not None or any(isinstance(step, _Tupled) for step in self._then):
             raise ConfigError("to_tuple: the items are tuples already; call it once")
         names = [name for field in fields for name in field.split()]
-        chosen = [name for name in names if name not in ("__key__", "__url__")]
-        if len(chosen) < len(names):
+        if any(not isinstance(step, _Renamed) for step in self._then):
+            return self._and(_Tupled([name.split(";") for name in names_of(names) or ()]))
+        chosen = [self._name_before(name) for name in names]
+        if {"__key__", "__url__"} & set(chosen):
             raise ConfigError(
                 "to_tuple: __key__ and __url__ are in items that are dicts: leave to_tuple out, "
                 "and use map(lambda item: (item['__key__'], ...))"
             )
         made = self._copy()
+        made._then.clear()
         made.__dict__.pop("_made")
-        made._choose(chosen)
+        made._choose(names_of(chosen))
         made.loader = _for_fields(self.loader, self.fields, made.fields)
         made.transform = _for_fields(self.transform, self.fields, made.fields)
         return made
+
+    def _name_before(self, field: str) -> str:
+        """Returns the name of a field, or its alternatives, before it was renamed."""
+        names = field.split(";")
+        for step in reversed(self._then):
+            assert isinstance(step, _Renamed)
+            names = [before for name in names for before in step.before(name)]
+        if not names:
+            raise ConfigError(f"to_tuple: rename leaves no field {field!r}")
+        return ";".join(dict.fromkeys(names))
 
     def rename(self, *, keep: bool = True, **names: str | Sequence[str]) -> WebDataset:
         """Returns the dataset with fields renamed, as ``rename(image="jpg;png")``.
@@ -229,20 +290,29 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             **names: From a new name to an old one, or to several, as ``"jpg;png"`` or a list, of
                 which the first that a sample has gets the new name, and the others go.
         """
+        _check_options("rename", {name: names[name] for name in OPTIONS if name in names})
+        for new, old in names.items():
+            if not isinstance(old, (str, list, tuple)):
+                raise ConfigError(f"rename: {new}={old!r}: must be the name of a field, or a list")
         listed = {k: v.split(";") if isinstance(v, str) else list(v) for k, v in names.items()}
         return self._and(_Renamed(listed, keep))
 
-    def map(self, function: Step) -> WebDataset:
-        """Returns the dataset with a function applied to each item, in Python."""
+    def map(self, function: Step, **others: object) -> WebDataset:
+        """Returns the dataset with a function applied to each item, in Python.
+
+        As in webdataset, a dict that it makes of a dict gets the ``"__key__"`` of that.
+        """
+        _check_options("map", others)
         if not callable(function):
             raise ConfigError(f"map({function!r}): must be callable")
         return self._and(_Mapped(function))
 
-    def map_tuple(self, *functions: Step | None) -> WebDataset:
+    def map_tuple(self, *functions: Step | None, **others: object) -> WebDataset:
         """Returns the dataset with a function for each member of its items, which are tuples.
 
         The daemon carries out what it can of functions that are transforms.
         """
+        _check_options("map_tuple", others)
         if self._then or self._form.kind != "tuple":
             return self._and(_MappedTuple(functions))
         if len(functions) > len(self.fields):
@@ -258,12 +328,6 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             transforms[name] = function if before is None else [before, function]
         made.transform = transforms
         return made
-
-    def _refuse_after_steps(self, name: str) -> None:
-        if self._then:
-            raise ConfigError(
-                f"{name}: the items are what map, rename or map_tuple make: call it before them"
-            )
 
     def _and(self, step: Step) -> WebDataset:
         made = self._copy()
@@ -300,21 +364,41 @@ def _for_fields(given: object, fields: Sequence[str], chosen: Sequence[str]) -> 
     return made
 
 
-def _refuse(name: str) -> NoReturn:
-    what = COUNTERPARTS.get(name)
-    if what is None:
-        raise TypeError(f"WebDataset got an unexpected keyword argument {name!r}")
-    raise ConfigError(f"{name}: {what}")
+def _is_one_of(field: str, only: str | Sequence[str] | None) -> bool:
+    """Reports whether a field is one of those that ``decode`` is to decode.
+
+    Raises:
+        ConfigError: Of alternatives, some are and some are not.
+    """
+    if only is None:
+        return True
+    chosen = set(only.split() if isinstance(only, str) else only)
+    parts = [part in chosen for part in field.split(";")]
+    if any(parts) and not all(parts):
+        raise ConfigError(f"decode: only={only!r} has some of the alternatives of {field!r}")
+    return all(parts)
+
+
+def _check_options(method: str, given: dict[str, object]) -> None:
+    """Checks what a method was given besides its arguments.
+
+    Raises:
+        ConfigError: webdataset has an argument of that name.
+    """
+    for name in given:
+        if name not in OPTIONS:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        raise ConfigError(f"{method}: {name}: {OPTIONS[name]}")
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     """Returns a method of webdataset's that says what stands for it here."""
 
     def method(self: WebDataset, *_: object, **__: object) -> NoReturn:
-        _refuse(name)
+        raise ConfigError(f"{name}: {METHODS[name]}")
 
     return method
 
 
-for _name in COUNTERPARTS:
+for _name in METHODS:
     setattr(WebDataset, _name, _refusing(_name))

@@ -52,7 +52,10 @@ _SAID: list[str] = []
 
 
 def _say_what_is_missing(dataset: object) -> None:
-    """Says once what HDMLP does not do for a map-style dataset of the program's own."""
+    """Says once what HDMLP does not do for a dataset that is not its own."""
+    if any(of.__module__.partition(".")[0] == "webdataset" for of in type(dataset).__mro__):
+        _say_webdataset(type(dataset).__name__)
+        return
     name = next(_own_datasets(dataset), None)
     if name is None or _SAID:
         return
@@ -64,6 +67,17 @@ def _say_what_is_missing(dataset: object) -> None:
         "proposes), or use hdmlp.torch.ImageFolder or hdmlp.torch.Files",
         name,
     )
+
+
+def _say_webdataset(name: str) -> None:
+    if name not in _SAID:
+        _SAID.append(name)
+        log.warning(
+            "%s: webdataset reads its shards itself, with torch's own loader, and nothing is "
+            "cached; hdmlp.torch.WebDataset reads the same shards in any order, caches them, and "
+            "has webdataset's decode, to_tuple, rename, map_tuple and map",
+            name,
+        )
 
 
 def _own_datasets(dataset: object) -> Iterator[str]:
