@@ -1,0 +1,147 @@
+// The loops over rows of PIL's operations, one set for each level of vector instructions, and their
+// arithmetic for one pixel, which vector code uses at edges and for what is left of a row.
+//
+// Floating-point results must equal PIL's to the bit, so products are rounded before they are
+// added: the package is compiled with -std=c11, in which GCC does not contract expressions.
+#ifndef HDMLP_PIXELS_ROWS_H
+#define HDMLP_PIXELS_ROWS_H
+
+#include "kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+// Running extremes: of the samples at positions that are equal modulo this number.
+enum { extremes_period = 192 };
+
+// The floats of a row that weigh sums at once; rows are padded to a multiple.
+enum { weigh_block = 64 };
+
+typedef struct {
+	void (*map_all)(uint8_t *row, int n, const uint8_t *table);
+	void (*map_each)(uint8_t *row, int n, const uint8_t *tables);
+	void (*extremes)(const uint8_t *row, int n, uint8_t *least, uint8_t *most);
+	int64_t (*lumas)(const uint8_t *row, int pixels);
+	void (*gray)(uint8_t *dst, const uint8_t *src, int pixels, int channels);
+	void (*saturate)(uint8_t *row, int pixels, float factor);
+	// columns is scratch of n numbers.
+	void (*sharpen)(uint8_t *dst, const uint8_t *above, const uint8_t *row, const uint8_t *below,
+		uint16_t *columns, int n, int channels, float factor);
+	// One pass of a blur over lines of pixels_line bytes.
+	void (*box)(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, int length,
+		pixels_box b);
+	// Sets n sums, a multiple of weigh_block, to the weighted sums of the rows at these offsets.
+	void (*weigh)(float *sums, const float *rows, const int32_t *offsets, const float *weights,
+		int taps, int n);
+	void (*to_floats)(float *dst, const uint8_t *src, int n);
+	void (*to_bytes)(uint8_t *dst, const float *src, int n);
+	void (*points)(const pixels_transform *t, double y, int n, double *u, double *v);
+	void (*warp)(uint8_t *dst, const pixels_image *src, const pixels_transform *t, const double *u,
+		const double *v, int n);
+} row_loops;
+
+extern const row_loops rows_plain, rows_avx2, rows_avx512;
+
+static inline const row_loops *rows_of(int level) {
+#if defined(__x86_64__)
+	if (level == level_avx512)
+		return &rows_avx512;
+	if (level == level_avx2)
+		return &rows_avx2;
+#endif
+	(void)level;
+	return &rows_plain;
+}
+
+static inline int luma(const uint8_t *p) {
+	return (int)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
+}
+
+static inline uint8_t mix(int a, int b, float factor) {
+	float v = (float)a + factor * (float)(b - a);
+	v = v > 0.0f ? v : 0.0f;
+	v = v < 255.0f ? v : 255.0f;
+	return (uint8_t)(int)v;
+}
+
+static inline void saturate_pixel(uint8_t *p, float factor) {
+	int l = luma(p);
+	for (int c = 0; c < 3; c++)
+		p[c] = mix(l, p[c], factor);
+}
+
+// clamped returns position i if it is in [0, n), or the nearest one that is.
+static inline int clamped(int i, int n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+
+static inline double between(double a, double b, double d) { return a + (b - a) * d; }
+
+static inline double cubic(double a, double b, double c, double d, double t) {
+	double first = -a + c;
+	double second = 2 * (a - b) + c - d;
+	double third = -a + b - c + d;
+	return b + t * (first + t * (second + t * third));
+}
+
+static inline void bilinear_pixel(uint8_t *dst, const pixels_image *m, double u, double v) {
+	int x = (int)floor(u), y = (int)floor(v);
+	double dx = u - x, dy = v - y;
+	int left = clamped(x, m->width) * m->channels, right = clamped(x + 1, m->width) * m->channels;
+	const uint8_t *line = m->pix + (size_t)clamped(y, m->height) * (size_t)m->stride;
+	const uint8_t *next = line;
+	if (y + 1 < m->height)
+		next = m->pix + (size_t)(y + 1) * (size_t)m->stride;
+	for (int c = 0; c < m->channels; c++) {
+		double a = between(line[left + c], line[right + c], dx);
+		double b = between(next[left + c], next[right + c], dx);
+		dst[c] = (uint8_t)between(a, b, dy);
+	}
+}
+
+static inline void bicubic_pixel(uint8_t *dst, const pixels_image *m, double u, double v) {
+	int x = (int)floor(u), y = (int)floor(v);
+	double dx = u - x, dy = v - y;
+	int at[4];
+	for (int k = 0; k < 4; k++)
+		at[k] = clamped(x - 1 + k, m->width) * m->channels;
+	for (int c = 0; c < m->channels; c++) {
+		double lines[4];
+		for (int k = 0; k < 4; k++) {
+			int row = y - 1 + k;
+			if (k > 0 && (row < 0 || row >= m->height)) {
+				lines[k] = lines[k - 1];
+				continue;
+			}
+			const uint8_t *line = m->pix + (size_t)clamped(row, m->height) * (size_t)m->stride + c;
+			lines[k] = cubic(line[at[0]], line[at[1]], line[at[2]], line[at[3]], dx);
+		}
+		double sum = cubic(lines[0], lines[1], lines[2], lines[3], dy);
+		dst[c] = (uint8_t)(sum <= 0 ? 0 : sum >= 255 ? 255 : sum);
+	}
+}
+
+// warp_pixel sets one pixel to what the filter finds at a point.
+static inline void warp_pixel(uint8_t *dst, const pixels_image *m, const pixels_transform *t,
+	double u, double v) {
+	// Not the complement: PIL takes a point that is not a number for one inside.
+	int outside = u < 0 || u >= m->width || v < 0 || v >= m->height;
+	int nowhere = u != u || v != v;
+	if (outside || (nowhere && t->filter == filter_nearest))
+		memcpy(dst, t->fill, (size_t)m->channels);
+	else if (nowhere)
+		memset(dst, 0, (size_t)m->channels);
+	else if (t->filter == filter_nearest)
+		memcpy(dst, m->pix + (size_t)v * (size_t)m->stride + (size_t)u * (size_t)m->channels,
+			(size_t)m->channels);
+	else if (t->filter == filter_bilinear)
+		bilinear_pixel(dst, m, u - 0.5, v - 0.5);
+	else
+		bicubic_pixel(dst, m, u - 0.5, v - 0.5);
+}
+
+#endif

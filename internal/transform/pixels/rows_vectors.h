@@ -1,0 +1,215 @@
+// The loops in vectors of LANES numbers of 32 bits or of half as many float64, for the levels that
+// have these. The file that includes this one defines TARGET and the functions on vectors that
+// differ: load_bytes, store_bytes, load_pixels, store_pixels, store_half, gather, whole, limited,
+// limited_half, zeros and inside.
+
+static inline TARGET ints luma_lanes(ints pixels) {
+	ints r = pixels & 255, g = (pixels >> 8) & 255, b = (pixels >> 16) & 255;
+	return (r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16;
+}
+
+static TARGET int64_t lumas(const uint8_t *row, int pixels) {
+	ints sums = {0};
+	int i = 0;
+	for (; i + LANES <= pixels; i += LANES)
+		sums += luma_lanes(load_pixels(row + 3 * (size_t)i));
+	int64_t sum = 0;
+	for (int k = 0; k < LANES; k++)
+		sum += sums[k];
+	for (; i < pixels; i++)
+		sum += luma(row + 3 * (size_t)i);
+	return sum;
+}
+
+static TARGET void gray(uint8_t *dst, const uint8_t *src, int pixels, int channels) {
+	int i = 0;
+	for (; i + LANES <= pixels; i += LANES) {
+		ints l = luma_lanes(load_pixels(src + 3 * (size_t)i));
+		if (channels == 1)
+			store_bytes(dst + i, l);
+		else
+			store_pixels(dst + 3 * (size_t)i, l * 0x10101);
+	}
+	for (; i < pixels; i++)
+		memset(dst + (size_t)i * (size_t)channels, luma(src + 3 * (size_t)i), (size_t)channels);
+}
+
+// mix_lanes is mix of float32.
+static inline TARGET ints mix_lanes(floats a, ints b, float factor) {
+	floats v = a + factor * (__builtin_convertvector(b, floats) - a);
+	return __builtin_convertvector(limited(v), ints);
+}
+
+static TARGET void saturate(uint8_t *row, int pixels, float factor) {
+	int i = 0;
+	for (; i + LANES <= pixels; i += LANES) {
+		ints p = load_pixels(row + 3 * (size_t)i);
+		floats l = __builtin_convertvector(luma_lanes(p), floats);
+		ints r = mix_lanes(l, p & 255, factor);
+		ints g = mix_lanes(l, (p >> 8) & 255, factor);
+		ints b = mix_lanes(l, (p >> 16) & 255, factor);
+		store_pixels(row + 3 * (size_t)i, r | g << 8 | b << 16);
+	}
+	for (; i < pixels; i++)
+		saturate_pixel(row + 3 * (size_t)i, factor);
+}
+
+static TARGET void box(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride,
+	int length, pixels_box b) {
+	for (int at = 0; at < pixels_line; at += 4 * LANES) {
+		words s0 = {0}, s1 = s0, s2 = s0, s3 = s0;
+		const uint8_t *from = src + at;
+		for (int k = -b.radius - 1; k < b.radius; k++) {
+			const uint8_t *line = from + (size_t)clamped(k, length) * src_stride;
+			s0 += (words)load_bytes(line);
+			s1 += (words)load_bytes(line + LANES);
+			s2 += (words)load_bytes(line + 2 * LANES);
+			s3 += (words)load_bytes(line + 3 * LANES);
+		}
+		uint8_t *to = dst + at;
+		for (int k = 0; k < length; k++, to += dst_stride) {
+			const uint8_t *before = from + (size_t)clamped(k - b.radius - 1, length) * src_stride;
+			const uint8_t *last = from + (size_t)clamped(k + b.radius, length) * src_stride;
+			const uint8_t *after = from + (size_t)clamped(k + b.radius + 1, length) * src_stride;
+#define PART(s, i) \
+	do { \
+		words first = (words)load_bytes(before + i * LANES); \
+		s += (words)load_bytes(last + i * LANES) - first; \
+		words sum = s * b.inner + (first + (words)load_bytes(after + i * LANES)) * b.outer; \
+		store_bytes(to + i * LANES, (ints)((sum + (1u << 23)) >> 24)); \
+	} while (0)
+			PART(s0, 0);
+			PART(s1, 1);
+			PART(s2, 2);
+			PART(s3, 3);
+#undef PART
+		}
+	}
+}
+
+static TARGET void weigh(float *sums, const float *rows, const int32_t *offsets,
+	const float *weights, int taps, int n) {
+	for (int i = 0; i < n; i += 4 * LANES) {
+		floats a = {0}, b = a, c = a, d = a;
+		for (int k = 0; k < taps; k++) {
+			const floats *row = (const floats *)(rows + offsets[k] + i);
+			floats w = (floats){0} + weights[k];
+			a += w * row[0];
+			b += w * row[1];
+			c += w * row[2];
+			d += w * row[3];
+		}
+		floats *to = (floats *)(sums + i);
+		to[0] = a;
+		to[1] = b;
+		to[2] = c;
+		to[3] = d;
+	}
+}
+
+// sample returns byte number i of each element as float64.
+static inline TARGET doubles sample(longs bytes, int i) {
+	const double shift = 0x1p52; // its last bit is a unit
+	longs bits = ((bytes >> (8 * i)) & 255) | 0x4330000000000000;
+	return (doubles)bits - shift;
+}
+
+static inline TARGET doubles between_lanes(doubles a, doubles b, doubles d) {
+	return a + (b - a) * d;
+}
+
+static inline TARGET doubles cubic_lanes(doubles a, doubles b, doubles c, doubles d, doubles t) {
+	doubles first = c - a;
+	doubles second = 2 * (a - b) + c - d;
+	doubles third = b - a - c + d;
+	return b + t * (first + t * (second + t * third));
+}
+
+// bilinear_lanes computes pixels whose samples are inside the image.
+static inline TARGET void bilinear_lanes(uint8_t *dst, const pixels_image *m, doubles u,
+	doubles v) {
+	halves x = whole(u), y = whole(v);
+	doubles dx = u - __builtin_convertvector(x, doubles);
+	doubles dy = v - __builtin_convertvector(y, doubles);
+	halves at = y * m->stride + x * 3;
+	longs line = gather(m->pix, at), next = gather(m->pix + m->stride, at);
+	halves pixels = {0};
+	for (int c = 0; c < 3; c++) {
+		doubles a = between_lanes(sample(line, c), sample(line, c + 3), dx);
+		doubles b = between_lanes(sample(next, c), sample(next, c + 3), dx);
+		pixels |= whole(between_lanes(a, b, dy)) << (8 * c);
+	}
+	store_half(dst, pixels);
+}
+
+static inline TARGET halves clipped(doubles v) { return whole(limited_half(v)); }
+
+// cubic_line interpolates the channel c of the four pixels from a position on.
+static inline TARGET doubles cubic_line(longs left, longs right, int c, doubles dx) {
+	return cubic_lanes(sample(left, c), sample(left, c + 3), sample(right, c),
+		sample(right, c + 3), dx);
+}
+
+static inline TARGET void bicubic_lanes(uint8_t *dst, const pixels_image *m, doubles u,
+	doubles v) {
+	halves x = whole(u), y = whole(v);
+	doubles dx = u - __builtin_convertvector(x, doubles);
+	doubles dy = v - __builtin_convertvector(y, doubles);
+	halves at = (y - 1) * m->stride + (x - 1) * 3;
+	halves pixels = {0};
+	if (zeros(dy)) { // a horizontal shear or translation: only row y counts
+		longs left = gather(m->pix + m->stride, at), right = gather(m->pix + m->stride + 6, at);
+		for (int c = 0; c < 3; c++)
+			pixels |= clipped(cubic_line(left, right, c, dx)) << (8 * c);
+		store_half(dst, pixels);
+		return;
+	}
+	doubles lines[3][4];
+	if (zeros(dx)) {
+		for (int k = 0; k < 4; k++) {
+			longs left = gather(m->pix + (ptrdiff_t)k * m->stride, at);
+			for (int c = 0; c < 3; c++)
+				lines[c][k] = sample(left, c + 3);
+		}
+	} else {
+		for (int k = 0; k < 4; k++) {
+			const uint8_t *row = m->pix + (ptrdiff_t)k * m->stride;
+			longs left = gather(row, at), right = gather(row + 6, at);
+			for (int c = 0; c < 3; c++)
+				lines[c][k] = cubic_line(left, right, c, dx);
+		}
+	}
+	for (int c = 0; c < 3; c++) {
+		doubles sum = cubic_lanes(lines[c][0], lines[c][1], lines[c][2], lines[c][3], dy);
+		pixels |= clipped(sum) << (8 * c);
+	}
+	store_half(dst, pixels);
+}
+
+static TARGET void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *t,
+	const double *u, const double *v, int n) {
+	size_t channels = (size_t)src->channels;
+	int i = 0;
+	if (channels == 3 && t->filter != filter_nearest &&
+		(int64_t)src->height * src->stride <= INT32_MAX) {
+		int cubic = t->filter == filter_bicubic;
+		// From where to where the samples around a point are inside. A gather reads up to two bytes
+		// past its second pixel, so the last pixel of a row is not part of it.
+		double first = cubic, right = src->width - 2 - cubic, bottom = src->height - 1 - cubic;
+		for (; i + half_lanes <= n; i += half_lanes) {
+			uint8_t *to = dst + (size_t)i * 3;
+			doubles a = *(const doubles *)(u + i), b = *(const doubles *)(v + i);
+			if (inside(a - 0.5, b - 0.5, first, right, bottom)) {
+				if (cubic)
+					bicubic_lanes(to, src, a - 0.5, b - 0.5);
+				else
+					bilinear_lanes(to, src, a - 0.5, b - 0.5);
+			} else {
+				for (int k = 0; k < half_lanes; k++)
+					warp_pixel(to + 3 * k, src, t, u[i + k], v[i + k]);
+			}
+		}
+	}
+	for (; i < n; i++)
+		warp_pixel(dst + (size_t)i * channels, src, t, u[i], v[i]);
+}
