@@ -2,7 +2,8 @@ package pixels
 
 import "image"
 
-// mix computes one sample of PIL's Image.blend, in float32 as PIL does: factor 0 gives a, 1 gives b.
+// mix computes one sample of PIL's Image.blend, in float32 as PIL does: factor 0 gives a, and 1
+// gives b.
 func mix(a, b byte, factor float32) byte {
 	v := float32(a) + float32(factor*float32(int(b)-int(a)))
 	switch {

@@ -52,8 +52,18 @@ func (e *Editor) Convolve(dst, src *Image, across, down []float32) error {
 			"smaller than the image", len(across), len(down), src.Width, src.Height)
 	}
 	dst.Reset(src.Width, src.Height, src.Channels)
-	e.convolve(dst, src, across, down)
+	e.convolve(dst, src, trimmed(across), trimmed(down))
 	return nil
+}
+
+// trimmed omits the ends of a kernel that are too small to be seen in a level, among them numbers so
+// small that processors compute with them slowly.
+func trimmed(kernel []float32) []float32 {
+	const least = 1e-9
+	for len(kernel) > 1 && kernel[0] < least && kernel[len(kernel)-1] < least {
+		kernel = kernel[1 : len(kernel)-1]
+	}
+	return kernel
 }
 
 // GaussianKernel returns torchvision's kernel of an odd length, in float32. v2 selects the

@@ -80,7 +80,8 @@ void pixels_convolve(int level, pixels_image dst, pixels_image src, const float 
 
 size_t pixels_sums(int width, int channels, int across_taps, int down_taps);
 
-void pixels_shift(pixels_image dst, pixels_image src, const int32_t m[6], const uint8_t fill[3]);
+void pixels_shift(int level, pixels_image dst, pixels_image src, const int32_t m[6],
+	const uint8_t fill[3]);
 
 // The filters of a warp; values of Filter.
 enum { filter_nearest = 0, filter_bilinear = 2, filter_bicubic = 4 };

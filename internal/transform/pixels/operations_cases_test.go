@@ -132,7 +132,8 @@ func (n numbers) convolutions() (list []operation) {
 	return list
 }
 
-// matrices of six numbers: those of timm's and torchvision's operations, random and degenerate ones.
+// matrices of six numbers: those of timm's and torchvision's operations, random and degenerate
+// ones.
 func (n numbers) matrices(width, height int) [][6]float64 {
 	w := float64(width)
 	h := float64(height)

@@ -148,7 +148,8 @@ func (e *Editor) shift(dst, src *Image, m fixed, fill [3]byte) {
 		shiftGo(dst, src, m, fill)
 		return
 	}
-	C.pixels_shift(dst.c(), src.c(), (*C.int32_t)(&m[0]), (*C.uint8_t)(&fill[0]))
+	C.pixels_shift(e.kernel.level(), dst.c(), src.c(), (*C.int32_t)(&m[0]),
+		(*C.uint8_t)(&fill[0]))
 }
 
 func (e *Editor) warp(w *warp) {

@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// Rotate sets dst to src, rotated counter-clockwise by an angle in degrees, as PIL's rotate. dst has
-// src's size, or with expand one that has room for all of it. center is the point to rotate around,
-// nil for the middle.
+// Rotate sets dst to src, rotated counter-clockwise by an angle in degrees, as PIL's rotate. dst
+// has src's size, or with expand one that has room for all of it. center is the point to rotate
+// around, nil for the middle.
 func (e *Editor) Rotate(
 	dst, src *Image, angle float64, filter Filter, expand bool, center *[2]float64, fill [3]byte,
 ) {

@@ -41,6 +41,8 @@ typedef struct {
 		int taps, int n);
 	void (*to_floats)(float *dst, const uint8_t *src, int n);
 	void (*to_bytes)(uint8_t *dst, const float *src, int n);
+	void (*shift)(uint8_t *dst, const pixels_image *src, int32_t u, int32_t v, int32_t across,
+		int32_t down, int n);
 	void (*points)(const pixels_transform *t, double y, int n, double *u, double *v);
 	void (*warp)(uint8_t *dst, const pixels_image *src, const pixels_transform *t, const double *u,
 		const double *v, int n);
@@ -74,6 +76,26 @@ static inline void saturate_pixel(uint8_t *p, float factor) {
 	int l = luma(p);
 	for (int c = 0; c < 3; c++)
 		p[c] = mix(l, p[c], factor);
+}
+
+// shift_pixels copies pixels from..n-1 of those that are step by step at points in 16.16 bits.
+static inline void shift_pixels(uint8_t *dst, const pixels_image *m, int32_t u, int32_t v,
+	int32_t across, int32_t down, int from, int n) {
+	size_t channels = (size_t)m->channels;
+	const uint8_t *last = m->pix + (size_t)(m->height - 1) * (size_t)m->stride +
+		(size_t)(m->width - 1) * channels;
+	for (int i = from; i < n; i++) {
+		// The points are inside the image, but steps past the last one may not be.
+		int64_t x = (u + (int64_t)i * across) >> 16, y = (v + (int64_t)i * down) >> 16;
+		const uint8_t *pixel = m->pix + y * m->stride + x * m->channels;
+		uint8_t *to = dst + (size_t)i * channels;
+		if (channels == 1)
+			*to = *pixel;
+		else if (i + 1 < n && pixel < last)
+			memcpy(to, pixel, 4); // the next pixel overwrites the last byte
+		else
+			memcpy(to, pixel, 3);
+	}
 }
 
 // clamped returns position i if it is in [0, n), or the nearest one that is.

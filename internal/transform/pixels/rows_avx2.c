@@ -50,6 +50,21 @@ static inline TARGET longs gather(const uint8_t *base, halves at) {
 	return (longs)_mm256_i32gather_epi64((const long long *)base, (__m128i)at, 1);
 }
 
+// gather_pixels loads four bytes at each position.
+static inline TARGET ints gather_pixels(const uint8_t *base, ints at) {
+	return (ints)_mm256_i32gather_epi32((const int *)base, (__m256i)at, 1);
+}
+
+static inline TARGET halves gather_half(const uint8_t *base, halves at) {
+	return (halves)_mm_i32gather_epi32((const int *)base, (__m128i)at, 1);
+}
+
+// below reports whether all numbers are below a limit.
+static inline TARGET int below(ints v, int limit) {
+	__m256i is = _mm256_cmpgt_epi32(_mm256_set1_epi32(limit), (__m256i)v);
+	return _mm256_movemask_epi8(is) == -1;
+}
+
 // whole returns the integer parts.
 static inline TARGET halves whole(doubles v) { return (halves)_mm256_cvttpd_epi32((__m256d)v); }
 
@@ -83,6 +98,6 @@ static inline TARGET int inside(doubles u, doubles v, double first, double right
 #include "rows_vectors.h"
 
 const row_loops rows_avx2 = {
-	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats, to_bytes,
-	points, warp,
+	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
+	to_bytes, shift, points, warp,
 };

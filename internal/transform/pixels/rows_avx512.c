@@ -30,11 +30,14 @@ static inline TARGET ints load_pixels(const uint8_t *p) {
 
 #define PACKED _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1)
 
+// Masked stores would delay the loads of the pixels after these.
 static inline TARGET void store_pixels(uint8_t *p, ints v) {
 	const __m512i joined =
 		_mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
 	__m512i x = _mm512_shuffle_epi8((__m512i)v, _mm512_broadcast_i32x4(PACKED));
-	_mm512_mask_storeu_epi32(p, 0xfff, _mm512_permutexvar_epi32(joined, x));
+	x = _mm512_permutexvar_epi32(joined, x);
+	_mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(x));
+	_mm_storeu_si128((__m128i *)(p + 32), _mm512_extracti32x4_epi32(x, 2));
 }
 
 static inline TARGET void store_half(uint8_t *p, halves v) {
@@ -46,6 +49,20 @@ static inline TARGET void store_half(uint8_t *p, halves v) {
 // gather loads the eight bytes at each position.
 static inline TARGET longs gather(const uint8_t *base, halves at) {
 	return (longs)_mm512_i32gather_epi64((__m256i)at, base, 1);
+}
+
+// gather_pixels loads four bytes at each position.
+static inline TARGET ints gather_pixels(const uint8_t *base, ints at) {
+	return (ints)_mm512_i32gather_epi32((__m512i)at, base, 1);
+}
+
+static inline TARGET halves gather_half(const uint8_t *base, halves at) {
+	return (halves)_mm256_i32gather_epi32((const int *)base, (__m256i)at, 1);
+}
+
+// below reports whether all numbers are below a limit.
+static inline TARGET int below(ints v, int limit) {
+	return _mm512_cmplt_epi32_mask((__m512i)v, _mm512_set1_epi32(limit)) == 0xffff;
 }
 
 // whole returns the integer parts.
@@ -131,5 +148,5 @@ static void map_each_best(uint8_t *row, int n, const uint8_t *tables) {
 
 const row_loops rows_avx512 = {
 	map_all_best, map_each_best, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
-	to_bytes, points, warp,
+	to_bytes, shift, points, warp,
 };

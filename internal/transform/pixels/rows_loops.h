@@ -1,12 +1,13 @@
 // The loops that are the same for each level, most of which the compiler vectorizes: TARGET is the
 // attribute of its instructions.
 
-static TARGET void map_all(uint8_t *row, int n, const uint8_t *table) {
+static TARGET void map_all(uint8_t *restrict row, int n, const uint8_t *restrict table) {
 	for (int i = 0; i < n; i++)
 		row[i] = table[row[i]];
 }
 
-static TARGET void map_each(uint8_t *row, int n, const uint8_t *tables) {
+static TARGET void map_each(uint8_t *restrict row, int n,
+	const uint8_t *restrict tables) {
 	for (int i = 0; i + 3 <= n; i += 3) {
 		row[i] = tables[row[i]];
 		row[i + 1] = tables[256 + row[i + 1]];

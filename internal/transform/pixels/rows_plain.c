@@ -53,6 +53,11 @@ static void weigh(float *sums, const float *rows, const int32_t *offsets, const 
 	}
 }
 
+static void shift(uint8_t *dst, const pixels_image *src, int32_t u, int32_t v, int32_t across,
+	int32_t down, int n) {
+	shift_pixels(dst, src, u, v, across, down, 0, n);
+}
+
 static void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *t, const double *u,
 	const double *v, int n) {
 	for (int i = 0; i < n; i++)
@@ -60,6 +65,6 @@ static void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *
 }
 
 const row_loops rows_plain = {
-	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats, to_bytes,
-	points, warp,
+	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
+	to_bytes, shift, points, warp,
 };

@@ -66,22 +66,26 @@ static TARGET void box(uint8_t *dst, size_t dst_stride, const uint8_t *src, size
 			s2 += (words)load_bytes(line + 2 * LANES);
 			s3 += (words)load_bytes(line + 3 * LANES);
 		}
+		// The last line of a sample's sum is the one after the sum of the sample before.
+		const uint8_t *last = from + (size_t)clamped(b.radius, length) * src_stride;
+		words n0 = (words)load_bytes(last), n1 = (words)load_bytes(last + LANES);
+		words n2 = (words)load_bytes(last + 2 * LANES), n3 = (words)load_bytes(last + 3 * LANES);
 		uint8_t *to = dst + at;
 		for (int k = 0; k < length; k++, to += dst_stride) {
 			const uint8_t *before = from + (size_t)clamped(k - b.radius - 1, length) * src_stride;
-			const uint8_t *last = from + (size_t)clamped(k + b.radius, length) * src_stride;
 			const uint8_t *after = from + (size_t)clamped(k + b.radius + 1, length) * src_stride;
-#define PART(s, i) \
+#define PART(s, n, i) \
 	do { \
 		words first = (words)load_bytes(before + i * LANES); \
-		s += (words)load_bytes(last + i * LANES) - first; \
-		words sum = s * b.inner + (first + (words)load_bytes(after + i * LANES)) * b.outer; \
-		store_bytes(to + i * LANES, (ints)((sum + (1u << 23)) >> 24)); \
+		s += n - first; \
+		n = (words)load_bytes(after + i * LANES); \
+		words sum = s * b.inner + (first + n) * b.outer + (1u << 23); \
+		store_bytes(to + i * LANES, (ints)(sum >> 24)); \
 	} while (0)
-			PART(s0, 0);
-			PART(s1, 1);
-			PART(s2, 2);
-			PART(s3, 3);
+			PART(s0, n0, 0);
+			PART(s1, n1, 1);
+			PART(s2, n2, 2);
+			PART(s3, n3, 3);
 #undef PART
 		}
 	}
@@ -186,27 +190,56 @@ static inline TARGET void bicubic_lanes(uint8_t *dst, const pixels_image *m, dou
 	store_half(dst, pixels);
 }
 
+// shift copies the n pixels at points in 16.16 bits, all of which are inside the image.
+static TARGET void shift(uint8_t *dst, const pixels_image *m, int32_t u, int32_t v, int32_t across,
+	int32_t down, int n) {
+	int i = 0;
+	int64_t size = (int64_t)(m->height - 1) * m->stride + (int64_t)m->width * m->channels;
+	if (m->channels == 3 && size <= INT32_MAX) {
+		words lane;
+		for (int k = 0; k < LANES; k++)
+			lane[k] = (uint32_t)k;
+		words us = (uint32_t)u + lane * (uint32_t)across, vs = (uint32_t)v + lane * (uint32_t)down;
+		for (; i + LANES <= n; i += LANES) {
+			ints at = ((ints)vs >> 16) * m->stride + ((ints)us >> 16) * 3;
+			if (!below(at, (int)size - 3)) // the fourth byte would be past the image
+				break;
+			store_pixels(dst + 3 * (size_t)i, gather_pixels(m->pix, at));
+			us += (uint32_t)across * LANES;
+			vs += (uint32_t)down * LANES;
+		}
+	}
+	shift_pixels(dst, m, u, v, across, down, i, n);
+}
+
 static TARGET void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *t,
 	const double *u, const double *v, int n) {
 	size_t channels = (size_t)src->channels;
 	int i = 0;
-	if (channels == 3 && t->filter != filter_nearest &&
-		(int64_t)src->height * src->stride <= INT32_MAX) {
-		int cubic = t->filter == filter_bicubic;
-		// From where to where the samples around a point are inside. A gather reads up to two bytes
-		// past its second pixel, so the last pixel of a row is not part of it.
+	if (channels == 3 && (int64_t)src->height * src->stride <= INT32_MAX) {
+		int cubic = t->filter == filter_bicubic, nearest = t->filter == filter_nearest;
+		// From where to where the samples around a point are inside. A load reads up to two bytes
+		// past its last pixel, so the last pixel of a row is not part of it.
 		double first = cubic, right = src->width - 2 - cubic, bottom = src->height - 1 - cubic;
+		double half = 0.5;
+		if (nearest) {
+			half = 0;
+			right = src->width - 1;
+			bottom = src->height;
+		}
 		for (; i + half_lanes <= n; i += half_lanes) {
 			uint8_t *to = dst + (size_t)i * 3;
-			doubles a = *(const doubles *)(u + i), b = *(const doubles *)(v + i);
-			if (inside(a - 0.5, b - 0.5, first, right, bottom)) {
-				if (cubic)
-					bicubic_lanes(to, src, a - 0.5, b - 0.5);
-				else
-					bilinear_lanes(to, src, a - 0.5, b - 0.5);
-			} else {
+			doubles a = *(const doubles *)(u + i) - half, b = *(const doubles *)(v + i) - half;
+			if (!inside(a, b, first, right, bottom)) {
 				for (int k = 0; k < half_lanes; k++)
 					warp_pixel(to + 3 * k, src, t, u[i + k], v[i + k]);
+			} else if (nearest) {
+				halves at = whole(b) * src->stride + whole(a) * 3;
+				store_half(to, gather_half(src->pix, at));
+			} else if (cubic) {
+				bicubic_lanes(to, src, a, b);
+			} else {
+				bilinear_lanes(to, src, a, b);
 			}
 		}
 	}

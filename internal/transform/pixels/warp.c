@@ -29,10 +29,9 @@ static void narrow(int64_t start, int64_t step, int64_t limit, int *first, int *
 // limit_of returns the end of an axis in 16.16 bits.
 static int64_t limit_of(int size) { return (int64_t)(size < 32768 ? size : 32768) << 16; }
 
-void pixels_shift(pixels_image dst, pixels_image src, const int32_t m[6], const uint8_t fill[3]) {
+void pixels_shift(int level, pixels_image dst, pixels_image src, const int32_t m[6], const uint8_t fill[3]) {
 	int channels = src.channels;
-	const uint8_t *last = src.pix + (size_t)(src.height - 1) * (size_t)src.stride +
-		(size_t)(src.width - 1) * (size_t)channels;
+	const row_loops *rows = rows_of(level);
 	// Sums that overflow wrap.
 	uint32_t u0 = (uint32_t)m[2], v0 = (uint32_t)m[5];
 	for (int y = 0; y < dst.height; y++, u0 += (uint32_t)m[1], v0 += (uint32_t)m[4]) {
@@ -48,25 +47,7 @@ void pixels_shift(pixels_image dst, pixels_image src, const int32_t m[6], const 
 		colour(to + (size_t)end * (size_t)channels, dst.width - end, channels, fill);
 		int32_t u = (int32_t)(u0 + (uint32_t)first * (uint32_t)m[0]);
 		int32_t v = (int32_t)(v0 + (uint32_t)first * (uint32_t)m[3]);
-		to += (size_t)first * (size_t)channels;
-		for (int x = first;; x++) {
-			const uint8_t *from = src.pix + (ptrdiff_t)(v >> 16) * src.stride;
-			if (channels == 1) {
-				*to++ = from[u >> 16];
-			} else {
-				from += 3 * (u >> 16);
-				// Four bytes where the next pixel will overwrite the last of them.
-				if (x + 1 < end && from < last)
-					memcpy(to, from, 4);
-				else
-					memcpy(to, from, 3);
-				to += 3;
-			}
-			if (x + 1 == end)
-				break;
-			u += m[0];
-			v += m[3];
-		}
+		rows->shift(to + (size_t)first * (size_t)channels, &src, u, v, m[0], m[3], end - first);
 	}
 }
 
