@@ -13,8 +13,11 @@ static int64_t lumas(const uint8_t *row, int pixels) {
 }
 
 static void gray(uint8_t *dst, const uint8_t *src, int pixels, int channels) {
-	for (int i = 0; i < pixels; i++)
-		memset(dst + (size_t)i * (size_t)channels, luma(src + 3 * (size_t)i), (size_t)channels);
+	for (int i = 0; i < pixels; i++, src += 3) {
+		uint8_t l = (uint8_t)luma(src);
+		for (int c = 0; c < channels; c++)
+			*dst++ = l;
+	}
 }
 
 static void saturate(uint8_t *row, int pixels, float factor) {

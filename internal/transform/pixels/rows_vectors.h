@@ -154,37 +154,39 @@ static inline TARGET doubles cubic_line(longs left, longs right, int c, doubles 
 		sample(right, c + 3), dx);
 }
 
+// No arrays of vectors: the address sanitizer's stack does not align them.
 static inline TARGET void bicubic_lanes(uint8_t *dst, const pixels_image *m, doubles u,
 	doubles v) {
 	halves x = whole(u), y = whole(v);
 	doubles dx = u - __builtin_convertvector(x, doubles);
 	doubles dy = v - __builtin_convertvector(y, doubles);
 	halves at = (y - 1) * m->stride + (x - 1) * 3;
+	const uint8_t *row0 = m->pix, *row1 = row0 + m->stride, *row2 = row1 + m->stride;
+	const uint8_t *row3 = row2 + m->stride;
+	longs left1 = gather(row1, at), right1 = gather(row1 + 6, at);
 	halves pixels = {0};
 	if (zeros(dy)) { // a horizontal shear or translation: only row y counts
-		longs left = gather(m->pix + m->stride, at), right = gather(m->pix + m->stride + 6, at);
 		for (int c = 0; c < 3; c++)
-			pixels |= clipped(cubic_line(left, right, c, dx)) << (8 * c);
+			pixels |= clipped(cubic_line(left1, right1, c, dx)) << (8 * c);
 		store_half(dst, pixels);
 		return;
 	}
-	doubles lines[3][4];
+	longs left0 = gather(row0, at), left2 = gather(row2, at), left3 = gather(row3, at);
 	if (zeros(dx)) {
-		for (int k = 0; k < 4; k++) {
-			longs left = gather(m->pix + (ptrdiff_t)k * m->stride, at);
-			for (int c = 0; c < 3; c++)
-				lines[c][k] = sample(left, c + 3);
+		for (int c = 3; c < 6; c++) {
+			doubles sum = cubic_lanes(sample(left0, c), sample(left1, c), sample(left2, c),
+				sample(left3, c), dy);
+			pixels |= clipped(sum) << (8 * (c - 3));
 		}
-	} else {
-		for (int k = 0; k < 4; k++) {
-			const uint8_t *row = m->pix + (ptrdiff_t)k * m->stride;
-			longs left = gather(row, at), right = gather(row + 6, at);
-			for (int c = 0; c < 3; c++)
-				lines[c][k] = cubic_line(left, right, c, dx);
-		}
+		store_half(dst, pixels);
+		return;
 	}
+	longs right0 = gather(row0 + 6, at), right2 = gather(row2 + 6, at);
+	longs right3 = gather(row3 + 6, at);
 	for (int c = 0; c < 3; c++) {
-		doubles sum = cubic_lanes(lines[c][0], lines[c][1], lines[c][2], lines[c][3], dy);
+		doubles sum = cubic_lanes(cubic_line(left0, right0, c, dx),
+			cubic_line(left1, right1, c, dx), cubic_line(left2, right2, c, dx),
+			cubic_line(left3, right3, c, dx), dy);
 		pixels |= clipped(sum) << (8 * c);
 	}
 	store_half(dst, pixels);
