@@ -11,32 +11,31 @@ static void blur(const row_loops *rows, uint8_t *dst, size_t dst_stride, const u
 	rows->box(dst, dst_stride, buffers[1], pixels_line, length, b);
 }
 
-// copy_pixel copies a pixel of 1 or 3 channels.
-static inline void copy_pixel(uint8_t *dst, const uint8_t *src, int channels) {
-	dst[0] = src[0];
-	if (channels == 3) {
-		dst[1] = src[1];
-		dst[2] = src[2];
+// copy_pixels copies n pixels, of 1 or 3 channels, from one step to another. It writes four bytes of
+// an RGB pixel where those after it are written later or of no use: not of the last one.
+static inline void copy_pixels(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t src_step,
+	int n, int channels) {
+	if (channels == 1) {
+		for (int x = 0; x < n; x++)
+			dst[(size_t)x * dst_step] = src[(size_t)x * src_step];
+		return;
 	}
+	for (; n > 1; n--, dst += dst_step, src += src_step)
+		memcpy(dst, src, 4);
+	memcpy(dst, src, 3);
 }
 
 // along_rows blurs some rows: the line of a column of pixels has the pixels of these rows.
 static void along_rows(const row_loops *rows, pixels_image dst, pixels_image src, int top,
 	int count, pixels_box b, uint8_t *buffers[2]) {
-	int channels = src.channels;
-	for (int y = 0; y < count; y++) {
-		const uint8_t *from = src.pix + (size_t)(top + y) * (size_t)src.stride;
-		uint8_t *to = buffers[1] + y * channels;
-		for (int x = 0; x < src.width; x++, to += pixels_line, from += channels)
-			copy_pixel(to, from, channels);
-	}
+	size_t channels = (size_t)src.channels;
+	for (int y = 0; y < count; y++)
+		copy_pixels(buffers[1] + (size_t)y * channels, pixels_line,
+			src.pix + (size_t)(top + y) * (size_t)src.stride, channels, src.width, src.channels);
 	blur(rows, buffers[0], pixels_line, buffers[1], pixels_line, src.width, b, buffers);
-	for (int y = 0; y < count; y++) {
-		const uint8_t *from = buffers[0] + y * channels;
-		uint8_t *to = dst.pix + (size_t)(top + y) * (size_t)dst.stride;
-		for (int x = 0; x < src.width; x++, from += pixels_line, to += channels)
-			copy_pixel(to, from, channels);
-	}
+	for (int y = 0; y < count; y++)
+		copy_pixels(dst.pix + (size_t)(top + y) * (size_t)dst.stride, channels,
+			buffers[0] + (size_t)y * channels, pixels_line, src.width, src.channels);
 }
 
 // along_columns blurs n columns of samples of dst, from column left on.
