@@ -34,8 +34,8 @@
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes, which
 #                     is only printed without SAVE=1; 1,024 take 10 GB of memory and about 10
 #                     minutes of 2 processors)
-# make conformance    PIL's operations on 1,000 images with 200 arguments each, beside the Pillows of
-#                     both environments (IMAGES, ARGUMENTS: others); about half an hour
+# make conformance    PIL's operations on 1,000 images with 200 arguments each, beside the Pillows
+#                     of both environments (IMAGES, ARGUMENTS: others); about half an hour
 # make test-newest    all Python tests with the newest torch, and those with Lightning, accelerate,
 #                     transformers, timm, torchdata, Ray and Optuna, from PyPI (about 6 GB, which
 #                     scripts/environment keeps outside of the clone)

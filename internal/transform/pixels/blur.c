@@ -11,8 +11,8 @@ static void blur(const row_loops *rows, uint8_t *dst, size_t dst_stride, const u
 	rows->box(dst, dst_stride, buffers[1], pixels_line, length, b);
 }
 
-// copy_pixels copies n pixels, of 1 or 3 channels, from one step to another. It writes four bytes of
-// an RGB pixel where those after it are written later or of no use: not of the last one.
+// copy_pixels copies n pixels, of 1 or 3 channels, from one step to another. It writes four bytes
+// of an RGB pixel where those after it are written later or of no use: not of the last one.
 static inline void copy_pixels(uint8_t *dst, size_t dst_step, const uint8_t *src, size_t src_step,
 	int n, int channels) {
 	if (channels == 1) {

@@ -56,8 +56,8 @@ func (e *Editor) Convolve(dst, src *Image, across, down []float32) error {
 	return nil
 }
 
-// trimmed omits the ends of a kernel that are too small to be seen in a level, among them numbers so
-// small that processors compute with them slowly.
+// trimmed omits the ends of a kernel that are too small to be seen in a level, among them numbers
+// so small that processors compute with them slowly.
 func trimmed(kernel []float32) []float32 {
 	const least = 1e-9
 	for len(kernel) > 1 && kernel[0] < least && kernel[len(kernel)-1] < least {

@@ -6,9 +6,8 @@ type Editor struct {
 	between []byte    // between the passes of a blur
 	sums    []float32 // between the axes of a convolution
 	columns []int32   // the position of each target column in a source row, or offsets of rows
-	points  []float64 // of a row of a warp
-	words   []uint16  // the sums of a row's columns
-	kernel  kernel    // for tests: a kernel other than the best
+	scratch rowScratch
+	kernel  kernel // for tests: a kernel other than the best
 }
 
 // Kept returns how many bytes the Editor keeps between images, without small tables.

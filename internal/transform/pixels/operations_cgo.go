@@ -31,6 +31,12 @@ package pixels
 */
 import "C"
 
+// rowScratch is memory of C's kernels for one row.
+type rowScratch struct {
+	points []float64 // of a warp
+	words  []uint16  // the sums of columns
+}
+
 // level returns the level of C for a kernel other than inGo.
 func (k kernel) level() C.int {
 	if k == best {
@@ -111,9 +117,9 @@ func (e *Editor) sharpen(dst, src *Image, factor float32) {
 		sharpenGo(dst, src, factor)
 		return
 	}
-	e.words = grow(e.words, src.Width*src.Channels)
+	e.scratch.words = grow(e.scratch.words, src.Width*src.Channels)
 	C.pixels_sharpen(e.kernel.level(), dst.c(), src.c(), C.float(factor),
-		(*C.uint16_t)(address(e.words)))
+		(*C.uint16_t)(address(e.scratch.words)))
 }
 
 func (b box) c() C.pixels_box {
@@ -168,8 +174,9 @@ func (e *Editor) warp(w *warp) {
 	if w.projective {
 		t.projective = 1
 	}
-	e.points = grow(e.points, 2*w.dst.Width)
-	C.pixels_warp(e.kernel.level(), w.dst.c(), w.src.c(), &t, (*C.double)(address(e.points)))
+	e.scratch.points = grow(e.scratch.points, 2*w.dst.Width)
+	C.pixels_warp(e.kernel.level(), w.dst.c(), w.src.c(), &t,
+		(*C.double)(address(e.scratch.points)))
 }
 
 // SinCos returns the sine and cosine of x as Python computes them.

@@ -2,6 +2,9 @@
 
 package pixels
 
+// rowScratch is empty: only C's kernels need it.
+type rowScratch struct{}
+
 func (m *Image) mapAll(_ kernel, t table)                   { m.mapAllGo(&t) }
 func (m *Image) mapEach(_ kernel, t *[3]table)              { m.mapEachGo(t) }
 func (m *Image) count(_ kernel, h *histogram)               { m.countGo(h) }

@@ -29,7 +29,8 @@ static void narrow(int64_t start, int64_t step, int64_t limit, int *first, int *
 // limit_of returns the end of an axis in 16.16 bits.
 static int64_t limit_of(int size) { return (int64_t)(size < 32768 ? size : 32768) << 16; }
 
-void pixels_shift(int level, pixels_image dst, pixels_image src, const int32_t m[6], const uint8_t fill[3]) {
+void pixels_shift(int level, pixels_image dst, pixels_image src, const int32_t m[6],
+	const uint8_t fill[3]) {
 	int channels = src.channels;
 	const row_loops *rows = rows_of(level);
 	// Sums that overflow wrap.
