@@ -28,6 +28,14 @@ func Color(m *Image, factor float32) {
 	}
 }
 
+// Hue shifts an image's hue by shift 256ths of the circle in PIL's HSV, as torchvision's
+// adjust_hue. It leaves gray images as they are.
+func Hue(m *Image, shift byte) {
+	if m.Channels == 3 {
+		m.turn(best, shift)
+	}
+}
+
 // Gray sets dst to the gray version of src, in 1 channel as PIL's convert("L") and
 // ImageOps.grayscale, or in 3 equal ones as torchvision's to_grayscale. dst may be src if the
 // number of channels stays the same.

@@ -59,6 +59,9 @@ int64_t pixels_lumas(int level, pixels_image m);
 void pixels_gray(int level, pixels_image dst, pixels_image src);
 void pixels_saturate(int level, pixels_image m, float factor);
 
+// rest and share are those of hues, in twin_hue.go.
+void pixels_turn(int level, pixels_image m, int shift, const float *rest, const float *share);
+
 // columns holds a row's samples.
 void pixels_sharpen(int level, pixels_image dst, pixels_image src, float factor, uint16_t *columns);
 

@@ -91,6 +91,12 @@ void pixels_saturate(int level, pixels_image m, float factor) {
 		rows->saturate(row_of(&m, y), m.width, factor);
 }
 
+void pixels_turn(int level, pixels_image m, int shift, const float *rest, const float *share) {
+	const row_loops *rows = rows_of(level);
+	for (int y = 0; y < m.height; y++)
+		rows->turn(row_of(&m, y), m.width, shift, rest, share);
+}
+
 void pixels_sharpen(int level, pixels_image dst, pixels_image src, float factor,
 	uint16_t *columns) {
 	const row_loops *rows = rows_of(level);

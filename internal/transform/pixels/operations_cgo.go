@@ -15,6 +15,8 @@ package pixels
 #cgo nocallback pixels_gray
 #cgo noescape pixels_saturate
 #cgo nocallback pixels_saturate
+#cgo noescape pixels_turn
+#cgo nocallback pixels_turn
 #cgo noescape pixels_sharpen
 #cgo nocallback pixels_sharpen
 #cgo noescape pixels_box_blur
@@ -110,6 +112,15 @@ func (m *Image) saturate(k kernel, factor float32) {
 		return
 	}
 	C.pixels_saturate(k.level(), m.c(), C.float(factor))
+}
+
+func (m *Image) turn(k kernel, shift byte) {
+	if k == inGo || k == best && level == 0 { // whose tables are faster than scalar arithmetic
+		m.turnGo(shift)
+		return
+	}
+	t := hueTables()
+	C.pixels_turn(k.level(), m.c(), C.int(shift), (*C.float)(&t.rest[0]), (*C.float)(&t.share[0]))
 }
 
 func (e *Editor) sharpen(dst, src *Image, factor float32) {

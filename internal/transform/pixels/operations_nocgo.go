@@ -12,6 +12,7 @@ func (m *Image) extremes(kernel) (least, most [3]byte)      { return m.extremesG
 func (m *Image) lumas(kernel) int                           { return m.lumasGo() }
 func (m *Image) gray(_ kernel, dst *Image)                  { m.grayGo(dst) }
 func (m *Image) saturate(_ kernel, factor float32)          { m.saturateGo(factor) }
+func (m *Image) turn(_ kernel, shift byte)                  { m.turnGo(shift) }
 func (e *Editor) sharpen(dst, src *Image, factor float32)   { sharpenGo(dst, src, factor) }
 func (e *Editor) boxBlur(dst, src *Image, across, down box) { e.boxBlurGo(dst, src, across, down) }
 

@@ -30,6 +30,7 @@ typedef struct {
 	int64_t (*lumas)(const uint8_t *row, int pixels);
 	void (*gray)(uint8_t *dst, const uint8_t *src, int pixels, int channels);
 	void (*saturate)(uint8_t *row, int pixels, float factor);
+	void (*turn)(uint8_t *row, int pixels, int shift, const float *rest, const float *share);
 	// columns is scratch of n numbers.
 	void (*sharpen)(uint8_t *dst, const uint8_t *above, const uint8_t *row, const uint8_t *below,
 		uint16_t *columns, int n, int channels, float factor);
@@ -76,6 +77,39 @@ static inline void saturate_pixel(uint8_t *p, float factor) {
 	int l = luma(p);
 	for (int c = 0; c < 3; c++)
 		p[c] = mix(l, p[c], factor);
+}
+
+// turn_pixel shifts the hue: PIL's rgb2hsv and hsv2rgb, with float and double in the same places.
+static inline void turn_pixel(uint8_t *p, int shift, const float *rest, const float *share) {
+	int r = p[0], g = p[1], b = p[2];
+	int high = r > g ? r : g, low = r < g ? r : g;
+	high = high > b ? high : b;
+	low = low < b ? low : b;
+	float span = (float)(high - low);
+	int saturation = high == low ? 0 : (int)((double)(span / (float)high) * 255.0);
+	if (saturation == 0) {
+		memset(p, high, 3);
+		return;
+	}
+	// The two channels whose distances from the highest one give the hue.
+	int first = r == high ? b : g == high ? r : g, second = r == high ? g : g == high ? b : r;
+	double base = r == high ? 0.0 : g == high ? 2.0 : 4.0;
+	float hue = (float)(base + (float)(high - first) / span - (float)(high - second) / span);
+	double turned = hue / 6.0 + 1.0;
+	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned);
+	int h = ((int)(hue * 255.0) + shift) & 255;
+
+	float f = rest[h], s = share[saturation];
+	int sector = h * 1543 >> 16; // 6 * h / 255; 6 is the same as 0
+	int lowest = (int)(high * (1.0 - s) + 0.5);
+	double distance = sector & 1 ? (double)(float)(s * f) : s * (1.0 - f);
+	int between = (int)(high * (1.0 - distance) + 0.5);
+	int levels[3] = {high, between, lowest};
+	static const uint8_t places[7][3] = {
+		{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {0, 1, 2},
+	};
+	for (int c = 0; c < 3; c++)
+		p[c] = (uint8_t)levels[places[sector][c]];
 }
 
 // shift_pixels copies pixels from..n-1 of those that are step by step at points in 16.16 bits.

@@ -68,6 +68,27 @@ static inline TARGET int below(ints v, int limit) {
 // whole returns the integer parts.
 static inline TARGET halves whole(doubles v) { return (halves)_mm256_cvttpd_epi32((__m256d)v); }
 
+// Of float32 in the low and the high half of a vector, as float64, and back; and integer parts.
+static inline TARGET doubles low_doubles(floats v) {
+	return (doubles)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v));
+}
+
+static inline TARGET doubles high_doubles(floats v) {
+	return (doubles)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+}
+
+static inline TARGET floats joined(doubles low, doubles high) {
+	return (floats)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)high), _mm256_cvtpd_ps((__m256d)low));
+}
+
+static inline TARGET ints joined_whole(doubles low, doubles high) {
+	return (ints)_mm256_set_m128i((__m128i)whole(high), (__m128i)whole(low));
+}
+
+static inline TARGET floats look_up_floats(const float *table, ints at) {
+	return (floats)_mm256_i32gather_ps(table, (__m256i)at, 4);
+}
+
 // limited and limited_half clip to the levels from 0 to 255; what is not a number gives 0.
 static inline TARGET floats limited(floats v) {
 	__m256 x = _mm256_max_ps((__m256)v, _mm256_setzero_ps());
@@ -98,6 +119,6 @@ static inline TARGET int inside(doubles u, doubles v, double first, double right
 #include "rows_vectors.h"
 
 const row_loops rows_avx2 = {
-	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
-	to_bytes, shift, points, warp,
+	map_all, map_each, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
+	to_floats, to_bytes, shift, points, warp,
 };

@@ -68,6 +68,29 @@ static inline TARGET int below(ints v, int limit) {
 // whole returns the integer parts.
 static inline TARGET halves whole(doubles v) { return (halves)_mm512_cvttpd_epi32((__m512d)v); }
 
+// Of float32 in the low and the high half of a vector, as float64, and back; and integer parts.
+static inline TARGET doubles low_doubles(floats v) {
+	return (doubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+}
+
+static inline TARGET doubles high_doubles(floats v) {
+	return (doubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+}
+
+static inline TARGET floats joined(doubles low, doubles high) {
+	__m512 x = _mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)low));
+	return (floats)_mm512_insertf32x8(x, _mm512_cvtpd_ps((__m512d)high), 1);
+}
+
+static inline TARGET ints joined_whole(doubles low, doubles high) {
+	__m512i x = _mm512_castsi256_si512((__m256i)whole(low));
+	return (ints)_mm512_inserti32x8(x, (__m256i)whole(high), 1);
+}
+
+static inline TARGET floats look_up_floats(const float *table, ints at) {
+	return (floats)_mm512_i32gather_ps((__m512i)at, table, 4);
+}
+
 // limited and limited_half clip to the levels from 0 to 255; what is not a number gives 0.
 static inline TARGET floats limited(floats v) {
 	__m512 x = _mm512_max_ps((__m512)v, _mm512_setzero_ps());
@@ -147,6 +170,6 @@ static void map_each_best(uint8_t *row, int n, const uint8_t *tables) {
 }
 
 const row_loops rows_avx512 = {
-	map_all_best, map_each_best, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
-	to_bytes, shift, points, warp,
+	map_all_best, map_each_best, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
+	to_floats, to_bytes, shift, points, warp,
 };

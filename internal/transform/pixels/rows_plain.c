@@ -25,6 +25,11 @@ static void saturate(uint8_t *row, int pixels, float factor) {
 		saturate_pixel(row + 3 * (size_t)i, factor);
 }
 
+static void turn(uint8_t *row, int pixels, int shift, const float *rest, const float *share) {
+	for (int i = 0; i < pixels; i++)
+		turn_pixel(row + 3 * (size_t)i, shift, rest, share);
+}
+
 static void box(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, int length,
 	pixels_box b) {
 	uint32_t sums[pixels_line] = {0};
@@ -68,6 +73,6 @@ static void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *
 }
 
 const row_loops rows_plain = {
-	map_all, map_each, extremes, lumas, gray, saturate, sharpen, box, weigh, to_floats,
-	to_bytes, shift, points, warp,
+	map_all, map_each, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
+	to_floats, to_bytes, shift, points, warp,
 };

@@ -54,6 +54,75 @@ static TARGET void saturate(uint8_t *row, int pixels, float factor) {
 		saturate_pixel(row + 3 * (size_t)i, factor);
 }
 
+// choose returns a where the mask is set, and b elsewhere.
+static inline TARGET ints choose(ints mask, ints a, ints b) { return (mask & a) | (~mask & b); }
+
+// places returns 8 times the digit of each sector.
+static inline TARGET ints places(uint32_t digits, ints sector) {
+	return (ints)((((words){0} + digits) >> (words)(sector * 4) & 15) * 8);
+}
+
+// fraction subtracts 1 where that leaves nothing negative, from numbers below 2.
+static inline TARGET doubles fraction(doubles v) {
+	doubles one = (doubles){0} + 1.0;
+	return v - (doubles)((longs)(v >= one) & (longs)one);
+}
+
+// turn_lanes is turn_pixel.
+static inline TARGET ints turn_lanes(ints p, int shift, const float *rest, const float *share) {
+	ints r = p & 255, g = (p >> 8) & 255, b = (p >> 16) & 255;
+	ints high = choose(r > g, r, g), low = choose(r < g, r, g);
+	high = choose(high > b, high, b);
+	low = choose(low < b, low, b);
+	// Where all channels are equal, the result is not used: no division by 0.
+	ints gray = high == low;
+	floats span = __builtin_convertvector((high - low) - gray, floats);
+	floats quotient = span / __builtin_convertvector(high - gray, floats);
+	ints saturation = joined_whole(low_doubles(quotient) * 255.0, high_doubles(quotient) * 255.0);
+	gray |= saturation == 0;
+
+	ints red = r == high, green = ~red & (g == high);
+	ints first = choose(red, b, choose(green, r, g));
+	ints second = choose(red, g, choose(green, b, r));
+	floats x = __builtin_convertvector(high - first, floats) / span;
+	floats y = __builtin_convertvector(high - second, floats) / span;
+	floats base = __builtin_convertvector((4 & ~red) - (2 & green), floats);
+	floats hue = joined(low_doubles(base) + low_doubles(x) - low_doubles(y),
+		high_doubles(base) + high_doubles(x) - high_doubles(y));
+	// Not divided by 6: the product gives the same for every colour, which TestHueTwins verifies.
+	const double sixth = 1.0 / 6.0;
+	doubles turned = low_doubles(hue) * sixth + 1.0, others = high_doubles(hue) * sixth + 1.0;
+	hue = joined(fraction(turned), fraction(others));
+	ints h = joined_whole(low_doubles(hue) * 255.0, high_doubles(hue) * 255.0);
+	h = (h + shift) & 255;
+
+	floats f = look_up_floats(rest, h), s = look_up_floats(share, saturation & 255);
+	ints sector = h * 1543 >> 16, odd = -(sector & 1);
+	floats level = __builtin_convertvector(high, floats), both = s * f;
+	doubles level0 = low_doubles(level), level1 = high_doubles(level);
+	doubles s0 = low_doubles(s), s1 = high_doubles(s);
+	ints lowest = joined_whole(level0 * (1.0 - s0) + 0.5, level1 * (1.0 - s1) + 0.5);
+	ints falling = joined_whole(level0 * (1.0 - low_doubles(both)) + 0.5,
+		level1 * (1.0 - high_doubles(both)) + 0.5);
+	ints rising = joined_whole(level0 * (1.0 - s0 * (1.0 - low_doubles(f))) + 0.5,
+		level1 * (1.0 - s1 * (1.0 - high_doubles(f))) + 0.5);
+	ints between = choose(odd, falling, rising);
+	ints result = high << places(0x0022110, sector) | between << places(0x1201201, sector) |
+		lowest << places(0x2110022, sector);
+	return choose(gray, high * 0x10101, result);
+}
+
+static TARGET void turn(uint8_t *row, int pixels, int shift, const float *rest,
+	const float *share) {
+	int i = 0;
+	for (; i + LANES <= pixels; i += LANES) {
+		uint8_t *p = row + 3 * (size_t)i;
+		store_pixels(p, turn_lanes(load_pixels(p), shift, rest, share));
+	}
+	for (; i < pixels; i++)
+		turn_pixel(row + 3 * (size_t)i, shift, rest, share);
+}
+
 static TARGET void box(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride,
 	int length, pixels_box b) {
 	for (int at = 0; at < pixels_line; at += 4 * LANES) {
