@@ -41,7 +41,7 @@ func TestHueTwins(t *testing.T) {
 			all.Reset(4099, 16, 3)
 			for i := range len(all.Pix) / 3 {
 				c := (first*4096 + i) & (1<<24 - 1)
-				all.Pix[3*i], all.Pix[3*i+1], all.Pix[3*i+2] = byte(c>>16), byte(c>>8), byte(c)
+				copy(all.Pix[3*i:], []byte{byte(c >> 16), byte(c >> 8), byte(c)})
 			}
 			all.CopyTo(&want)
 			want.turn(inGo, shift)
