@@ -90,6 +90,13 @@ func (n numbers) operations(width, height int) []operation {
 			return nil
 		}, factor)
 	}
+	for _, factor := range n.floats(-0.5, 0.5, -0.5, 0.5, 0, 0.001, -0.1) {
+		add("hue", inPlace(func(k kernel, m *Image) {
+			if m.Channels == 3 {
+				m.turn(k, byte(int(factor*255)))
+			}
+		}), factor)
+	}
 	n.blurs(add)
 	n.warps(width, height, add)
 	n.rotations(width, height, add)

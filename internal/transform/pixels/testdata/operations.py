@@ -73,6 +73,7 @@ OPERATIONS = {
     "contrast": lambda img, factor: ImageEnhance.Contrast(img).enhance(factor),
     "color": lambda img, factor: ImageEnhance.Color(img).enhance(factor),
     "sharpness": lambda img, factor: ImageEnhance.Sharpness(img).enhance(factor),
+    "hue": functional.adjust_hue,
     "autocontrast": ImageOps.autocontrast,
     "equalize": ImageOps.equalize,
     "grayscale": functional.to_grayscale,
