@@ -106,6 +106,12 @@ func (n numbers) operations(width, height int) []operation {
 		colour := n.fill()
 		add("erase", inPlace(func(_ kernel, m *Image) { Erase(m, box, colour[:]) }),
 			box.Min.X, box.Min.Y, box.Max.X, box.Max.Y, colour)
+		at := image.Pt(n.r.IntN(3*width+1)-width, n.r.IntN(3*height+1)-height)
+		add("paste", func(_ *Editor, dst, src *Image) error {
+			src.CopyTo(dst)
+			Paste(dst, src, at)
+			return nil
+		}, at.X, at.Y)
 	}
 	return list
 }

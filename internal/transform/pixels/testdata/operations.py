@@ -64,6 +64,12 @@ def erase(img, left, top, right, bottom, colour):
     return img
 
 
+def paste(img, left, top):
+    out = img.copy()
+    out.paste(img, (left, top))
+    return out
+
+
 OPERATIONS = {
     "invert": ImageOps.invert,
     "posterize": ImageOps.posterize,
@@ -84,6 +90,7 @@ OPERATIONS = {
     "convolve": functional.gaussian_blur,
     "convolve_v2": convolve_v2,
     "erase": erase,
+    "paste": paste,
 }
 
 
