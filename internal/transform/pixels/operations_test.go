@@ -370,6 +370,7 @@ func timedOperations(r *rand.Rand, width, height int) (list []operation) {
 			list = append(list, o)
 		}
 	}
+	add("hue", inPlace(func(k kernel, m *Image) { m.turn(k, 25) }), 0.1)
 	w := float64(width)
 	fill := [3]byte{128, 128, 128}
 	rotated := rotation(17, width, height, nil)

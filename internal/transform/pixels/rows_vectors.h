@@ -68,7 +68,8 @@ static inline TARGET doubles fraction(doubles v) {
 	return v - (doubles)((longs)(v >= one) & (longs)one);
 }
 
-// turn_lanes is turn_pixel.
+// turn_lanes is turn_pixel. Where it computes in float32 what PIL computes in float64, or multiplies
+// by a sixth, every colour gives the same, which TestHueTwins verifies.
 static inline TARGET ints turn_lanes(ints p, int shift, const float *rest, const float *share) {
 	ints r = p & 255, g = (p >> 8) & 255, b = (p >> 16) & 255;
 	ints high = choose(r > g, r, g), low = choose(r < g, r, g);
@@ -77,8 +78,8 @@ static inline TARGET ints turn_lanes(ints p, int shift, const float *rest, const
 	// Where all channels are equal, the result is not used: no division by 0.
 	ints gray = high == low;
 	floats span = __builtin_convertvector((high - low) - gray, floats);
-	floats quotient = span / __builtin_convertvector(high - gray, floats);
-	ints saturation = joined_whole(low_doubles(quotient) * 255.0, high_doubles(quotient) * 255.0);
+	floats ratio = span * 255.0f / __builtin_convertvector(high - gray, floats);
+	ints saturation = __builtin_convertvector(ratio, ints);
 	gray |= saturation == 0;
 
 	ints red = r == high, green = ~red & (g == high);
@@ -89,12 +90,10 @@ static inline TARGET ints turn_lanes(ints p, int shift, const float *rest, const
 	floats base = __builtin_convertvector((4 & ~red) - (2 & green), floats);
 	floats hue = joined(low_doubles(base) + low_doubles(x) - low_doubles(y),
 		high_doubles(base) + high_doubles(x) - high_doubles(y));
-	// Not divided by 6: the product gives the same for every colour, which TestHueTwins verifies.
 	const double sixth = 1.0 / 6.0;
 	doubles turned = low_doubles(hue) * sixth + 1.0, others = high_doubles(hue) * sixth + 1.0;
-	hue = joined(fraction(turned), fraction(others));
-	ints h = joined_whole(low_doubles(hue) * 255.0, high_doubles(hue) * 255.0);
-	h = (h + shift) & 255;
+	hue = joined(fraction(turned), fraction(others)) * 255.0f;
+	ints h = (__builtin_convertvector(hue, ints) + shift) & 255;
 
 	floats f = look_up_floats(rest, h), s = look_up_floats(share, saturation & 255);
 	ints sector = h * 1543 >> 16, odd = -(sector & 1);
@@ -180,22 +179,26 @@ static TARGET void weigh(float *sums, const float *rows, const int32_t *offsets,
 	}
 }
 
-// sample returns byte number i of each element as float64.
-static inline TARGET doubles sample(longs bytes, int i) {
-	const double shift = 0x1p52; // its last bit is a unit
-	longs bits = ((bytes >> (8 * i)) & 255) | 0x4330000000000000;
-	return (doubles)bits - shift;
+// biased returns byte number i of each element, plus 2^52: the last bit of such a float64 is a unit,
+// so that differences are exact.
+static inline TARGET doubles biased(longs bytes, int i) {
+	return (doubles)(((bytes >> (8 * i)) & 255) | 0x4330000000000000);
 }
 
-static inline TARGET doubles between_lanes(doubles a, doubles b, doubles d) {
-	return a + (b - a) * d;
-}
+// sample returns byte number i of each element.
+static inline TARGET doubles sample(longs bytes, int i) { return biased(bytes, i) - 0x1p52; }
 
 static inline TARGET doubles cubic_lanes(doubles a, doubles b, doubles c, doubles d, doubles t) {
 	doubles first = c - a;
 	doubles second = 2 * (a - b) + c - d;
 	doubles third = b - a - c + d;
 	return b + t * (first + t * (second + t * third));
+}
+
+// line_between interpolates the channel c of two pixels.
+static inline TARGET doubles line_between(longs pixels, int channel, doubles t) {
+	doubles a = biased(pixels, channel), b = biased(pixels, channel + 3);
+	return (a - 0x1p52) + (b - a) * t;
 }
 
 // bilinear_lanes computes pixels whose samples are inside the image.
@@ -208,19 +211,21 @@ static inline TARGET void bilinear_lanes(uint8_t *dst, const pixels_image *m, do
 	longs line = gather(m->pix, at), next = gather(m->pix + m->stride, at);
 	halves pixels = {0};
 	for (int c = 0; c < 3; c++) {
-		doubles a = between_lanes(sample(line, c), sample(line, c + 3), dx);
-		doubles b = between_lanes(sample(next, c), sample(next, c + 3), dx);
-		pixels |= whole(between_lanes(a, b, dy)) << (8 * c);
+		doubles a = line_between(line, c, dx), b = line_between(next, c, dx);
+		pixels |= whole(a + (b - a) * dy) << (8 * c);
 	}
 	store_half(dst, pixels);
 }
 
 static inline TARGET halves clipped(doubles v) { return whole(limited_half(v)); }
 
-// cubic_line interpolates the channel c of the four pixels from a position on.
-static inline TARGET doubles cubic_line(longs left, longs right, int c, doubles dx) {
-	return cubic_lanes(sample(left, c), sample(left, c + 3), sample(right, c),
-		sample(right, c + 3), dx);
+// cubic_line interpolates the channel c of the four pixels from a position on, as cubic_lanes: the
+// sums of samples are exact in any order.
+static inline TARGET doubles cubic_line(longs left, longs right, int channel, doubles t) {
+	doubles a = biased(left, channel), b = biased(left, channel + 3);
+	doubles c = biased(right, channel), d = biased(right, channel + 3);
+	doubles first = c - a, second = 2 * (a - b) + (c - d), third = (b - a) + (d - c);
+	return (b - 0x1p52) + t * (first + t * (second + t * third));
 }
 
 // No arrays of vectors: the address sanitizer's stack does not align them.
