@@ -68,8 +68,8 @@ static inline TARGET doubles fraction(doubles v) {
 	return v - (doubles)((longs)(v >= one) & (longs)one);
 }
 
-// turn_lanes is turn_pixel. Where it computes in float32 what PIL computes in float64, or multiplies
-// by a sixth, every colour gives the same, which TestHueTwins verifies.
+// turn_lanes is turn_pixel. Where it computes in float32 what PIL computes in float64, or
+// multiplies by a sixth, every colour gives the same, which TestHueTwins verifies.
 static inline TARGET ints turn_lanes(ints p, int shift, const float *rest, const float *share) {
 	ints r = p & 255, g = (p >> 8) & 255, b = (p >> 16) & 255;
 	ints high = choose(r > g, r, g), low = choose(r < g, r, g);
@@ -179,8 +179,8 @@ static TARGET void weigh(float *sums, const float *rows, const int32_t *offsets,
 	}
 }
 
-// biased returns byte number i of each element, plus 2^52: the last bit of such a float64 is a unit,
-// so that differences are exact.
+// biased returns byte number i of each element, plus 2^52: the last bit of such a float64 is a
+// unit, so that differences are exact.
 static inline TARGET doubles biased(longs bytes, int i) {
 	return (doubles)(((bytes >> (8 * i)) & 255) | 0x4330000000000000);
 }
