@@ -350,7 +350,7 @@ func timedOperations(r *rand.Rand, width, height int) (list []operation) {
 	for _, o := range (numbers{r, 4}).operations(width, height) {
 		switch o.name {
 		case "affine", "perspective", "rotate", "blur", "brightness", "contrast", "color",
-			"sharpness", "erase":
+			"sharpness", "hue", "erase", "paste":
 			continue
 		case "grayscale", "posterize":
 			if o.args[0] == 3 || o.args[0] == 0 {
