@@ -34,6 +34,8 @@
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes, which
 #                     is only printed without SAVE=1; 1,024 take 10 GB of memory and about 10
 #                     minutes of 2 processors)
+# make conformance    PIL's operations on 1,000 images with 200 arguments each, beside the Pillows
+#                     of both environments (IMAGES, ARGUMENTS: others); about half an hour
 # make test-newest    all Python tests with the newest torch, and those with Lightning, accelerate,
 #                     transformers, timm, torchdata, Ray and Optuna, from PyPI (about 6 GB, which
 #                     scripts/environment keeps outside of the clone)
@@ -96,8 +98,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race \
 	test-sequential test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
-	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	scale docs figures tables setup setup-test setup-ci clean
+	conformance fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak \
+	mutants scale docs figures tables setup setup-test setup-ci clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -191,6 +193,10 @@ OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py
 test-oldest: build throttle exchange objects bytecode $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
 	$(VENV)/bin/python $(PYTEST) -n $(WORKERS) $(OLDEST)
+
+conformance: build/test.stamp build/frameworks/stamp
+	HDMLP_CONFORMANCE=$(or $(IMAGES),1000)x$(or $(ARGUMENTS),200) $(GO) test -count 1 -v \
+		-timeout 0 -run '^TestOperationsAsPIL$$' ./internal/transform/pixels
 
 fuzz: build/test.stamp
 	GO="$(GO)" scripts/fuzz $(or $(MINUTES),1) $(NAME)

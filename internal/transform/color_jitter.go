@@ -94,72 +94,16 @@ func (s jitter) apply(v *view, d *draws) error {
 		}
 		switch factor := float32(factors[i]); i {
 		case brightness:
-			blend(img, 0, factor)
+			pixels.Brightness(img, factor)
 		case contrast:
-			blend(img, mean(img), factor)
+			pixels.Contrast(img, factor)
 		case saturation:
 			v.grayed = true
-			saturate(img, factor)
+			pixels.Color(img, factor)
 		case hue:
 			// As numpy's uint8, a negative number wraps.
-			turn(img, byte(int(factors[i]*255)))
+			pixels.Hue(img, byte(int(factors[i]*255)))
 		}
 	}
 	return nil
-}
-
-// mean returns the mean of an image's L, rounded as in ImageEnhance.Contrast.
-func mean(m *pixels.Image) byte {
-	return byte(float64(lumas(m))/float64(m.Width*m.Height) + 0.5)
-}
-
-// mix computes one sample of PIL's Image.blend, in float32 as PIL does.
-func mix(a, b byte, factor float32) byte {
-	return clip(float32(a) + float32(factor*float32(int(b)-int(a))))
-}
-
-// blend mixes an image with one level: 0 is the level alone, 1 the image alone.
-func blend(m *pixels.Image, level byte, factor float32) {
-	var table [256]byte
-	for b := range table {
-		table[b] = mix(level, byte(b), factor)
-	}
-	for y := range m.Height {
-		row := m.Row(y)
-		for i, b := range row {
-			row[i] = table[b]
-		}
-	}
-}
-
-// saturate mixes an image with its gray version.
-func saturate(m *pixels.Image, factor float32) {
-	if m.Channels == 1 {
-		return
-	}
-	// The product in mix for every difference, and every level as float32.
-	var product [511]float32
-	for d := range product {
-		product[d] = factor * float32(d-255)
-	}
-	for y := range m.Height {
-		for row := m.Row(y); len(row) >= 3; row = row[3:] {
-			l := luma(row[0], row[1], row[2])
-			level, from := float32(l), product[255-int(l):][:256]
-			row[0] = clip(level + from[row[0]])
-			row[1] = clip(level + from[row[1]])
-			row[2] = clip(level + from[row[2]])
-		}
-	}
-}
-
-// clip converts a level to a byte and clips it, as PIL does.
-func clip(v float32) byte {
-	switch {
-	case v <= 0:
-		return 0
-	case v >= 255:
-		return 255
-	}
-	return byte(v)
 }

@@ -35,44 +35,7 @@ func (s gray) apply(v *view, _ *draws) error {
 	if err := v.w.spare(1-v.buffer, src.Width, src.Height, s.channels); err != nil {
 		return err
 	}
-	dst := v.spare()
-	dst.Reset(src.Width, src.Height, s.channels)
-	for y := range src.Height {
-		from, to := src.Row(y), dst.Row(y)
-		for x := range src.Width {
-			l := from[x*src.Channels:][0]
-			if src.Channels == 3 {
-				l = luma(from[3*x], from[3*x+1], from[3*x+2])
-			}
-			for c := range s.channels {
-				to[x*s.channels+c] = l
-			}
-		}
-	}
+	pixels.Gray(v.spare(), src, s.channels)
 	v.become()
 	return nil
-}
-
-// luma returns PIL's L of a colour: ITU-R 601-2, in 16 bits.
-func luma(r, g, b byte) byte {
-	return byte((uint32(r)*19595 + uint32(g)*38470 + uint32(b)*7471 + 0x8000) >> 16)
-}
-
-// lumas returns the sum of the L of an image's pixels.
-func lumas(m *pixels.Image) int {
-	sum := 0
-	for y := range m.Height {
-		row := m.Row(y)
-		if m.Channels == 1 {
-			for _, l := range row {
-				sum += int(l)
-			}
-			continue
-		}
-		for len(row) >= 3 {
-			sum += int(luma(row[0], row[1], row[2]))
-			row = row[3:]
-		}
-	}
-	return sum
 }

@@ -33,6 +33,49 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// TestNoAllocationsOfOperations: the same of PIL's operations.
+func TestNoAllocationsOfOperations(t *testing.T) {
+	if sanitized {
+		t.Skip("what the address sanitizer watches is allocated")
+	}
+	src := noise(70, 50, 3)
+	var m, dst, gray Image
+	var e Editor
+	across := GaussianKernel(nil, 9, 1, false)
+	center := [2]float64{3, 4}
+	fill := [3]byte{1, 2, 3}
+	step := func() {
+		src.CopyTo(&m)
+		Invert(&m)
+		Posterize(&m, 3)
+		Solarize(&m, 100)
+		SolarizeAdd(&m, 20, 128)
+		Brightness(&m, 1.2)
+		Contrast(&m, 1.2)
+		Color(&m, 1.2)
+		AutoContrast(&m)
+		Equalize(&m)
+		Erase(&m, image.Rect(1, 2, 9, 9), fill[:])
+		Paste(&m, &dst, image.Pt(5, 6))
+		Gray(&gray, &m, 1)
+		e.Sharpness(&dst, &m, 1.5)
+		for _, f := range []Filter{Nearest, Bilinear, Bicubic} {
+			e.Affine(&dst, &m, 70, 50, [6]float64{1, 0, 3, 0, 1, 0}, f, fill)
+			e.Rotate(&dst, &m, 20, f, false, &center, fill)
+			e.Perspective(&dst, &m, 70, 50, [8]float64{1, 0, 3, 0, 1, 0, 1e-3, 0}, f, fill)
+		}
+		e.Rotate(&dst, &m, 90, Nearest, true, nil, fill)
+		e.GaussianBlur(&dst, &m, 1, 2)
+		if err := e.Convolve(&dst, &m, across, across); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if n := testing.AllocsPerRun(5, step); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // TestNewPacker: what makes no sense is refused.
 func TestNewPacker(t *testing.T) {
 	for _, target := range []Target{

@@ -1,4 +1,4 @@
-// The C twins of twin_resize.go and twin_pack.go: the same bits, faster. Their arguments are
+// The C twins of the functions in twin_*.go: the same bits, faster. Their arguments are
 // documented there and in kernels_cgo.go, which calls them.
 #ifndef HDMLP_PIXELS_KERNELS_H
 #define HDMLP_PIXELS_KERNELS_H
@@ -41,5 +41,62 @@ typedef struct {
 // pixels_pack is Packer.pack; flip is a Flip.
 void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width,
 	int height, int channels, int stride, int flip);
+
+// An Image; the operations below are methods of it or of an Editor.
+typedef struct {
+	uint8_t *pix;
+	int width, height, channels, stride;
+} pixels_image;
+
+// pixels_map maps each channel by its own table of 256 levels, or all by the first one.
+void pixels_map(int level, pixels_image m, const uint8_t *tables, int each);
+
+// pixels_count adds to the 256 counts of each channel.
+void pixels_count(pixels_image m, uint32_t *counts);
+
+void pixels_extremes(int level, pixels_image m, uint8_t least[3], uint8_t most[3]);
+int64_t pixels_lumas(int level, pixels_image m);
+void pixels_gray(int level, pixels_image dst, pixels_image src);
+void pixels_saturate(int level, pixels_image m, float factor);
+
+// rest and share are those of hues, in twin_hue.go.
+void pixels_turn(int level, pixels_image m, int shift, const float *rest, const float *share);
+
+// columns holds a row's samples.
+void pixels_sharpen(int level, pixels_image dst, pixels_image src, float factor, uint16_t *columns);
+
+typedef struct {
+	int radius;
+	uint32_t inner, outer;
+} pixels_box;
+
+// Bytes of a line of the scratch memory of a blur, which has two buffers of as many lines as the
+// longer edge of the image.
+enum { pixels_line = 64 };
+
+void pixels_box_blur(int level, pixels_image dst, pixels_image src, pixels_box across,
+	pixels_box down, uint8_t *scratch);
+
+// sums holds pixels_sums floats, offsets a number for each tap of the longer kernel.
+void pixels_convolve(int level, pixels_image dst, pixels_image src, const float *across,
+	int across_taps, const float *down, int down_taps, float *sums, int32_t *offsets);
+
+size_t pixels_sums(int width, int channels, int across_taps, int down_taps);
+
+void pixels_shift(int level, pixels_image dst, pixels_image src, const int32_t m[6],
+	const uint8_t fill[3]);
+
+// The filters of a warp; values of Filter.
+enum { filter_nearest = 0, filter_bilinear = 2, filter_bicubic = 4 };
+
+typedef struct {
+	double m[8];
+	int projective, filter;
+	uint8_t fill[3];
+} pixels_transform;
+
+// points holds two numbers for each pixel of a row of dst.
+void pixels_warp(int level, pixels_image dst, pixels_image src, const pixels_transform *t,
+	double *points);
 
 #endif

@@ -3,7 +3,7 @@
 package pixels
 
 /*
-#cgo CFLAGS: -O3 -Wall -Wno-psabi
+#cgo CFLAGS: -std=c11 -O3 -Wall -Wno-psabi
 #cgo noescape pixels_resample
 #cgo nocallback pixels_resample
 #cgo noescape pixels_pack

@@ -1,12 +1,14 @@
-// Package pixels implements 8-bit interleaved images and their conversion to tensors: resizing as
-// in PIL, and packing as in torchvision's ToTensor and Normalize, bit for bit.
+// Package pixels implements 8-bit interleaved images and their conversion to tensors: resizing and
+// the operations of augmentation policies as in PIL, and packing as in torchvision's ToTensor and
+// Normalize, bit for bit. Convolve alone may differ, from torchvision's gaussian_blur by one level.
 //
-// A Resizer reuses its tables and buffers and is not safe for concurrent use; a Packer is immutable
-// and safe for concurrent use. Neither allocates in steady state.
+// A Resizer and an Editor reuse their tables and buffers and are not safe for concurrent use; a
+// Packer is immutable and safe for concurrent use. None of them allocates in steady state.
 //
 // Each operation has two implementations: one in Go (twin_*.go), and with cgo one in C, with vector
-// instructions chosen at run time (resize.c, pack.c). Both give the same bits, which tests verify
-// by comparing them. Each operation on an image makes one call into C.
+// instructions chosen at run time (resize.c, pack.c; operations.c, blur.c and warp.c, whose loops
+// are in rows_*). Both give the same bits, which tests verify by comparing them. Each operation on
+// an image makes one or two calls into C.
 //
 // The package does not read files or decode formats (package codec does), and does not choose crops
 // (package transform does).

@@ -8,8 +8,8 @@
 
 int pixels_level(void) {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-		__builtin_cpu_supports("avx512vnni"))
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
 		return level_avx512;
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
 		__builtin_cpu_supports("f16c"))

@@ -1,17 +1,12 @@
-package transform
+package pixels
 
 import (
 	"math"
 	"sync"
-
-	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// turn shifts the hue by shift 256ths of the circle. It computes toHSV and fromHSV by tables.
-func turn(m *pixels.Image, shift byte) {
-	if m.Channels == 1 {
-		return
-	}
+// turnGo shifts the hue of an RGB image. It computes toHSV and fromHSV by tables.
+func (m *Image) turnGo(shift byte) {
 	t := hueTables()
 	for y := range m.Height {
 		for row := m.Row(y); len(row) >= 3; row = row[3:] {
@@ -20,8 +15,8 @@ func turn(m *pixels.Image, shift byte) {
 	}
 }
 
-// tables holds the results of toHSV and fromHSV, indexed by the inputs that they depend on.
-type tables struct {
+// hues holds the results of toHSV and fromHSV, indexed by the inputs that they depend on.
+type hues struct {
 	hue        [6][256][256]byte // the channels' order, high - middle, high - low
 	saturation [256][256]byte    // high, high - low
 	sector     [256]byte         // by hue
@@ -30,15 +25,15 @@ type tables struct {
 	share      [256]float32      // by saturation
 }
 
-var hueTables = sync.OnceValue(func() *tables {
-	t := &tables{}
+var hueTables = sync.OnceValue(func() *hues {
+	t := &hues{}
 	for a := range 256 {
 		hue := float64(float32(a)) * 6.0 / 255.0
 		t.sector[a] = byte(int(hue) % 6)
 		t.rest[a] = float32(hue - float64(float32(int(hue))))
 		t.share[a] = float32(float64(float32(a)) / 255.0)
 		for b := range 256 {
-			t.least[a][b] = level(byte(a), 1.0-float64(float32(float64(float32(b))/255.0)))
+			t.least[a][b] = portion(byte(a), 1.0-float64(float32(float64(float32(b))/255.0)))
 			if b == 0 || b > a { // high - low is more than 0, and no more than high
 				continue
 			}
@@ -66,7 +61,7 @@ var hueTables = sync.OnceValue(func() *tables {
 	return t
 })
 
-func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
+func (t *hues) turn(r, g, b, shift byte) (byte, byte, byte) {
 	var high, middle, low byte
 	var order int
 	switch {
@@ -159,7 +154,7 @@ func toHSV(r, g, b byte) (h, s, v byte) {
 	return byte(float64(hue) * 255.0), byte(float64(saturation) * 255.0), high
 }
 
-// level returns the given share of a level.
-func level(v byte, share float64) byte {
+// portion returns the given share of a level.
+func portion(v byte, share float64) byte {
 	return byte(min(max(math.Round(float64(v)*share), 0), 255))
 }
