@@ -138,6 +138,8 @@ var homonyms = map[string]string{
 	"cmd/hdmlp/place.go file":           "a count of files",
 	"python/hdmlp/data.py folder":       "the class for folders",
 
+	"python/hdmlp/torch/_engine/content.py webdataset": "the library's module",
+
 	"python/hdmlp/_records/lmdb.py lmdb":             "the class for LMDB environments",
 	"python/hdmlp/_records/opens.py file":            "the argument of open",
 	"python/hdmlp/_records/records.py records":       "the base of lists of records",
