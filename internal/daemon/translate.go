@@ -77,7 +77,7 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	if g := s.Given; g != nil {
 		out.Stream.Given = &request.Given{
 			Batches: g.Batches, Entries: g.Entries, Epochs: g.Epochs, First: g.First,
-			Batch: g.Batch, Seed: g.Seed, Apart: g.Apart,
+			Batch: g.Batch, Rank: g.Rank, Ranks: g.Ranks, Seed: g.Seed, Apart: g.Apart,
 		}
 	}
 	if c := m.Cluster; c != nil {
@@ -117,8 +117,8 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 func batchMessage(generation uint64, b *stage.Batch) protocol.BatchMessage {
 	return protocol.BatchMessage{
 		Generation: generation, Epoch: uint32(b.Epoch), Step: uint32(b.Step), Audit: b.Audit,
-		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments,
-		Slots: b.Slots, Left: leftMessages(b.Left),
+		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs,
+		Occurrences: b.Occurrences, Segments: b.Segments, Slots: b.Slots, Left: leftMessages(b.Left),
 	}
 }
 

@@ -124,10 +124,10 @@ func TestNothingIsLostInTranslation(t *testing.T) {
 	same(t, "step", reflect.ValueOf(progressMessage(step)), reflect.ValueOf(step))
 	b := &stage.Batch{
 		Epoch: 1, Step: 2, Audit: 3, Labels: []int64{4}, Offsets: []uint64{5}, Lengths: []uint64{6},
-		IDs: []uint32{7}, Segments: []uint32{8}, Slots: []uint32{9},
-		Left: []stage.Left{{Position: 11, Segment: 12, Offset: 13, Length: 14}},
+		IDs: []uint32{7}, Occurrences: []uint32{15}, Segments: []uint32{8}, Slots: []uint32{9},
+		Left: []stage.Left{{Position: 11, Segment: 12, Offset: 13, Length: 14, Usual: true}},
 	}
-	want := "{10 1 2 3 [4] [5] [6] [7] [8] [9] [{11 12 13 14}]}"
+	want := "{10 1 2 3 [4] [5] [6] [7] [15] [8] [9] [{11 12 13 14 true}]}"
 	if got := fmt.Sprint(batchMessage(10, b)); got != want {
 		t.Errorf("a batch becomes %s", got)
 	}

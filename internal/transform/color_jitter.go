@@ -68,15 +68,12 @@ const (
 func (s jitter) follow(k *known) error { return k.image() }
 
 func (s jitter) apply(v *view, d *draws) error {
-	order := [4]int{0, 1, 2, 3}
-	for i := range order {
-		j := i + d.below(len(order)-i)
-		order[i], order[j] = order[j], order[i]
-	}
+	var order [4]int
+	d.torch.permute(order[:])
 	var factors [4]float64
 	for i, span := range s.spans {
 		if span.on {
-			factors[i] = float64(float32(d.uniform(span.from, span.to))) // as torch's
+			factors[i] = float64(d.torch.uniform(float32(span.from), float32(span.to)))
 		}
 	}
 	img, err := v.pixels()

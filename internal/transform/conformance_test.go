@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -226,10 +227,9 @@ func TestManyJPEGs(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "image")
 	for i := range images {
-		var d draws
-		d.begin(Key{Seed: 4, Sample: i}, 0)
-		img := jpeg(8+d.below(700), 8+d.below(700), "RGB", 20+d.below(81), d.below(3),
-			"progressive", d.below(4) == 0)
+		d := rand.New(rand.NewPCG(4, uint64(i)))
+		img := jpeg(8+d.IntN(700), 8+d.IntN(700), "RGB", 20+d.IntN(81), d.IntN(3),
+			"progressive", d.IntN(4) == 0)
 		data := py.ask(map[string]any{"image": img}).data
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)

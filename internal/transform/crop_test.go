@@ -22,11 +22,11 @@ func TestMiddleWhereNoCropFits(t *testing.T) {
 		{1, 1000, [2]float64{2, 5}, image.Rect(0, 499, 1, 500)},
 		{30, 20, [2]float64{1, 2}, image.Rect(0, 0, 30, 20)},
 	} {
-		s := randomPart{scale: [2]float64{4, 9}, ratio: c.ratio} // larger than the image
+		s := partOf([2]float64{4, 9}, c.ratio) // larger than the image
 		for sample := range 5 {
 			var d draws
-			d.begin(Key{Sample: sample}, 1)
-			if got := s.part(c.width, c.height, &d); got != c.want {
+			d.begin(Key{Sample: sample}.item(), 1)
+			if got, _ := s.part(c.width, c.height, &d); got != c.want {
 				t.Errorf("%d x %d, ratio %v: %v, want %v", c.width, c.height, c.ratio, got, c.want)
 			}
 		}

@@ -1,23 +1,14 @@
 package transform
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
-// Key identifies the random draws for a sample. Random parameters are a pure function of the key
-// and the position of the transform in the list.
+// Key identifies the random numbers of one occurrence of a sample in an epoch. Random parameters
+// are a pure function of the key and of the transform's position in the list.
 type Key struct {
-	Seed   uint64
-	Epoch  int
-	Sample int // its ID, plus 2^32 for each earlier occurrence in the epoch
-}
-
-// draws generates the random numbers of one transform for one sample: SplitMix64, from a state into
-// which the key and the position are mixed in turn. The draws of one transform do not affect any
-// other. docs/SEMANTICS.md specifies the construction.
-type draws struct {
-	state uint64
+	Seed  uint64
+	Epoch int
+	// Sample is the sample's ID, and Occurrence the number of times that the epoch has it earlier.
+	Sample, Occurrence int
 }
 
 const golden = 0x9E3779B97F4A7C15
@@ -30,37 +21,28 @@ func mix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// begin starts the random numbers of the transform at this position in the list.
-func (d *draws) begin(key Key, position int) {
-	h := mix64(key.Seed)
-	h = mix64(h ^ uint64(key.Epoch))
-	h = mix64(h ^ uint64(key.Sample))
-	d.state = mix64(h ^ uint64(position))
+// item returns the key of all random numbers of the sample.
+func (k Key) item() uint64 {
+	h := mix64(k.Seed)
+	h = mix64(h ^ uint64(k.Epoch))
+	h = mix64(h ^ uint64(k.Sample))
+	return mix64(h ^ uint64(k.Occurrence))
 }
 
-func (d *draws) next() uint64 {
-	x := mix64(d.state)
-	d.state += golden
-	return x
+// draws holds the generators of one entry of a list of transforms for one sample: those of torch
+// and of Python's random module, as HDMLP seeds them in Python before it calls such an entry.
+// docs/SEMANTICS.md specifies the keys. A generator is seeded when it is first drawn from.
+type draws struct {
+	key    uint64
+	torch  torchStream
+	python pythonStream
 }
 
-// unit returns a number uniform in [0, 1), from the upper 53 bits.
-func (d *draws) unit() float64 { return float64(d.next()>>11) * 0x1p-53 }
-
-// uniform returns a number uniform in [from, to).
-func (d *draws) uniform(from, to float64) float64 {
-	return from + float64((to-from)*d.unit())
-}
-
-// below returns a whole number uniform in [0, n) (Lemire, Fast random integer generation in an
-// interval, 2019). n must be positive.
-func (d *draws) below(n int) int {
-	for bound := uint64(n); ; {
-		hi, lo := bits.Mul64(d.next(), bound)
-		if lo >= bound || lo >= -bound%bound {
-			return int(hi)
-		}
-	}
+// begin starts the random numbers of the entry at this position of the list.
+func (d *draws) begin(item uint64, position int) {
+	d.key = mix64(item ^ uint64(position))
+	d.torch.key, d.torch.seeded = uint32(d.key), false
+	d.python.key, d.python.seeded = d.key, false
 }
 
 // round rounds as Python does: halves to even.

@@ -33,8 +33,8 @@ func TestFast(t *testing.T) {
 				make([]byte, exact.program.Output().Bytes())
 			differ := 0
 			for epoch := range 12 {
-				if err := errors.Join(fast.Apply(a, sample, Key{3, epoch, 1}),
-					exact.Apply(b, sample, Key{3, epoch, 1})); err != nil {
+				if err := errors.Join(fast.Apply(a, sample, Key{Seed: 3, Epoch: epoch, Sample: 1}),
+					exact.Apply(b, sample, Key{Seed: 3, Epoch: epoch, Sample: 1})); err != nil {
 					t.Fatal(err)
 				}
 				sum := 0.0
@@ -147,7 +147,7 @@ func BenchmarkApply(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if err := w.Apply(dst, sample, Key{1, 0, i}); err != nil {
+				if err := w.Apply(dst, sample, Key{Seed: 1, Epoch: 0, Sample: i}); err != nil {
 					b.Fatal(err)
 				}
 				i++

@@ -4,25 +4,28 @@ package transform
 var randomHorizontalFlip = kind{
 	name:   "RandomHorizontalFlip",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return flipped{p: a.number("p", 0, 1)} },
+	build:  func(a *arguments) step { return flipped{p: a.chance("p")} },
 }
 
 // RandomVerticalFlip mirrors an image vertically with probability p.
 var randomVerticalFlip = kind{
 	name:   "RandomVerticalFlip",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return flipped{p: a.number("p", 0, 1), vertical: true} },
+	build:  func(a *arguments) step { return flipped{p: a.chance("p"), vertical: true} },
 }
 
+// chance returns an argument that is a probability, as torch compares it with what torch.rand draws.
+func (a *arguments) chance(name string) float32 { return float32(a.number(name, 0, 1)) }
+
 type flipped struct {
-	p        float64
+	p        float32
 	vertical bool
 }
 
 func (s flipped) follow(k *known) error { return k.image() }
 
 func (s flipped) apply(v *view, d *draws) error {
-	flip := d.unit() < s.p
+	flip := d.torch.rand() < s.p
 	if flip {
 		v.flip(s.vertical)
 		v.note(Param{"flip", 1})

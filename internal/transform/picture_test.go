@@ -14,7 +14,7 @@ func TestPicture(t *testing.T) {
 		w := p.Worker()
 		defer w.Close()
 		dst := make([]byte, p.Output().Bytes())
-		if err := w.Apply(dst, sample, Key{1, 2, 3}); err != nil {
+		if err := w.Apply(dst, sample, Key{Seed: 1, Epoch: 2, Sample: 3}); err != nil {
 			t.Fatal(err)
 		}
 		m, err := p.Picture(dst)

@@ -94,14 +94,16 @@ var (
 		"libjpeg-turbo decode differently")
 	// errOdd is another one, where the receiver would decode it.
 	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
+	// errRounding is another one, of one sample in 25,000 that are cropped at random.
+	errRounding = errors.New("a side of its random crop depends on how torch rounds an exponential")
 )
 
-// foreign reports whether an error means that another decoder, such as the receiver's PIL, may
-// decode the image, or decodes it differently.
+// foreign reports whether an error means that the receiver may decode the image, with PIL, or does
+// so differently, or draws another crop with torch.
 func foreign(err error) bool {
 	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
 		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
-		errors.Is(err, errOdd)
+		errors.Is(err, errOdd) || errors.Is(err, errRounding)
 }
 
 // LeftError reports that an image is left to the receiver, which is to decode and transform it
@@ -111,6 +113,9 @@ type LeftError struct{ Why error }
 func (e *LeftError) Error() string { return e.Why.Error() }
 
 func (e *LeftError) Unwrap() error { return e.Why }
+
+// Usual reports whether the image is like others, and only what is drawn for it is uncertain.
+func (e *LeftError) Usual() bool { return errors.Is(e.Why, errRounding) }
 
 // describable returns errOther for an image which has to be described as PIL does, and would not be
 // by its file's metadata: one of several images, or one with a transparent colour, of which a new

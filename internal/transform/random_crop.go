@@ -12,6 +12,8 @@ import (
 //	pad_if_needed  pad an image that is too small, on each side by as much as it is too small
 //	fill           as in Pad
 //	padding_mode   as in Pad
+//	draws          "v1": two numbers unless the image has the size, as torchvision's v1; "v2": one
+//	               for each edge that is longer than the part's, as its v2
 var randomCrop = kind{
 	name: "RandomCrop",
 	params: []param{
@@ -20,10 +22,12 @@ var randomCrop = kind{
 		{"pad_if_needed", "false"},
 		{"fill", "0"},
 		{"padding_mode", `"constant"`},
+		{"draws", `"v1"`},
 	},
 	build: func(a *arguments) step {
 		s := randomCropped{needed: a.flag("pad_if_needed"), border: a.border()}
 		s.height, s.width = a.size("size")
+		s.apart = a.choice("draws", "v1", "v2") == "v2"
 		if !a.none("padding") {
 			s.padding = a.padding("padding")
 		}
@@ -36,6 +40,7 @@ type randomCropped struct {
 	padding       margins
 	needed        bool
 	border        border
+	apart         bool // a number is drawn only for an edge that is longer
 }
 
 func (s randomCropped) follow(k *known) error {
@@ -90,9 +95,12 @@ func (s randomCropped) apply(v *view, d *draws) error {
 			"pad_if_needed=True puts a border around it", s.height, s.width, whole.Dy(), whole.Dx())
 	}
 	at := image.Point{}
-	if whole.Dx() != s.width || whole.Dy() != s.height {
-		at.Y = d.below(whole.Dy() - s.height + 1)
-		at.X = d.below(whole.Dx() - s.width + 1)
+	extra := image.Pt(whole.Dx()-s.width, whole.Dy()-s.height)
+	if extra.Y > 0 || extra.X > 0 && !s.apart {
+		at.Y = d.torch.below(extra.Y + 1)
+	}
+	if extra.X > 0 || extra.Y > 0 && !s.apart {
+		at.X = d.torch.below(extra.X + 1)
 	}
 	v.note(Param{"top", float64(at.Y)}, Param{"left", float64(at.X)})
 	at = at.Add(whole.Min)

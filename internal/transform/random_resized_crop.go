@@ -14,6 +14,9 @@ import (
 //	ratio          [least, most] of width / height; its logarithm is uniform
 //	interpolation  as Resize's; or a list of such names, of which one is drawn for each sample
 //	antialias, pillow  as Resize's
+//	draws          "torchvision": from torch's generator; "timm": from Python's, as timm does
+//	log_ratio      the logarithms of ratio that torch computed for "torchvision"; by default those
+//	               of the float32 closest to it, rounded to float32
 var randomResizedCrop = kind{
 	name: "RandomResizedCrop",
 	params: []param{
@@ -23,25 +26,43 @@ var randomResizedCrop = kind{
 		{"interpolation", `"bilinear"`},
 		{"antialias", "true"},
 		{"pillow", "12"},
+		{"draws", `"torchvision"`},
+		{"log_ratio", "null"},
 	},
 	build: func(a *arguments) step {
-		s := randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
+		s := &randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
 		s.height, s.width = a.size("size")
 		s.scale[0], s.scale[1] = a.pair("scale", 0, 1e6)
 		s.ratio[0], s.ratio[1] = a.pair("ratio", 1e-6, 1e6)
+		s.timm = a.choice("draws", "torchvision", "timm") == "timm"
+		s.logs = logsOf(s.ratio)
+		if !a.none("log_ratio") {
+			from, to := a.pair("log_ratio", -20, 20)
+			s.logs = [2]float32{float32(from), float32(to)}
+		}
 		return s
 	},
+}
+
+// logsOf returns the logarithms of two numbers as torch computes them.
+func logsOf(numbers [2]float64) (logs [2]float32) {
+	for i, n := range numbers {
+		logs[i] = float32(math.Log(float64(float32(n))))
+	}
+	return logs
 }
 
 type randomPart struct {
 	width, height int
 	scale, ratio  [2]float64
+	logs          [2]float32      // of ratio
+	timm          bool            // numbers are drawn as timm does
 	filters       []pixels.Filter // one is drawn per sample if there are several
 	order         pixels.Order
 }
 
-func (s randomPart) follow(k *known) error {
+func (s *randomPart) follow(k *known) error {
 	if err := k.image(); err != nil {
 		return err
 	}
@@ -49,9 +70,12 @@ func (s randomPart) follow(k *known) error {
 	return nil
 }
 
-func (s randomPart) apply(v *view, d *draws) error {
+func (s *randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
-	part := s.part(width, height, d)
+	part, sure := s.part(width, height, d)
+	if !sure && v.w.program.known.leaves() {
+		return errRounding
+	}
 	drawn := []Param{
 		{"top", float64(part.Min.Y)},
 		{"left", float64(part.Min.X)},
@@ -60,7 +84,7 @@ func (s randomPart) apply(v *view, d *draws) error {
 	}
 	filter := s.filters[0]
 	if n := len(s.filters); n > 1 {
-		i := d.below(n)
+		i := d.python.below(n) // random.choice
 		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
 	}
 	v.note(drawn...)
@@ -68,19 +92,59 @@ func (s randomPart) apply(v *view, d *draws) error {
 	return v.resize(s.width, s.height, filter, s.order)
 }
 
-// part draws the part of a width x height image (torchvision's get_params): ten attempts, and then
-// the largest centre crop that ratio allows.
-func (s randomPart) part(width, height int, d *draws) image.Rectangle {
-	area := float64(width * height)
-	from, to := math.Log(s.ratio[0]), math.Log(s.ratio[1])
+// attempt is an area and an aspect ratio that were drawn for a part. torch's exponential gives the
+// ratio or one of the two float32 beside it: which differs between releases, processors and
+// libraries.
+type attempt struct {
+	area, ratio   float64
+	before, after float64
+}
+
+// attempt draws as torchvision does, in float32 and then in float64; or as timm, in float64.
+func (s *randomPart) attempt(area float64, d *draws) (a attempt) {
+	if s.timm {
+		a.area = d.python.uniform(s.scale[0], s.scale[1]) * area
+		a.ratio = math.Exp(d.python.uniform(math.Log(s.ratio[0]), math.Log(s.ratio[1])))
+		a.before, a.after = a.ratio, a.ratio
+		return a
+	}
+	a.area = area * float64(d.torch.uniform(float32(s.scale[0]), float32(s.scale[1])))
+	ratio := float32(math.Exp(float64(d.torch.uniform(s.logs[0], s.logs[1]))))
+	a.ratio = float64(ratio)
+	a.before = float64(math.Nextafter32(ratio, 0))
+	a.after = float64(math.Nextafter32(ratio, math.MaxFloat32))
+	return a
+}
+
+// sides returns the width and height of a part with the area and this ratio.
+func (a *attempt) sides(ratio float64) image.Point {
+	return image.Pt(round(math.Sqrt(a.area*ratio)), round(math.Sqrt(a.area/ratio)))
+}
+
+// place draws where a part lies that is smaller by these numbers of pixels.
+func (s *randomPart) place(across, down int, d *draws) (at image.Point) {
+	if s.timm {
+		at.Y = d.python.below(down + 1)
+		at.X = d.python.below(across + 1)
+		return at
+	}
+	at.Y = d.torch.below(down + 1)
+	at.X = d.torch.below(across + 1)
+	return at
+}
+
+// part draws the part of a width x height image (get_params of torchvision and timm): ten attempts,
+// and then the largest centre crop that ratio allows. sure is false if a side depends on how torch
+// rounds an exponential.
+func (s *randomPart) part(width, height int, d *draws) (part image.Rectangle, sure bool) {
+	sure = true
 	for range 10 {
-		target := area * d.uniform(s.scale[0], s.scale[1])
-		ratio := math.Exp(d.uniform(from, to))
-		w, h := round(math.Sqrt(target*ratio)), round(math.Sqrt(target/ratio))
-		if 0 < w && w <= width && 0 < h && h <= height {
-			top := d.below(height - h + 1)
-			left := d.below(width - w + 1)
-			return image.Rect(left, top, left+w, top+h)
+		a := s.attempt(float64(width*height), d)
+		sides := a.sides(a.ratio)
+		sure = sure && a.sides(a.before) == sides && a.sides(a.after) == sides
+		if 0 < sides.X && sides.X <= width && 0 < sides.Y && sides.Y <= height {
+			at := s.place(width-sides.X, height-sides.Y, d)
+			return image.Rectangle{Min: at, Max: at.Add(sides)}, sure
 		}
 	}
 	w, h := width, height
@@ -91,5 +155,5 @@ func (s randomPart) part(width, height int, d *draws) image.Rectangle {
 		w = max(round(float64(h)*s.ratio[1]), 1)
 	}
 	left, top := (width-w)/2, (height-h)/2
-	return image.Rect(left, top, left+w, top+h)
+	return image.Rect(left, top, left+w, top+h), sure
 }

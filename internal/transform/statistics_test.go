@@ -69,11 +69,11 @@ func TestCropsAreTorchvisions(t *testing.T) {
 			"n": n, "width": c.width, "height": c.height, "scale": c.scale, "ratio": c.ratio,
 		}}), 4)
 		ours := make([][]float64, 4)
-		s := randomPart{scale: c.scale, ratio: c.ratio}
+		s := partOf(c.scale, c.ratio)
 		for sample := range n {
 			var d draws
-			d.begin(Key{11, 5, sample}, 1)
-			r := s.part(c.width, c.height, &d)
+			d.begin(Key{Seed: 11, Epoch: 5, Sample: sample}.item(), 1)
+			r, _ := s.part(c.width, c.height, &d)
 			for i, v := range []int{r.Min.Y, r.Min.X, r.Dy(), r.Dx()} {
 				ours[i] = append(ours[i], float64(v))
 			}
@@ -102,6 +102,11 @@ func TestCropsAreTorchvisions(t *testing.T) {
 	}
 }
 
+// partOf returns what draws parts as torchvision does.
+func partOf(scale, ratio [2]float64) *randomPart {
+	return &randomPart{scale: scale, ratio: ratio, logs: logsOf(ratio)}
+}
+
 // floats are an answer's numbers, in so many columns.
 func floats(t *testing.T, a answer, columns int) [][]float64 {
 	if a.Error != "" {
@@ -119,12 +124,12 @@ func floats(t *testing.T, a answer, columns int) [][]float64 {
 // are logarithms of ratios.
 func TestAreaAndRatioAreDistributedAsSpecified(t *testing.T) {
 	const edge = 4000
-	s := randomPart{scale: [2]float64{0.1, 0.4}, ratio: [2]float64{0.5, 2}}
+	s := partOf([2]float64{0.1, 0.4}, [2]float64{0.5, 2})
 	var areas, ratios []float64
 	for sample := range 20000 {
 		var d draws
-		d.begin(Key{3, 0, sample}, 1)
-		r := s.part(edge, edge, &d)
+		d.begin(Key{Seed: 3, Epoch: 0, Sample: sample}.item(), 1)
+		r, _ := s.part(edge, edge, &d)
 		areas = append(areas, float64(r.Dx())*float64(r.Dy())/(edge*edge))
 		ratios = append(ratios, math.Log2(float64(r.Dx())/float64(r.Dy())))
 	}
@@ -147,7 +152,7 @@ func TestInterpolations(t *testing.T) {
 	sample := py.ask(map[string]any{"image": png(40, 30, "RGB")}).data
 	drawn := func(w *Worker, id int) []Param {
 		w.Record(true)
-		if err := w.Apply(make([]byte, 9*9*3), sample, Key{5, 1, id}); err != nil {
+		if err := w.Apply(make([]byte, 9*9*3), sample, Key{Seed: 5, Epoch: 1, Sample: id}); err != nil {
 			t.Fatal(err)
 		}
 		return w.Drawn()[0].Params
@@ -185,7 +190,7 @@ func TestOtherDraws(t *testing.T) {
 	var flips [2]int
 	factors := map[string][]float64{}
 	for id := range n {
-		if err := w.Apply(dst, sample, Key{5, 1, id}); err != nil {
+		if err := w.Apply(dst, sample, Key{Seed: 5, Epoch: 1, Sample: id}); err != nil {
 			t.Fatal(err)
 		}
 		order := ""

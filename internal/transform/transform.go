@@ -106,6 +106,9 @@ func (k *known) fixed(width, height int) {
 	k.varies = ""
 }
 
+// leaves reports whether images that the receiver may make differently are left to it.
+func (k *known) leaves() bool { return k.leave || k.stage == sizes && !k.decodes }
+
 // image returns an error if the input of a step that works on images is not an image.
 func (k *known) image() error {
 	switch k.stage {
@@ -142,17 +145,21 @@ const maxOutput = 1 << 30
 
 // Program is a compiled list of transforms. It is immutable and safe for concurrent use.
 type Program struct {
-	names  []string
-	steps  []step
-	known  known
-	packer *pixels.Packer
-	packed int // the step that packing is charged to
-	bytes  int // of a sample
+	names []string
+	steps []step
+	// positions are those of the steps in the list from which the description was made.
+	positions []int
+	known     known
+	packer    *pixels.Packer
+	packed    int // the step that packing is charged to
+	bytes     int // of a sample
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
 // begins with neither ImgDecode nor Reshape, ImgDecode is added at its beginning, with the
-// arguments that the first entry has as "decode".
+// arguments that the first entry has as "decode". An entry may have a "position" in the list of
+// which the description is a part, or in which the entries have another order: its random numbers
+// follow from that. By default it is the entry's index.
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
@@ -169,13 +176,17 @@ func Compile(description []byte) (*Program, error) {
 			s, errs := impliedDecode(entry)
 			faults = append(faults, errs...)
 			if s != nil {
-				p.add(imgDecode.name, s)
+				p.add(imgDecode.name, s, 0)
 			}
+		}
+		position, err := positionOf(i, entry)
+		if err != nil {
+			faults = append(faults, err)
 		}
 		s, name, errs := build(i, entry)
 		faults = append(faults, errs...)
 		if s != nil {
-			p.add(name, s)
+			p.add(name, s, position)
 		}
 	}
 	if len(faults) > 0 {
@@ -213,10 +224,30 @@ func impliedDecode(first map[string]json.RawMessage) (step, []error) {
 	return s, a.faults
 }
 
-func (p *Program) add(name string, s step) {
+func (p *Program) add(name string, s step, position int) {
 	p.names = append(p.names, name)
 	p.steps = append(p.steps, s)
+	p.positions = append(p.positions, position)
 }
+
+// positionOf returns the position of entry i of a description, and deletes it from the entry.
+func positionOf(i int, entry map[string]json.RawMessage) (int, error) {
+	given, there := entry["position"]
+	delete(entry, "position")
+	if !there {
+		return i, nil
+	}
+	position := -1
+	if err := json.Unmarshal(given, &position); err != nil || position < 0 ||
+		position > maxPosition {
+		return i, fmt.Errorf(`transforms[%d]: "position" must be a whole number from 0 to %d`, i,
+			maxPosition)
+	}
+	return position, nil
+}
+
+// maxPosition is the highest position of an entry in a list.
+const maxPosition = 1<<31 - 1
 
 // build converts entry i of a description to a step. It returns the step, its name and the faults.
 func build(i int, entry map[string]json.RawMessage) (step, string, []error) {

@@ -35,7 +35,7 @@ func BenchmarkWhole(b *testing.B) {
 				w.Whole(whole)
 				begin := time.Now()
 				for i, src := range all {
-					if err := w.Apply(dst, src, Key{1, epoch, i}); err != nil {
+					if err := w.Apply(dst, src, Key{Seed: 1, Epoch: epoch, Sample: i}); err != nil {
 						b.Fatal(err)
 					}
 				}

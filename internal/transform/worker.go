@@ -215,7 +215,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err != nil {
 		return err
 	}
-	if k := &w.program.known; k.stage == sizes && !k.decodes || k.leave {
+	if w.program.known.leaves() {
 		switch {
 		case header.Incomplete:
 			return errIncomplete
@@ -224,6 +224,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
+	item := key.item()
 	for i, s := range w.program.steps {
 		m, ok := s.(mover)
 		if !ok {
@@ -231,7 +232,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 		w.lap(w.step)
 		w.step = i
-		w.draws.begin(key, i)
+		w.draws.begin(item, w.program.positions[i])
 		if err := m.apply(v, &w.draws); err != nil {
 			return err
 		}

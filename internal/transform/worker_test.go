@@ -67,7 +67,7 @@ func TestPure(t *testing.T) {
 		for epoch := range 4 {
 			w := p.Worker()
 			dst := make([]byte, n)
-			if err := w.Apply(dst, samples[sample], Key{9, epoch, sample}); err != nil {
+			if err := w.Apply(dst, samples[sample], Key{Seed: 9, Epoch: epoch, Sample: sample}); err != nil {
 				t.Fatal(err)
 			}
 			want[call{sample, epoch}] = string(dst)
@@ -80,7 +80,7 @@ func TestPure(t *testing.T) {
 	for range 3 {
 		for c, out := range want { // in any order
 			_ = w.Apply(dst, []byte("garbage"), Key{})
-			if err := w.Apply(dst, samples[c.sample], Key{9, c.epoch, c.sample}); err != nil {
+			if err := w.Apply(dst, samples[c.sample], Key{Seed: 9, Epoch: c.epoch, Sample: c.sample}); err != nil {
 				t.Error(err)
 			}
 			if string(dst) != out {
@@ -98,20 +98,37 @@ func TestPure(t *testing.T) {
 	}
 }
 
-// TestImplied: a list that begins with ImgDecode draws as one where it is implied.
-func TestImplied(t *testing.T) {
+// TestPosition: a transform draws what its position says: by default its index, where an implied
+// ImgDecode does not count.
+func TestPosition(t *testing.T) {
 	sample := encodedPNG(t, 90, 80)
 	a, b := compiled(t, "RandomResizedCrop(32)").Worker(),
-		compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
+		program(t, `[{"name": "ImgDecode"},
+			{"name": "RandomResizedCrop", "size": 32, "position": 0}]`).Worker()
 	defer a.Close()
 	defer b.Close()
 	x, y := make([]byte, 32*32*3), make([]byte, 32*32*3)
-	if err := errors.Join(a.Apply(x, sample, Key{1, 2, 3}),
-		b.Apply(y, sample, Key{1, 2, 3})); err != nil {
+	if err := errors.Join(a.Apply(x, sample, Key{Seed: 1, Epoch: 2, Sample: 3}),
+		b.Apply(y, sample, Key{Seed: 1, Epoch: 2, Sample: 3})); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(x, y) {
 		t.Error("they differ")
+	}
+	other := compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
+	defer other.Close()
+	if err := other.Apply(y, sample, Key{Seed: 1, Epoch: 2, Sample: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(x, y) {
+		t.Error("positions 0 and 1 draw the same")
+	}
+	for _, position := range []string{"-1", "1.5", "null", "4294967296"} {
+		list := `[{"name": "CenterCrop", "size": 8, "position": ` + position + `}]`
+		if _, err := Compile([]byte(list)); err == nil ||
+			!strings.Contains(err.Error(), `"position" must be a whole number from 0 to`) {
+			t.Errorf("position %s: %v", position, err)
+		}
 	}
 }
 
@@ -145,7 +162,7 @@ func TestNoAllocations(t *testing.T) {
 		dst := make([]byte, w.program.Output().Bytes())
 		i := 0
 		apply := func() {
-			if err := w.Apply(dst, samples[i%len(samples)], Key{1, 0, i % 16}); err != nil {
+			if err := w.Apply(dst, samples[i%len(samples)], Key{Seed: 1, Epoch: 0, Sample: i % 16}); err != nil {
 				t.Fatal(err)
 			}
 			i++
@@ -170,7 +187,7 @@ func TestTimes(t *testing.T) {
 	dst, sample := make([]byte, p.Output().Bytes()), encodedJPEG(t, 500, 375)
 	start := time.Now()
 	for i := range 20 {
-		if err := w.Apply(dst, sample, Key{1, 0, i}); err != nil {
+		if err := w.Apply(dst, sample, Key{Seed: 1, Epoch: 0, Sample: i}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -48,7 +48,8 @@ from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
 from ._transforms.generators import generators_kept, seed_generators
-from ._transforms.recipe import name_sample, sample_key
+from ._transforms.keys import batch_key, collate_key, place_key
+from ._transforms.recipe import name_sample
 from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
@@ -445,6 +446,7 @@ class DataLoader(Loader):
             tail="drop" if drop_last else "pad",
             drop_last=drop_last,
         )
+        self._part = place[:2]  # the rank, and the number of ranks
         options = Options(
             stream,
             place,
@@ -469,11 +471,18 @@ class DataLoader(Loader):
         if output is not None:
             content = output.array(content, taken.n)
         if self._collate is not None:
-            return self._collate(list(zip(content, column(taken.payload, taken.n, "labels"))))
+            items = list(zip(content, column(taken.payload, taken.n, "labels")))
+            return self._collated(items, taken)
         numpy = _numpy()
         if numpy is None:
             return Batch(content, column(taken.payload, taken.n, "labels"))
         return Batch(content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))
+
+    def _collated(self, items: list[Any], taken: Taken) -> object:
+        assert self._collate is not None
+        with generators_kept():
+            seed_generators(collate_key(self.seed, taken.epoch, taken.step, self._part[0]))
+            return self._collate(items)
 
     def _make_items(self, files: Declared, feed: Feed, taken: Taken) -> object:
         """Makes a batch of a dataset that makes items itself: a list of them."""
@@ -481,14 +490,17 @@ class DataLoader(Loader):
         contents = taken.content if len(feed.stream.outputs) > 1 else [taken.content]
         items: list[object] = []
         with generators_kept():
-            for sample, fields in zip(column(taken.payload, taken.n, "ids"), zip(*contents)):
-                seed_generators(sample_key(self.seed, taken.epoch, sample))
+            base = batch_key(self.seed, taken.epoch, taken.step)
+            rank, world_size = self._part
+            ids = column(taken.payload, taken.n, "ids")
+            for place, (sample, fields) in enumerate(zip(ids, zip(*contents))):
+                seed_generators(place_key(base, place * world_size + rank))
                 try:
                     items.append(files.of.make(sample, *(f for f in fields if f is not None)))
                 except Exception as error:
                     name_sample(error, sample)
                     raise
-            return items if self._collate is None else self._collate(items)
+        return items if self._collate is None else self._collated(items, taken)
 
     def _make_records(self, dataset: Listed, feed: Feed, taken: Taken) -> object:
         """Makes a batch of records: :class:`Batch`, whose samples have the form of an item."""
@@ -504,7 +516,7 @@ class DataLoader(Loader):
                 dataset._form.item([value[i] for value in values], sample, dataset._label(sample))
                 for i, sample in enumerate(ids)
             ]
-            return self._collate(items)
+            return self._collated(items, taken)
         samples = dataset._form.batch(values, ids)
         if dataset._labels is None:
             return Batch(samples, None)

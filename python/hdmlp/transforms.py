@@ -46,6 +46,7 @@ from ._transforms import (
     ToTensor,
     Transform,
 )
+from ._transforms.base import descriptions
 from ._transforms.split import Split, split
 
 __all__ = [
@@ -127,4 +128,4 @@ def describe(transforms: object) -> list[dict[str, Any]]:
     parts = split(transforms)
     if parts.rest:
         raise ValueError(f"the daemon cannot do {parts.left[0]!r}: {parts.why}")
-    return [t.describe() for t in parts.described]
+    return descriptions(parts.described)

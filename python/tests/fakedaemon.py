@@ -97,7 +97,7 @@ class Session(threading.Thread):
         if kind == 1:
             assert json.loads(payload)["protocol"] == 6
             self.send_json(
-                129, {"protocol": 6, "version": daemon.version, "pid": os.getpid()}, daemon.log
+                129, {"protocol": 7, "version": daemon.version, "pid": os.getpid()}, daemon.log
             )
         elif kind == 2:
             self.open(json.loads(payload))
@@ -292,20 +292,22 @@ class Session(threading.Thread):
             if got is None:
                 return
             memory, slots = got
-            columns = [[], [], [], [], []]
+            columns = [[], [], [], [], [], []]
             for sample, slot in zip(ids, slots):
                 path, label = self.samples[sample]
                 with open(os.path.join(self.path, path), "rb") as file:
                     data = file.read()
                 begin = memory.offset(slot)
                 memory.map[begin : begin + len(data)] = data
-                for values, value in zip(columns, (label, begin, len(data), sample, memory.number)):
+                for values, value in zip(
+                    columns, (label, begin, len(data), sample, 0, memory.number)
+                ):
                     values.append(value)
             n = len(ids)
             audit = (audit_sum(epoch, ids) + ((epoch, step) == daemon.miscount_at)) % 2**64
             payload = struct.pack("<QIIIIQ", generation, epoch, step, n, n, audit)
             payload += struct.pack(
-                f"<{n}q{n}Q{n}Q{n}I{n}I{n}I", *(v for c in columns for v in c), *slots
+                f"<{n}q{n}Q{n}Q{n}I{n}I{n}I{n}I", *(v for c in columns for v in c), *slots
             )
             self.send(132, payload)
             step += 1

@@ -100,11 +100,12 @@ class Peer:
             protocol.BATCH,
             protocol.BATCH_HEAD.pack(generation, epoch, step, n, m, 0)
             + struct.pack(
-                f"<{n}q{n}Q{n}Q{n}I{n}I{m}I",
+                f"<{n}q{n}Q{n}Q{n}I{n}I{n}I{m}I",
                 *range(n),
                 *offsets,
                 *lengths,
                 *range(n),
+                *[0] * n,
                 *segments,
                 *slots,
             ),

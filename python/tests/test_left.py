@@ -11,9 +11,9 @@ features = pytest.importorskip("PIL.features")
 
 import hdmlp.data
 import hdmlp.torch as ht
+from byhand import by_hand
 from hdmlp import errors
 from hdmlp import transforms as T
-from hdmlp._transforms.recipe import sample_key, seed_generators
 from reference import decoded, picture
 
 V = torchvision.transforms
@@ -112,8 +112,7 @@ def wanted(folder, transform, epoch=0):
     """What torchvision makes of all images, by sample."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
-        seed_generators(sample_key(SEED, epoch, i))
-        out.append(transform(decoded(path)))
+        out.append(by_hand(transform, decoded(path), SEED, epoch, i))
     return out
 
 

@@ -18,7 +18,6 @@ import hdmlp
 import hdmlp.torch as ht
 from hdmlp import data, errors
 from hdmlp import transforms as T
-from hdmlp._transforms.recipe import sample_key, seed_generators
 from offloaded import REFERENCE, TENSOR, darker, folder, same  # noqa: F401
 from reference import batches, decoded, read
 
@@ -79,8 +78,8 @@ def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
     ) as loader:
         for step, (images, _) in enumerate(loader):
             for i, sample in enumerate(loader.explain(0, step).ids):
-                seed_generators(sample_key(3, 0, sample))
-                assert torch.equal(images[i], erasing(plain[step][0][i]))
+                with ht.seeded(3, 0, sample, position=len(TENSOR)):
+                    assert torch.equal(images[i], erasing(plain[step][0][i]))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -12,9 +12,9 @@ Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 
 import hdmlp.torch as ht
+from byhand import by_hand
 from hdmlp import errors
 from hdmlp import transforms as T
-from hdmlp._transforms.recipe import sample_key, seed_generators
 from reference import decoded, jpegs, picture, read
 
 V = torchvision.transforms
@@ -75,8 +75,7 @@ def made(folder, transform, epoch=0, seed=SEED):
     documents."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
-        seed_generators(sample_key(seed, epoch, i))
-        out.append(transform(decoded(path)))
+        out.append(by_hand(transform, decoded(path), seed, epoch, i))
     return out
 
 
@@ -233,8 +232,7 @@ def test_damaged_images_are_named_or_left_out(tmp_path, workers):
     kept = [i for i in range(12) if i not in bad]
     images = {}
     for i in kept:
-        seed_generators(sample_key(SEED, 0, i))
-        images[i] = transform(decoded(root + f"/a/{i:02d}.jpg"))
+        images[i] = by_hand(transform, decoded(root + f"/a/{i:02d}.jpg"), SEED, 0, i)
     for policy, want in (("skip", kept), ("substitute", [0, 1, 2, 5, 5, 5, 6, 7, 8, 10, 10, 11])):
         with ht.DataLoader(
             dataset,

@@ -12,7 +12,7 @@ numpy = pytest.importorskip("numpy")
 import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp._transforms import generators
-from hdmlp._transforms.recipe import batch_key, place_key
+from hdmlp._transforms.keys import batch_key, place_key
 from torch.utils.data import Dataset, DistributedSampler, default_collate
 
 pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")

@@ -7,13 +7,11 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht
 import items
 from hdmlp import Job, errors
-from hdmlp._transforms.recipe import Recipe
 from hdmlp._workers.results import Arena
 from hdmlp.torch._order import foreseen as _foreseen
 from hdmlp.torch._order.drawn import Generators
 from hdmlp.torch._order.known import known
 from hdmlp.torch._order.ranks import Ranks
-from hdmlp.torch._order.repeats import Repeating
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -156,24 +154,6 @@ def test_a_rank_that_changed_is_refused(monkeypatch):
                     f"{after[1]}",
                 ):
                     ranks()
-
-
-def test_each_occurrence_on_each_rank_draws_its_own_numbers():
-    """They depend only on the position in the epoch, not on the number of ranks."""
-
-    def drawn(rank, world_size, count, step=0):
-        recipe = Repeating(
-            Recipe(lambda view: torch.rand(1).item(), None, None, list), rank, world_size
-        )
-        made = recipe.samples([b""] * count, [0] * count, [7] * count, recipe.seed_of(5, step), 1)
-        return [value for value, _ in made]
-
-    alone = drawn(0, 1, 12)
-    assert len(set(alone)) == 12
-    assert drawn(0, 1, 12, step=1)[0] not in alone
-    for world_size in (2, 3, 4):
-        for rank in range(world_size):
-            assert drawn(rank, world_size, 12 // world_size) == alone[rank::world_size]
 
 
 @pytest.mark.parametrize("own", [None, 3])

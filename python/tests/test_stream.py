@@ -274,10 +274,10 @@ def test_a_batch_in_pieces_is_copied_to_memory_that_is_not_in_use(start):
 
 
 def test_inconsistent_frames_are_refused(start):
-    short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
+    short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(71)
     for kind, payload, says in (
         (240, b"", "unknown type 240"),
-        (protocol.BATCH, short, "in 95 bytes"),
+        (protocol.BATCH, short, "in 103 bytes"),
     ):
         peer = start()
         peer.say(kind, payload)

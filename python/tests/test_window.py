@@ -40,7 +40,7 @@ class Window:
         numbers, offsets = zip(*places)
         payload = bytes(protocol.BATCH_HEAD.size + 8 * n)
         payload += struct.pack(f"<{n}Q", *offsets) + struct.pack(f"<{n}Q", *[SIZE] * n)
-        payload += bytes(4 * n) + struct.pack(f"<{n}I", *numbers)
+        payload += bytes(8 * n) + struct.pack(f"<{n}I", *numbers)
         self.slot += slots
         names = struct.pack(f"<{slots}I", *range(self.slot, self.slot + slots))
         return self.staging.block(bytearray(payload), n, names, SIZE)

@@ -52,7 +52,13 @@ class Task:
                 protocol.U64.pack(number)
                 + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0)
                 + struct.pack(
-                    f"<{n}q{n}Q{n}Q{n}I{n}I", *range(n), *offsets, *lengths, *range(n), *segments
+                    f"<{n}q{n}Q{n}Q{n}I{n}I{n}I",
+                    *range(n),
+                    *offsets,
+                    *lengths,
+                    *range(n),
+                    *[0] * n,
+                    *segments,
                 ),
             )
         )

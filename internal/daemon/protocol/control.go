@@ -113,6 +113,10 @@ type GivenMessage struct {
 	Epochs  int `json:"epochs"`  // at least 1
 	First   int `json:"first"`
 	Batch   int `json:"batch"`
+	// Rank is the process's, among Ranks that each give an order of their own to a job of their own;
+	// 0 and 0: there are no others.
+	Rank  int `json:"rank"`
+	Ranks int `json:"ranks"`
 	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64 `json:"seed"`
 	// Apart is why the rank gives no order that the ranks can share, so that each reads by itself. It

@@ -23,7 +23,7 @@ import (
 //   - 5: RAISED reports that an error has reached the training loop.
 //   - 6: datasets have the options of their kind, and may come as a manifest; a batch has the
 //     places of several outputs.
-const Version = 6
+const Version = 7
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
@@ -228,8 +228,8 @@ func AppendEnd(dst []byte, generation uint64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, generation)
 }
 
-// BatchMessage describes a batch in shared memory. Labels and IDs have one entry per sample;
-// Offsets, Lengths and Segments have one per output and sample: those of the first output come
+// BatchMessage describes a batch in shared memory. Labels, IDs and Occurrences have one entry per
+// sample; Offsets, Lengths and Segments have one per output and sample: those of the first output come
 // first.
 type BatchMessage struct {
 	Generation  uint64
@@ -239,6 +239,7 @@ type BatchMessage struct {
 	Offsets     []uint64
 	Lengths     []uint64
 	IDs         []uint32
+	Occurrences []uint32
 	Segments    []uint32
 	Slots       []uint32 // for the process to return
 	Left        []LeftSample
@@ -248,14 +249,18 @@ type BatchMessage struct {
 type LeftSample struct {
 	Position, Segment uint32
 	Offset, Length    uint64
+	Usual             bool // a file like others, of which only what is drawn is uncertain
 }
+
+// usualFlag is set in a position if LeftSample.Usual is.
+const usualFlag = 1 << 31
 
 // AppendBatch appends the batch's frame.
 func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	n, m := len(b.Labels), len(b.Slots)
 	left := len(b.Left)
 	le := binary.LittleEndian
-	dst = appendHeader(dst, Batch, 32+12*n+20*len(b.Offsets)+4*m+24*left)
+	dst = appendHeader(dst, Batch, 32+16*n+20*len(b.Offsets)+4*m+24*left)
 	dst = le.AppendUint64(dst, b.Generation)
 	dst = le.AppendUint32(dst, b.Epoch)
 	dst = le.AppendUint32(dst, b.Step)
@@ -274,6 +279,9 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	for _, v := range b.IDs {
 		dst = le.AppendUint32(dst, v)
 	}
+	for _, v := range b.Occurrences {
+		dst = le.AppendUint32(dst, v)
+	}
 	for _, v := range b.Segments {
 		dst = le.AppendUint32(dst, v)
 	}
@@ -281,7 +289,11 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 		dst = le.AppendUint32(dst, v)
 	}
 	for _, l := range b.Left {
-		dst = le.AppendUint32(dst, l.Position)
+		position := l.Position
+		if l.Usual {
+			position |= usualFlag
+		}
+		dst = le.AppendUint32(dst, position)
 		dst = le.AppendUint32(dst, l.Segment)
 		dst = le.AppendUint64(dst, l.Offset)
 		dst = le.AppendUint64(dst, l.Length)
@@ -291,4 +303,4 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 
 // MaxBatch is the maximum number of samples in a batch's frame, which also has to hold slots, and
 // samples that are left to the process (stage.MaxLeft), if they have one output.
-const MaxBatch = (MaxPayload - 4096) / 40
+const MaxBatch = (MaxPayload - 4096) / 44

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,15 +18,18 @@ func TestBatchLayout(t *testing.T) {
 	got := AppendBatch(nil, &BatchMessage{
 		Generation: 1, Epoch: 2, Step: 3, Audit: 4,
 		Labels: []int64{-1, 5}, Offsets: []uint64{6, 7}, Lengths: []uint64{8, 9},
-		IDs: []uint32{10, 11}, Segments: []uint32{0, 1 << 31}, Slots: []uint32{12},
+		IDs: []uint32{10, 11}, Occurrences: []uint32{0, 3}, Segments: []uint32{0, 1 << 31},
+		Slots: []uint32{12}, Left: []LeftSample{{13, 14, 15, 16, true}, {Position: 17}},
 	})
-	want := "64000000" + "84" + "000000" + // 100 bytes, BATCH
+	want := "9c000000" + "84" + "000000" + // 156 bytes, BATCH
 		"0100000000000000" + "02000000" + "03000000" + "02000000" + "01000000" +
 		"0400000000000000" +
 		"ffffffffffffffff" + "0500000000000000" +
 		"0600000000000000" + "0700000000000000" +
 		"0800000000000000" + "0900000000000000" +
-		"0a000000" + "0b000000" + "00000000" + "00000080" + "0c000000"
+		"0a000000" + "0b000000" + "00000000" + "03000000" + "00000000" + "00000080" + "0c000000" +
+		"0d000080" + "0e000000" + "0f00000000000000" + "1000000000000000" +
+		"11000000" + strings.Repeat("00", 20)
 	if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
 		t.Error(diff)
 	}
@@ -111,8 +115,8 @@ func TestFramesUpToTheLimitAreAccepted(t *testing.T) {
 	one := make([]uint64, MaxBatch)
 	batch := AppendBatch(nil, &BatchMessage{
 		Labels: make([]int64, MaxBatch), Offsets: one, Lengths: one,
-		IDs: make([]uint32, MaxBatch), Segments: make([]uint32, MaxBatch),
-		Slots: make([]uint32, MaxBatch),
+		IDs: make([]uint32, MaxBatch), Occurrences: make([]uint32, MaxBatch),
+		Segments: make([]uint32, MaxBatch), Slots: make([]uint32, MaxBatch),
 	})
 	if n := len(batch) - headerSize; n > MaxPayload {
 		t.Errorf("the largest batch has %d bytes, the limit is %d", n, MaxPayload)

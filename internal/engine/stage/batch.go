@@ -50,9 +50,6 @@ type batch struct {
 	ctx     context.Context
 	request cache.Request
 	order   int64 // the global step
-	// occurs is, for each sample, the number of its occurrence in the epoch, from 0
-	// (access.Epoch.Occurrence), if samples are preprocessed; nil: all are 0.
-	occurs []int32
 
 	parts  []part
 	dst    [][]byte        // memory in the staging buffer; nil: it is in a class, or has none yet
@@ -264,9 +261,11 @@ func (b *batch) compact() {
 			continue
 		}
 		b.Labels[n], b.IDs[n] = b.Labels[i], b.IDs[i]
+		b.Occurrences[n] = b.Occurrences[i]
 		n++
 	}
 	b.Labels, b.IDs = b.Labels[:n], b.IDs[:n]
+	b.Occurrences = b.Occurrences[:n]
 	to := 0 // over all outputs
 	compacted := make([]uint64, 0, n*b.o.outputs())
 	for o := range b.o.outputs() {

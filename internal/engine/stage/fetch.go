@@ -87,11 +87,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	b.parts[i].awaited = s.Awaited()
 	b.parts[i].slow = false
 	b.latest.Store(int32(i + 1))
-	draw := id
-	if b.occurs != nil {
-		draw |= int(b.occurs[i]) << 32
-	}
-	if err := b.apply(i, id, draw, s.Data); err != nil {
+	if err := b.apply(i, id, s.Data); err != nil {
 		if errors.Is(err, errParked) {
 			return errParked
 		}
@@ -105,7 +101,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 }
 
 // apply makes the outputs of sample i, whose packed bytes are data.
-func (b *batch) apply(i, id, draw int, data []byte) error {
+func (b *batch) apply(i, id int, data []byte) error {
 	steps := len(b.spent) / len(b.parts)
 	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
 	var few [4][]byte
@@ -116,7 +112,7 @@ func (b *batch) apply(i, id, draw int, data []byte) error {
 		at := o*len(b.IDs) + i
 		b.lefts[at] = Left{}
 		n := out.steps()
-		err := b.applyTo(out, at, fields[out.Field], draw, whole, spent[:n:n])
+		err := b.applyTo(out, at, id, fields[out.Field], whole, spent[:n:n])
 		if err != nil {
 			clear(b.spent[i*steps : (i+1)*steps])
 			if len(b.o.Outputs) > 1 {
@@ -141,8 +137,8 @@ func (b *batch) withhold(at int) error {
 
 var errNoField = errors.New("the sample does not have it")
 
-// applyTo makes one output of a sample, at its place in the columns.
-func (b *batch) applyTo(out *Output, at int, src []byte, draw int, whole bool,
+// applyTo makes one output of sample id, at its place in the columns.
+func (b *batch) applyTo(out *Output, at, id int, src []byte, whole bool,
 	spent []time.Duration,
 ) error {
 	switch {
@@ -158,10 +154,14 @@ func (b *batch) applyTo(out *Output, at int, src []byte, draw int, whole bool,
 		return err
 	}
 	alloc := func(size int) ([]byte, error) { return b.resultBuffer(out, at, size) }
-	err := out.Preprocessor.Apply(alloc, src, b.Epoch, draw, whole, spent)
-	if err != nil && out.Preprocessor.Left(err) {
+	occurrence := int(b.Occurrences[at%len(b.IDs)])
+	err := out.Preprocessor.Apply(alloc, src, b.Epoch, id, occurrence, whole, spent)
+	if err == nil {
+		return nil
+	}
+	if left, usual := out.Preprocessor.Left(err); left {
 		clear(spent)
-		return b.leave(at, src)
+		return b.leave(at, src, usual)
 	}
 	return err
 }
@@ -212,13 +212,15 @@ func (b *batch) take(at, size int) (part []byte, segment uint32, offset uint64, 
 }
 
 // leave leaves what is at this place in the columns to the process, with its bytes.
-func (b *batch) leave(at int, src []byte) error {
+func (b *batch) leave(at int, src []byte, usual bool) error {
 	part, segment, offset, err := b.take(at, len(src))
 	if err != nil {
 		return err
 	}
 	copy(part, src)
-	b.lefts[at] = Left{Segment: segment, Offset: offset, Length: uint64(len(src))}
+	b.lefts[at] = Left{
+		Segment: segment, Offset: offset, Length: uint64(len(src)), Usual: usual,
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leaves++; b.leaves > MaxLeft {

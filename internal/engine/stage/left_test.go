@@ -22,8 +22,8 @@ type leaving struct {
 
 var errLeft = errors.New("left to the process")
 
-func (p leaving) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, whole bool,
-	spent []time.Duration,
+func (p leaving) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	whole bool, spent []time.Duration,
 ) error {
 	switch {
 	case p.wrong[id]:
@@ -31,10 +31,10 @@ func (p leaving) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id in
 	case id%p.nth == 0:
 		return errLeft
 	}
-	return p.summary.Apply(alloc, src, epoch, id, whole, spent)
+	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
 }
 
-func (leaving) Left(err error) bool { return errors.Is(err, errLeft) }
+func (leaving) Left(err error) (left, usual bool) { return errors.Is(err, errLeft), true }
 
 // TestSamplesAreLeftToTheProcess checks that samples that the preprocessor leaves are delivered as
 // they are, whatever memory there is, and the others as always.
@@ -126,15 +126,15 @@ type counting struct {
 	whole map[int]int
 }
 
-func (p counting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, whole bool,
-	spent []time.Duration,
+func (p counting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	whole bool, spent []time.Duration,
 ) error {
 	if whole {
 		p.mu.Lock()
 		p.whole[id]++
 		p.mu.Unlock()
 	}
-	return p.summary.Apply(alloc, src, epoch, id, whole, spent)
+	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
 }
 
 // TestSamplesAreDecodedToTheirEndOnce checks that a sample is decoded to its end when it is first

@@ -21,6 +21,7 @@ func Concat(epoch, step int, parts []Part) *Batch {
 	for _, p := range parts {
 		b.Labels = append(b.Labels, p.Labels[p.From:p.To]...)
 		b.IDs = append(b.IDs, p.IDs[p.From:p.To]...)
+		b.Occurrences = append(b.Occurrences, p.Occurrences[p.From:p.To]...)
 		if p.To == len(p.IDs) {
 			for tier, amount := range p.made.reads {
 				b.made.reads[tier].Add(amount)

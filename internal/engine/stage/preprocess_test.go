@@ -20,7 +20,7 @@ import (
 type unreported struct{}
 
 func (unreported) Report() *report.Preprocessing            { return nil }
-func (unreported) Left(error) bool                          { return false }
+func (unreported) Left(error) (bool, bool)                  { return false, false }
 func (unreported) ThreadChanges() iter.Seq2[time.Time, int] { return nil }
 
 // summary turns every sample into a few bytes that identify the sample, the epoch, and the sample's
@@ -39,8 +39,8 @@ func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
 
-func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, _ bool,
-	spent []time.Duration,
+func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	_ bool, spent []time.Duration,
 ) error {
 	dst, err := alloc(20)
 	if err != nil {
@@ -53,7 +53,7 @@ func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id in
 		return errBad
 	}
 	binary.LittleEndian.PutUint64(dst, uint64(epoch))
-	binary.LittleEndian.PutUint64(dst[8:], uint64(id))
+	binary.LittleEndian.PutUint64(dst[8:], uint64(occurrence)<<32|uint64(id))
 	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src))
 	spent[1] += time.Millisecond
 	return nil
@@ -174,15 +174,15 @@ type late struct {
 	bad map[int]bool
 }
 
-func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int, whole bool,
-	spent []time.Duration,
+func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	whole bool, spent []time.Duration,
 ) error {
 	<-time.After(time.Second)
 	if p.bad[id] {
 		spent[0] += time.Second
 		return errBad
 	}
-	return p.summary.Apply(alloc, src, epoch, id, whole, spent)
+	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
 }
 
 // TestStallIsNotChargedToStepsThatFailed checks that a stall is divided among the steps by their

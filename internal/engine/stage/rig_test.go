@@ -233,12 +233,11 @@ func (g *rig) want(rank int, at step) []seen {
 		if p := g.ranks[rank].stager.preprocessor; p != nil {
 			var made []byte
 			alloc := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
-			err := p.Apply(alloc, s.data, at.epoch, int(id), false,
+			err := p.Apply(alloc, s.data, at.epoch, int(id), 0, false,
 				make([]time.Duration, len(p.Steps())))
-			switch {
-			case err == nil:
+			if err == nil {
 				s.data = made
-			case !p.Left(err):
+			} else if left, _ := p.Left(err); !left {
 				panic(err)
 			}
 		}

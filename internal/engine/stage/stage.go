@@ -37,8 +37,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// Batch describes one batch to the training process: where in shared memory each sample is. Labels
-// and IDs have one entry per sample; offsets, lengths and segments have one per output and sample:
+// Batch describes one batch to the training process: where in shared memory each sample is. Labels,
+// IDs and occurrences have one entry per sample; offsets, lengths and segments have one per output and sample:
 // those of the first output for all samples, then those of the second, and so on.
 type Batch struct {
 	Epoch, Step int
@@ -47,6 +47,7 @@ type Batch struct {
 	Offsets     []uint64 // within the segment
 	Lengths     []uint64 // bytes; NoField: the sample does not have the field
 	IDs         []uint32
+	Occurrences []uint32 // how often the epoch has the sample before, without what padding repeats
 	Segments    []uint32 // in the staging buffer, or ClassSegment
 	Slots       []uint32 // of the staging buffer; the process returns them
 	Extras      []staging.Extra
@@ -70,6 +71,7 @@ const NoField = math.MaxUint64
 type Left struct {
 	Position, Segment uint32 // the position counts through the outputs, as Batch.Offsets does
 	Offset, Length    uint64
+	Usual             bool // a file like others, of which only what is drawn is uncertain
 }
 
 // Unusable records the samples that a job cannot use.
@@ -88,15 +90,16 @@ type Preprocessor interface {
 	// Steps returns the names of the steps, in order.
 	Steps() []string
 	// Apply transforms a sample's bytes for an epoch. It writes the result into a buffer from
-	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. draw
-	// seeds what is random: it is the sample's ID, plus 2^32 times the number of its occurrence in
-	// the epoch. whole makes damage an error also in parts of the bytes that the result does not
+	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. What
+	// is random follows from the epoch, the sample's ID, and how often the epoch has the sample
+	// before. whole makes damage an error also in parts of the bytes that the result does not
 	// depend on. Any other error is permanent.
-	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int, whole bool,
-		spent []time.Duration) error
-	// Left reports whether an error of Apply means that the process is to transform the sample.
-	// That depends only on the sample's bytes.
-	Left(err error) bool
+	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
+		whole bool, spent []time.Duration) error
+	// Left reports whether an error of Apply means that the process is to transform the sample, and
+	// whether it is a file like others, of which only what is drawn is uncertain. That depends only on
+	// the sample's bytes, the epoch, and the sample's ID and occurrence.
+	Left(err error) (left, usual bool)
 	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
 	// idle, so that more could be transformed.
 	Takes(samples int) float64
@@ -112,11 +115,14 @@ type Options struct {
 	Stream *access.Stream
 	// Epoch returns the stream's epochs, and may cache some; nil: the epoch's order is not given,
 	// and the Run ends before it.
-	Epoch  func(e int) *access.Epoch
-	Rank   int
-	Cache  *cache.Cache
-	Peers  cache.Peers // the other nodes of the rank's job; nil: none
-	Buffer *staging.Buffer
+	Epoch func(e int) *access.Epoch
+	Rank  int
+	// Among is the rank among Ranks with streams of their own, which count a sample's occurrences
+	// together: occurrence k of rank r is k*Ranks + r. 0: there are no others.
+	Among, Ranks int
+	Cache        *cache.Cache
+	Peers        cache.Peers // the other nodes of the rank's job; nil: none
+	Buffer       *staging.Buffer
 	// Ahead is the most batches staged and not yet taken by the process, including those sent to
 	// it.
 	Ahead int

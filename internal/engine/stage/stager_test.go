@@ -189,12 +189,12 @@ type lasting struct {
 	time.Duration
 }
 
-func (p lasting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, draw int, whole bool,
-	spent []time.Duration,
+func (p lasting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	whole bool, spent []time.Duration,
 ) error {
 	<-time.After(p.Duration)
 	spent[1] += p.Duration
-	return p.summary.Apply(alloc, src, epoch, draw, whole, spent)
+	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
 }
 
 // TestStallIsChargedToTheSlower checks that a stall is charged to fetching or preprocessing,

@@ -69,13 +69,13 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	n := len(ids)
 	places := n * s.o.outputs()
 	numbers := make([]uint64, 2*places)
-	words := make([]uint32, n+places)
+	words := make([]uint32, 2*n+places)
 	b := &batch{
 		Batch: Batch{
 			Epoch: view.Number(), Step: step,
 			Labels:  make([]int64, n),
 			Offsets: numbers[:places:places], Lengths: numbers[places:],
-			IDs: words[:n:n], Segments: words[n:],
+			IDs: words[:n:n], Occurrences: words[n : 2*n : 2*n], Segments: words[2*n:],
 		},
 		o:      &s.o,
 		sizes:  &s.sizes,
@@ -91,7 +91,12 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	if len(s.o.Outputs) > 0 {
 		b.spent = make([]time.Duration, n*s.steps)
 		b.lefts = make([]Left, places)
-		b.occurs = view.Occurrence(s.o.Rank, step)
+	}
+	for i := range b.Occurrences {
+		b.Occurrences[i] = uint32(s.o.Among)
+	}
+	for i, occurrence := range view.Occurrence(s.o.Rank, step) {
+		b.Occurrences[i] += uint32(int(occurrence) * max(s.o.Ranks, 1))
 	}
 	for i, k := range ids {
 		b.Audit += access.Mix(b.Epoch, int(k))

@@ -80,8 +80,10 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	if j.config.Produces {
 		r.ledger.ForGroup()
 	}
+	among, ranks := j.p.Order.Rank()
 	o := stage.Options{
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
+		Among: among, Ranks: ranks,
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),

@@ -140,6 +140,10 @@ func (o *Order) Turns() bool { return o.turns != nil }
 // Given reports whether processes give the orders of epochs.
 func (o *Order) Given() bool { return o.stream.Spec().Shuffle == access.Given }
 
+// Rank returns the rank of the job's process among those that give orders and have jobs of their
+// own, and their number; 0 and 1 if there are no others.
+func (o *Order) Rank() (rank, ranks int) { return o.said.Rank, max(o.said.Ranks, 1) }
+
 // Epoch returns a view of an epoch. Ranks share the views of the last few epochs. It returns nil if
 // the processes give orders, and that epoch's is not known yet or no longer.
 func (o *Order) Epoch(e int) *access.Epoch {

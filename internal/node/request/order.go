@@ -25,6 +25,9 @@ type Order struct {
 	First   int       // the first epoch given with the request
 	Epochs  [][]int32 // samples of the epochs from First on
 	Digest  string    // of what the ranks of a job must agree on
+	// Rank is the process's, among Ranks with orders and jobs of their own; at most 1: there are no
+	// others.
+	Rank, Ranks int
 }
 
 // Brief returns the order without its long lists.
@@ -37,6 +40,10 @@ func (o *Order) Brief() *Order {
 // Admit reserves memory, or returns an error if there is too little; advice describes how to need
 // less. A nil Admit admits everything.
 type Admit func(bytes int64, what, advice string) error
+
+// maxRanks is the most ranks with orders of their own: with as many occurrences of a sample, their
+// number takes 32 bits.
+const maxRanks = 1 << 16
 
 // ReadOrder reads the list that came with a request, and validates it.
 func ReadOrder(m *Open, admit Admit) (*Order, error) {
@@ -90,6 +97,9 @@ func readGiven(stream *Stream, admit Admit) (*Order, error) {
 	case g.First < 0 || g.First > MaxEpoch || g.Epochs > MaxEpoch:
 		return nil, failure.Input("stream.given.first = %d, epochs = %d: epochs are 0 to %d",
 			g.First, g.Epochs, MaxEpoch)
+	case g.Ranks < 0 || g.Ranks > maxRanks || g.Rank < 0 || g.Rank >= max(g.Ranks, 1):
+		return nil, failure.Input("stream.given.rank = %d, ranks = %d: ranks are 0 to ranks - 1, "+
+			"of at most %d", g.Rank, g.Ranks, maxRanks)
 	}
 	l, err := openList(stream.List, "stream.given", g.Epochs, g.Entries, g.Batches)
 	if err == nil {
@@ -98,7 +108,7 @@ func readGiven(stream *Stream, admit Admit) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Order{First: g.First}
+	o := &Order{First: g.First, Rank: g.Rank, Ranks: g.Ranks}
 	if o.Batches, err = l.read(g.Batches); err != nil {
 		return nil, err
 	}

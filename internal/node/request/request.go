@@ -24,7 +24,7 @@ const (
 	// of a given epoch.
 	MaxList = 1 << 28
 	// MaxBatch is the limit on the samples of a batch: its frame to the process holds no more.
-	MaxBatch = 419_328
+	MaxBatch = 381_184
 	// MaxOutputs is the limit on the fields that are delivered of a sample.
 	MaxOutputs = 64
 	// MaxEpoch is the largest number of a given epoch: frames have 32 bits for it.
@@ -99,6 +99,9 @@ type Given struct {
 	Epochs  int // at least 1
 	First   int
 	Batch   int
+	// Rank is the process's, among Ranks that each give an order of their own to a job of their own;
+	// 0 and 0: there are no others.
+	Rank, Ranks int
 	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64
 	// Apart is why the rank gives no order that the ranks can share, so that each reads by itself. It

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/lib/mersenne"
 )
 
 var rewrite = flag.Bool("rewrite", false,
@@ -262,13 +264,13 @@ func TestTorchInstalled(t *testing.T) {
 		t.Skip("starts Python")
 	}
 	var cases []samplerCase
-	rng := mt19937{}
-	rng.seed(2024)
-	pick := func(n int) int { return int(rng.uint32() % uint32(n)) }
+	rng := &mersenne.Generator{}
+	rng.Seed(2024)
+	pick := func(n int) int { return int(rng.Word() % uint32(n)) }
 	for i := range 60 {
 		w := 1 + pick(12)
 		cases = append(cases, samplerCase{
-			F: 1 + pick(3000), W: w, Batch: 1 + pick(40), Seed: rng.uint64() >> 2,
+			F: 1 + pick(3000), W: w, Batch: 1 + pick(40), Seed: uint64Of(rng) >> 2,
 			Epoch:    pick(1000),
 			DropTail: i&1 != 0, DropLast: i&2 != 0, Shuffle: i%10 != 0, Ranks: allRanks(w),
 			Loader: i%3 == 0,
@@ -284,20 +286,20 @@ func TestTorchInstalled(t *testing.T) {
 // TestWideRandperm: from 2^32/20 elements on today's torch draws 64 bits for each. The first
 // outputs of a generator seeded with 5489 are known (Matsumoto and Nishimura).
 func TestWideRandperm(t *testing.T) {
-	var g mt19937
-	g.seed(5489)
-	if got, want := g.uint64(), uint64(3499211612)<<32|581869302; got != want {
+	var g mersenne.Generator
+	g.Seed(5489)
+	if got, want := uint64Of(&g), uint64(3499211612)<<32|581869302; got != want {
 		t.Errorf("first 64 bits: %d, want %d", got, want)
 	}
 	// Inside out: sample i goes to the place drawn for it, what was there moves to the end.
 	r := make([]int32, 1000)
-	g.seed(7)
+	g.Seed(7)
 	shuffle64(r, &g)
 	var want []int32
-	g.seed(7)
+	g.Seed(7)
 	for i := range len(r) {
-		hi := uint64(g.uint32())
-		z := int((hi<<32 | uint64(g.uint32())) % uint64(i+1))
+		hi := uint64(g.Word())
+		z := int((hi<<32 | uint64(g.Word())) % uint64(i+1))
 		want = append(want, int32(i))
 		want[z], want[i] = int32(i), want[z]
 	}

@@ -54,7 +54,7 @@ func TestBudget(t *testing.T) {
 	spent := make([]time.Duration, 3)
 	for i, src := range files {
 		dst := make([]byte, free.Size())
-		if err := free.Apply(into(dst), src, 0, i, false, spent); err != nil {
+		if err := free.Apply(into(dst), src, 0, i, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, dst)
@@ -68,7 +68,7 @@ func TestBudget(t *testing.T) {
 			for range 3 {
 				for i, src := range files {
 					dst := make([]byte, p.Size())
-					if err := p.Apply(into(dst), src, 0, i, false, spent); err != nil {
+					if err := p.Apply(into(dst), src, 0, i, 0, false, spent); err != nil {
 						t.Error(err)
 					} else if !bytes.Equal(dst, want[i]) {
 						t.Errorf("file %d has other pixels", i)
@@ -101,7 +101,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 	bad[len(bad)/2] ^= 0x40
 	full := errors.New("full")
 	for range 3 {
-		if err := p.Apply(into(dst), bad, 0, 0, false, spent); err == nil {
+		if err := p.Apply(into(dst), bad, 0, 0, 0, false, spent); err == nil {
 			t.Fatal("a damaged sample is taken")
 		}
 		wholeBudget(t, p)
@@ -111,7 +111,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 				return dst, nil
 			}
 			return nil, full // once it has the memory
-		}, sound, 0, 0, false, spent)
+		}, sound, 0, 0, 0, false, spent)
 		if !errors.Is(err, full) {
 			t.Fatalf("%v, want %v", err, full)
 		}
@@ -152,7 +152,7 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 	dst := make([]byte, p.Size())
 	spent := make([]time.Duration, 3)
 	for range 2 {
-		if err := p.Apply(into(dst), large, 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), large, 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		p.gate.mu.Lock()
@@ -175,7 +175,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()
 		spent := make([]time.Duration, 3)
-		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		w := p.gate.spare[0]
@@ -188,7 +188,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		large := pngOf(t, 900)
-		go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, false, spent) }()
+		go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, 0, false, spent) }()
 		synctest.Wait()
 		select {
 		case err := <-done:
@@ -212,18 +212,18 @@ func TestBudgetError(t *testing.T) {
 	for _, threads := range []int{1, 2, 16} {
 		p := newField(compiled(t, shrink), Options{Threads: threads, Memory: 16 << 20})
 		dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
-		err := p.Apply(into(dst), src, 0, 0, false, spent)
+		err := p.Apply(into(dst), src, 0, 0, 0, false, spent)
 		var e *BudgetError
 		if !errors.As(err, &e) || e.Need < 3*2500*2500 || e.Most > 16<<20 || e.Total != 16<<20 ||
 			!strings.Contains(err.Error(), "set decode_memory to") {
 			t.Fatalf("%d threads: %v", threads, err)
 		}
-		if err := p.Apply(into(dst), pngOf(t, 50), 0, 1, false, spent); err != nil {
+		if err := p.Apply(into(dst), pngOf(t, 50), 0, 1, 0, false, spent); err != nil {
 			t.Errorf("%d threads: the next sample: %v", threads, err)
 		}
 		p.Close()
 		p = newField(compiled(t, shrink), Options{Threads: threads, Memory: e.Enough})
-		if err := p.Apply(into(dst), src, 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), src, 0, 0, 0, false, spent); err != nil {
 			t.Errorf("%d threads, with decode_memory = %d: %v", threads, e.Enough, err)
 		}
 		p.Close()
@@ -242,10 +242,10 @@ func TestBudgetWaits(t *testing.T) {
 	large, small := pngOf(t, 1500), pngOf(t, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, false, make([]time.Duration, 3))
+		done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, 0, false, make([]time.Duration, 3))
 	}()
 	for range 3 {
-		if err := p.Apply(into(make([]byte, p.Size())), small, 0, 1, false,
+		if err := p.Apply(into(make([]byte, p.Size())), small, 0, 1, 0, false,
 			make([]time.Duration, 3)); err != nil {
 			t.Error(err)
 		}
@@ -287,7 +287,7 @@ func TestBudgetRagged(t *testing.T) {
 			return got, nil
 		}
 		spent := make([]time.Duration, 2)
-		if err := p.Apply(alloc, src, 0, 0, false, spent); err != nil {
+		if err := p.Apply(alloc, src, 0, 0, 0, false, spent); err != nil {
 			t.Fatalf("%d x %d: %v", side, side, err)
 		}
 		if len(asked) != times || asked[0] != asked[len(asked)-1] {
@@ -297,7 +297,7 @@ func TestBudgetRagged(t *testing.T) {
 		if err := free.Apply(func(size int) ([]byte, error) {
 			want = make([]byte, size)
 			return want, nil
-		}, src, 0, 0, false, spent); err != nil {
+		}, src, 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) || side == 3000 && !bytes.HasSuffix(got, src) {

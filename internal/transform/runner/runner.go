@@ -79,8 +79,7 @@ func New(parts []Part, o Options) *Runner {
 		r.fields = append(r.fields, &Field{
 			Runner: r, number: i, program: p.Program, names: names, first: len(r.names),
 			size: p.Program.Output().Bytes(),
-			// Fields draw numbers of their own.
-			seed: o.Seed + uint64(i)*0x9e3779b97f4a7c15,
+			seed: o.Seed,
 		})
 		r.names = append(r.names, names...)
 	}
@@ -124,16 +123,17 @@ type work struct {
 // the size is known, and again, with possibly another size, if the sample needs more memory or has
 // to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
 // which has an entry per transform of the field, and distributes the time waited in proportion,
-// because it waited for transforms of other samples. draw is the sample's ID or, if an epoch has a
-// sample several times, a different number for each occurrence; epoch and draw determine all random
-// parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
+// because it waited for transforms of other samples. id is the sample's ID, and occurrence how
+// often the epoch has it before; with the epoch they determine all random parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
 // says why src cannot be transformed.
-func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
+func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	it, inside := f.gate.enter(work{
 		field: f.number, alloc: alloc, src: src,
-		key:   transform.Key{Seed: f.seed, Epoch: epoch, Sample: draw},
+		key: transform.Key{
+			Seed: f.seed, Epoch: epoch, Sample: id, Occurrence: occurrence,
+		},
 		whole: whole, spent: spent,
 	})
 	if inside {
@@ -144,10 +144,14 @@ func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, d
 	return err
 }
 
-// Left reports whether an error of Apply means that the receiver is to transform the sample.
-func (p *Runner) Left(err error) bool {
-	var left *transform.LeftError
-	return !p.refuse && errors.As(err, &left)
+// Left reports whether an error of Apply means that the receiver is to transform the sample, and
+// whether it is a file like others, of which only what is drawn is uncertain.
+func (p *Runner) Left(err error) (left, usual bool) {
+	var e *transform.LeftError
+	if p.refuse || !errors.As(err, &e) {
+		return false, false
+	}
+	return true, e.Usual()
 }
 
 // Takes estimates how long it takes to transform so many samples on all threads, in seconds; 0 if

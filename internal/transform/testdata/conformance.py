@@ -7,6 +7,10 @@ A request is a JSON object on a line of stdin:
     {"file": "/tmp/x", "steps": [{"name": "RandomCrop", "args": {"size": 224}, "drawn": [["top", 3], ["left", 5]]}, ...]}
         applies transforms, with what was drawn instead of what torchvision would draw
 
+    {"numbers": {"key": "12345"}}
+        numbers that torch and random draw after they are seeded with the key, as float64
+    {"parts": {"keys": ["1", ...], "width": 500, "height": 375, "scale": [0.08, 1], "ratio": [0.75, 1.33], "timm": false}}
+        what RandomResizedCrop draws with each key; the answer is top, left, height, width of each, as float64
     {"draw": {"n": 1000, "width": 500, "height": 375, "scale": [0.08, 1], "ratio": [0.75, 1.33]}}
         draws RandomResizedCrop's parameters; the answer is n times top, left, height, width, as float64
 
@@ -15,6 +19,8 @@ An answer is a JSON object on a line ({"bytes": n, "shape": [...], "dtype": "...
 
 import io
 import json
+import math
+import random
 import sys
 import warnings
 
@@ -120,11 +126,60 @@ def draw(n, width, height, scale, ratio):
     )
 
 
+def numbers(key):
+    torch.manual_seed(int(key))
+    random.seed(int(key))
+    out = []
+    for _ in range(5):
+        out += [torch.rand(1).item(), torch.empty(1).uniform_(0.08, 1).item()]
+        out += [torch.empty(1).uniform_(-0.2876821, 0.2876821).item()]
+        out += [torch.randint(0, 1000, size=(1,)).item()]
+    out += torch.randperm(4).tolist()
+    for _ in range(300):
+        out += [random.random(), random.uniform(0.08, 1), random.randint(5, 5) - 5]
+        out += [random.choice(range(7)), random.randint(0, 1 << 20)]
+    return np.array(out, np.float64)
+
+
+def parts(keys, width, height, scale, ratio, timm):
+    img = Image.new("L", (width, height))
+    out = []
+    for key in map(int, keys):
+        torch.manual_seed(key)
+        random.seed(key)
+        if timm:
+            out.append(timms_part(width, height, scale, ratio))
+        else:
+            out.append(T.RandomResizedCrop.get_params(img, scale, ratio))
+    return np.array(out, np.float64)
+
+
+def timms_part(width, height, scale, ratio):
+    """What timm's RandomResizedCropAndInterpolation draws; python/tests compares with timm."""
+    for _ in range(10):
+        area = random.uniform(*scale) * (width * height)
+        aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            top = random.randint(0, height - h)
+            return top, random.randint(0, width - w), h, w
+    w, h = width, height
+    if width / height < ratio[0]:
+        h = round(w / ratio[0])
+    elif width / height > ratio[1]:
+        w = round(h * ratio[1])
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
 for line in sys.stdin:
     request = json.loads(line)
     try:
         if "image" in request:
             answer, about = make(**request["image"]), {}
+        elif "numbers" in request:
+            answer, about = numbers(**request["numbers"]).tobytes(), {}
+        elif "parts" in request:
+            answer, about = parts(**request["parts"]).tobytes(), {}
         elif "draw" in request:
             answer, about = draw(**request["draw"]).tobytes(), {}
         else:

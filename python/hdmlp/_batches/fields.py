@@ -7,14 +7,12 @@ field has, so that all that works on such a batch works on each field.
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from .._lib.protocol import BATCH_HEAD
-from .source import Left
+from .source import Left, left_from
 
 _HEAD = BATCH_HEAD.size
-_LEFT = struct.Struct("<IIQQ")
 #: The length of a field that a sample does not have.
 _NO_FIELD = b"\xff" * 8
 
@@ -45,7 +43,7 @@ def fields_of(payload: bytearray, n: int, m: int, count: int) -> list[Field]:
     offsets = _HEAD + 8 * n
     lengths = offsets + 8 * n * count
     ids = lengths + 8 * n * count
-    segments = ids + 4 * n
+    segments = ids + 8 * n  # after IDs and occurrences
     end = segments + 4 * n * count + 4 * m
     head = payload[:offsets]  # with the labels
     head[_SLOTS : _SLOTS + 4] = bytes(4)
@@ -64,9 +62,9 @@ def fields_of(payload: bytearray, n: int, m: int, count: int) -> list[Field]:
         part = head + payload[offsets + long : offsets + long + 8 * n] + sizes
         part += payload[ids:segments] + places
         fields.append(Field(part, missing, []))
-    for position, *place in _LEFT.iter_unpack(memoryview(payload)[end:]):
-        field, at = divmod(position, n)
-        fields[field].left.append(Left(at, *place))
+    for left in left_from(payload, end):
+        field, at = divmod(left.position, n)
+        fields[field].left.append(left._replace(position=at))
     return fields
 
 

@@ -161,7 +161,20 @@ class Output:
         return [view[i * self.nbytes : (i + 1) * self.nbytes] for i in range(n)]
 
 
-class Handed:
+class Keyed:
+    """A loader that applies random transforms: what it returns depends on the sample's key."""
+
+    def __call__(self, view: memoryview | LeftBytes, key: int | None) -> object:
+        """Returns what the file, or what the daemon made of it, becomes.
+
+        Args:
+            view: The bytes.
+            key: The key of the sample's random numbers; None: the generators are left as they are.
+        """
+        raise NotImplementedError
+
+
+class Handed(Keyed):
     """Adapts the daemon's output to the input of the remaining transforms, in Python.
 
     Args:
@@ -173,17 +186,17 @@ class Handed:
         output: The daemon's output; set once the job is open.
     """
 
-    def __init__(self, hands: str, instead: Callable[..., object] | None = None):
+    def __init__(self, hands: str, instead: Keyed | None = None):
         self.hands, self.instead = hands, instead
         self.output: Output | None = None
 
-    def __call__(self, view: memoryview | LeftBytes) -> object:
-        """Returns the input of the remaining transforms, for one sample."""
+    def __call__(self, view: memoryview | LeftBytes, key: int | None) -> object:
+        """Returns the input of the remaining transforms, for one sample; see :class:`Keyed`."""
         output = self.output
         assert output is not None
         if isinstance(view, LeftBytes):
             assert self.instead is not None
-            return self.instead(view)
+            return self.instead(view, key)
         if self.hands == "tensor":
             return output.sample(view)  # a copy, as the transforms may write to it
         from PIL import Image
@@ -194,7 +207,7 @@ class Handed:
             view = view[_SIZE.size :]
             if not height:
                 assert self.instead is not None
-                return self.instead(view)
+                return self.instead(view, key)
         mode, count = "L" if channels == 1 else "RGB", height * width * channels
         # bytes() copies: PIL stores three channels in a layout of its own, and an image which the
         # program keeps must not keep the whole batch.

@@ -15,10 +15,18 @@ HEAD_SIZE = BATCH_HEAD.size
 
 #: After the slots: position, segment, offset, length of each sample that is left to Python.
 _LEFT = struct.Struct("<IIQQ")
+#: Set in such a position; see :class:`LeftBytes`.
+_USUAL = 1 << 31
 
 
 class LeftBytes(bytes):
-    """The bytes of a file that the daemon leaves to Python, in place of what it makes of others."""
+    """The bytes of a file that the daemon leaves to Python, in place of what it makes of others.
+
+    Attributes:
+        usual: It is a file like others, of which only what is drawn is uncertain.
+    """
+
+    usual = False
 
 
 _NONE: Mapping[int, LeftBytes] = {}
@@ -32,12 +40,14 @@ class Left(NamedTuple):
         segment: The number of the segment.
         offset: Where in the segment.
         length: How many bytes.
+        usual: See :class:`LeftBytes`.
     """
 
     position: int
     segment: int
     offset: int
     length: int
+    usual: bool
 
 
 def left_in(payload: bytes | bytearray, n: int, m: int) -> list[Left]:
@@ -48,8 +58,15 @@ def left_in(payload: bytes | bytearray, n: int, m: int) -> list[Left]:
         n: The number of samples.
         m: The number of slots.
     """
-    begin = HEAD_SIZE + 32 * n + 4 * m
-    return [Left(*entry) for entry in _LEFT.iter_unpack(memoryview(payload)[begin:])]
+    return left_from(payload, HEAD_SIZE + 36 * n + 4 * m)
+
+
+def left_from(payload: bytes | bytearray, begin: int) -> list[Left]:
+    """Returns the same, where the entries begin in the payload."""
+    return [
+        Left(position & ~_USUAL, segment, offset, length, position >= _USUAL)
+        for position, segment, offset, length in _LEFT.iter_unpack(memoryview(payload)[begin:])
+    ]
 
 
 def is_whole(payload: bytes | bytearray, end: int) -> bool:
@@ -112,7 +129,8 @@ _COLUMNS = {
     "offsets": (8, 0, 8, "Q"),
     "lengths": (8, 8, 8, "Q"),
     "ids": (8, 16, 4, "I"),
-    "segments": (12, 16, 4, "I"),
+    "occurrences": (12, 16, 4, "I"),
+    "segments": (16, 16, 4, "I"),
 }
 
 
@@ -122,8 +140,9 @@ def column(payload: bytes | bytearray, n: int, name: str, outputs: int = 1) -> l
     Args:
         payload: The frame's payload.
         n: The number of samples.
-        name: ``"labels"``, ``"offsets"``, ``"lengths"``, ``"ids"`` or ``"segments"``; of several
-            outputs, offsets, lengths and segments are those of the first.
+        name: ``"labels"``, ``"offsets"``, ``"lengths"``, ``"ids"``, ``"occurrences"`` or
+            ``"segments"``; of several outputs, offsets, lengths and segments are those of the
+            first.
         outputs: Of how many outputs the payload has the places.
     """
     before, each, size, kind = _COLUMNS[name]

@@ -14,8 +14,8 @@ from .segments import Block, Copy, Lease, Returns, Segment, drop, forget_in_chil
 from .source import Left, LeftBytes
 
 #: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md. The
-#: columns after the labels are offsets, lengths, IDs and segments.
-_OFFSETS, _LENGTHS, _SEGMENTS, _COLUMNS = 8, 16, 28, 32
+#: columns after the labels are offsets, lengths, IDs, occurrences and segments.
+_OFFSETS, _LENGTHS, _SEGMENTS, _COLUMNS = 8, 16, 32, 36
 _HEAD = protocol.BATCH_HEAD.size
 
 
@@ -240,11 +240,13 @@ class Staging:
         It is called before the batch's slots can be free.
         """
         copies = {}
-        for position, number, offset, length in entries:
+        for position, number, offset, length, usual in entries:
             segment = self.segments.get(number)
             if segment is None or offset + length > segment.size:
                 raise _beyond()
-            copies[position] = LeftBytes(memoryview(segment.map)[offset : offset + length])
+            copy = LeftBytes(memoryview(segment.map)[offset : offset + length])
+            copy.usual = usual
+            copies[position] = copy
         return copies
 
     def _joined(

@@ -342,7 +342,7 @@ class Stream:
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
                 outputs = len(self.outputs)
-                begin = HEAD_SIZE + (12 + 20 * outputs) * n
+                begin = HEAD_SIZE + (16 + 20 * outputs) * n
                 end = begin + 4 * m
                 if len(item) != end and not is_whole(item, end):
                     raise ProtocolError(f"a batch of {n} samples in {len(item)} bytes")

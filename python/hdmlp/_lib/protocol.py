@@ -22,7 +22,7 @@ from typing import Any, Optional
 
 from ..errors import ProtocolError
 
-PROTOCOL = 6
+PROTOCOL = 7
 MAX_PAYLOAD = 16 << 20
 
 HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE, GONE, RAISED = range(1, 11)

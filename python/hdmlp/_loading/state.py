@@ -9,6 +9,7 @@ from typing import Any
 
 from .._lib.arguments import whole_number
 from .._lib.typing import Opened
+from .._transforms.keys import SCHEME
 from ..errors import ConfigError, MismatchError
 
 #: What the order of a loader depends on besides its subset, in the order of comparison.
@@ -88,7 +89,35 @@ def identity(
 def save(mine: Mapping[str, object], steps: int, position: int) -> dict[str, Any]:
     """Returns the state of a loader of this :func:`identity` that is at ``position``."""
     epoch, step = divmod(position, steps) if steps else (0, 0)
-    return {"version": 1, "epoch": epoch, "step": step, "steps": steps, **mine}
+    return {
+        "version": 1,
+        "random": SCHEME,
+        "epoch": epoch,
+        "step": step,
+        "steps": steps,
+        **mine,
+    }
+
+
+def check_scheme(state: Mapping[str, object]) -> None:
+    """Checks that a state is of a loader that drew random numbers as this release does.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    scheme = state.get("random")
+    if scheme == SCHEME:
+        return
+    if isinstance(scheme, int) and scheme > SCHEME:
+        raise ConfigError(
+            f"state['random']={scheme}: a later release of HDMLP saved the state, and its "
+            "transforms draw other random numbers than this one's: resume with that release"
+        )
+    raise ConfigError(
+        "HDMLP 0.2 saved the state, and its transforms drew other random numbers than this "
+        "release's: resume with it (pip install 'hdmlp==0.2.*'), or set "
+        f"state['random'] = {SCHEME} to go on in the same order with other random numbers"
+    )
 
 
 def position_in(state: Mapping[str, object], steps: int) -> int:
@@ -122,6 +151,7 @@ def check(state: object) -> dict[str, Any]:
             "seed or is by ID: make the loader as that one was made, with its sampler, or with "
             "shuffle=True and without seed"
         )
+    check_scheme(state)
     return state
 
 

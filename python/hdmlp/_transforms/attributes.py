@@ -42,6 +42,12 @@ class RandomResizedCrop(Protocol):
     interpolation: object
 
 
+class AntialiasedCrop(RandomResizedCrop, Protocol):
+    """``RandomResizedCrop`` of torchvision."""
+
+    antialias: bool | None
+
+
 class CenterCropOrPad(Fill, Protocol):
     """timm's ``CenterCropOrPad``."""
 

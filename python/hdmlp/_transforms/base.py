@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import copy
+from collections.abc import Iterable
+from typing import Any, NoReturn, TypeVar
+
+_Transform = TypeVar("_Transform", bound="Transform")
 
 
 class Transform:
@@ -15,6 +19,10 @@ class Transform:
     #: Whether torchvision's result on a tensor is that on the image, so that the daemon may apply
     #: the transform before ToTensor where the list has it afterwards.
     _same_on_tensor = False
+    #: Whether the transform draws random numbers; and its position in the list that was given, from
+    #: which they follow, where that may differ from its index in the description.
+    _draws = False
+    _position: int | None = None
 
     def describe(self) -> dict[str, Any]:
         """Describes the transform as the daemon takes it.
@@ -23,6 +31,12 @@ class Transform:
             A JSON object with ``name`` and the arguments (see docs/FORMATS.md).
         """
         raise NotImplementedError
+
+    def at(self: _Transform, position: int) -> _Transform:
+        """Returns the same transform at a position of a list."""
+        made = copy.copy(self)
+        made._position = position
+        return made
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Raises TypeError: the daemon applies the transform, and Python cannot."""
@@ -50,3 +64,18 @@ class Transform:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def descriptions(transforms: Iterable[Transform]) -> list[dict[str, Any]]:
+    """Returns transforms as the daemon takes them, with the positions that it would not assume.
+
+    Args:
+        transforms: In the order in which the daemon carries them out.
+    """
+    made = []
+    for i, t in enumerate(transforms):
+        described = t.describe()
+        if t._draws and t._position not in (None, i):
+            described["position"] = t._position
+        made.append(described)
+    return made

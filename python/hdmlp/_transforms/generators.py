@@ -129,7 +129,8 @@ class _Numpys:
             self._bits, self._memory = bits, _memory(address, [*words.tolist(), used])
 
     def seed(self, key: int) -> None:
-        self._random.seed(key & 0xFFFFFFFF)
+        # The other half than torch takes, as both seed the same generator with 32 bits.
+        self._random.seed(key >> 32)
         if self._memory is not None:
             self._without = self._memory.raw
 
@@ -171,7 +172,11 @@ def present() -> list[Generator]:
 
 
 def seed_generators(key: int) -> None:
-    """Seeds Python's generator, and torch's and numpy's if they are imported."""
+    """Seeds Python's generator, and torch's and numpy's if they are imported.
+
+    Args:
+        key: 64 bits. Python's takes all, torch's the lower 32, numpy's the upper 32.
+    """
     for generator in present():
         generator.seed(key)
 

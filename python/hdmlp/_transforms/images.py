@@ -128,6 +128,8 @@ class RandomCrop(Transform):
     """
 
     _same_on_tensor = True
+    _draws = True
+    _draws_as = "v1"  # of torchvision, or "v2"
 
     def __init__(
         self,
@@ -152,6 +154,7 @@ class RandomCrop(Transform):
             "pad_if_needed": self.pad_if_needed,
             "fill": as_levels(self.fill),
             "padding_mode": self.padding_mode,
+            **({} if self._draws_as == "v1" else {"draws": self._draws_as}),
         }
 
     def __repr__(self) -> str:
@@ -177,6 +180,10 @@ class RandomResizedCrop(Transform):
     """
 
     _same_on_tensor = True
+    _draws = True
+    _draws_as = "torchvision"  # or "timm"
+    #: The logarithms of ratio as torch computes them; None: as the daemon does.
+    _logs: list[float] | None = None
 
     def __init__(
         self,
@@ -205,6 +212,8 @@ class RandomResizedCrop(Transform):
             "ratio": [float(r) for r in self.ratio],
             "interpolation": ([m.value for m in mode] if isinstance(mode, tuple) else mode.value),
             **pillow_release(),
+            **({} if self._draws_as == "torchvision" else {"draws": self._draws_as}),
+            **({} if self._logs is None else {"log_ratio": self._logs}),
         }
 
     def __repr__(self) -> str:
@@ -228,6 +237,7 @@ class RandomHorizontalFlip(Transform):
     """
 
     _same_on_tensor = True
+    _draws = True
 
     def __init__(self, p: float = 0.5):
         self.p = as_probability(p)
@@ -308,6 +318,8 @@ class ColorJitter(Transform):
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
     """
+
+    _draws = True
 
     def __init__(
         self, brightness: object = 0, contrast: object = 0, saturation: object = 0, hue: object = 0

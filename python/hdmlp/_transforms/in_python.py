@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import random
 from collections.abc import Sequence
 from typing import Any, Callable
 
 from .. import _transforms as ours
+from .._batches.output import Keyed
+from .entries import Entries, Entry
 
 Step = Callable[[object], object]
 
 
-def in_python(done: Sequence[object]) -> Callable[[bytes], object] | None:
+def in_python(done: Sequence[Entry]) -> Keyed | None:
     """Returns what the daemon's part of a list makes of a file, in Python.
 
     Args:
-        done: The transforms, as they were given: ours, torchvision's or timm's.
+        done: Its entries, as they were given: ours, torchvision's or timm's.
 
     Returns:
-        From a file's bytes to a PIL image or a tensor; None: it cannot be done, as samples are no
-        images, or torchvision is missing.
+        From a file's bytes, and the sample's key, to a PIL image or a tensor; None: it cannot be
+        done, as samples are no images, or torchvision is missing.
     """
-    own = [t for t in done if isinstance(t, ours.Transform)]
+    own = [t for _, t, _ in done if isinstance(t, ours.Transform)]
     if any(isinstance(t, (ours.Reshape, ours.ScaleShift16)) for t in own):
         return None
     if own and importlib.util.find_spec("torchvision") is None:
@@ -48,6 +51,7 @@ class _Leaving(ours.Transform):
 
     def __init__(self, first: ours.Transform):
         self._first = first
+        self._position, self._draws = first._position, first._draws
 
     def describe(self) -> dict[str, Any]:
         described = self._first.describe()
@@ -56,28 +60,26 @@ class _Leaving(ours.Transform):
         return {**described, "decode": {"leave": True}}
 
 
-class InPython:
+class InPython(Keyed):
     """See :func:`in_python`."""
 
-    def __init__(self, done: Sequence[object]):
+    def __init__(self, done: Sequence[Entry]):
         self._decode: ours.ImgDecode | None = None  # as torchvision's loader does
-        if done and isinstance(done[0], ours.ImgDecode):
-            self._decode, done = done[0], done[1:]
+        if done and isinstance(done[0].step, ours.ImgDecode):
+            self._decode, done = done[0].step, done[1:]
         self._done = list(done)
-        self._steps: list[Step] | None = None
+        self._entries: Entries | None = None
 
-    def __call__(self, data: bytes) -> object:
-        """Returns what becomes of a file's bytes."""
-        if self._steps is None:
-            self._steps = [_in_torchvision(t) for t in self._done]
-        value = self._decoded(data)
-        for step in self._steps:
-            value = step(value)
-        if any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for t in self._done):
-            value = value.permute(1, 2, 0)  # type: ignore[attr-defined]
+    def __call__(self, view: memoryview | bytes, key: int | None) -> object:
+        """Returns what becomes of a file's bytes; see :class:`Keyed`."""
+        if self._entries is None:
+            self._entries = Entries(e._replace(step=_in_torchvision(e.step)) for e in self._done)
+        value: Any = self._entries(self._decoded(view), key)
+        if any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for _, t, _ in self._done):
+            value = value.permute(1, 2, 0)
         return value
 
-    def _decoded(self, data: bytes) -> object:
+    def _decoded(self, data: memoryview | bytes) -> object:
         from PIL import Image, ImageOps
 
         image = Image.open(io.BytesIO(data))
@@ -93,7 +95,7 @@ class InPython:
         return (turned or image).convert(decode.mode)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_steps": None}
+        return {**self.__dict__, "_entries": None}
 
 
 def _in_torchvision(t: object) -> Step:
@@ -110,9 +112,11 @@ def _in_torchvision(t: object) -> Step:
         both = [transforms.ToTensor(), transforms.ConvertImageDtype(dtype)]
         return transforms.Compose(both)  # type: ignore[no-any-return]
     if isinstance(t, ours.RandomResizedCrop) and isinstance(t.interpolation, tuple):
-        crops = [ours.RandomResizedCrop(t.size, t.scale, t.ratio, mode) for mode in t.interpolation]
-        choice = transforms.RandomChoice([_in_torchvision(crop) for crop in crops])
-        return choice  # type: ignore[no-any-return]
+        crops = [
+            _in_torchvision(ours.RandomResizedCrop(t.size, t.scale, t.ratio, mode))
+            for mode in t.interpolation
+        ]
+        return lambda image: random.choice(crops)(image)
     arguments = _ARGUMENTS[type(t)](t)
     if "interpolation" in arguments:
         mode = transforms.InterpolationMode(arguments["interpolation"].value)

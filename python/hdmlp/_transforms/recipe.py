@@ -1,43 +1,30 @@
 """From a sample's bytes to what the model gets: decode, transform, collate.
 
-Transforms draw their random numbers from the global generators of torch, Python and numpy. Each
-sample seeds these with a key made of the job's seed, the epoch and its ID, so that the result is
-the same in this process and in any number of workers.
+Transforms draw their random numbers from the global generators of torch, Python and numpy. These
+are seeded before each of them, with a key made of the job's seed, the epoch, the sample's ID and
+occurrence, and the transform's position, so that the result is the same in this process, in any
+number of workers, and wherever the list is split between Python and the daemon.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple, TypeVar
 
-from .._batches.output import Handed, Output
+from .._batches.output import Handed, Keyed, Output
 from .._batches.segments import Lease, Segment
 from .._batches.source import Left, LeftBytes, Taken, column, left_in
 from .._lib.interrupts import interrupts
-from .._lib.protocol import BATCH_HEAD, mix64
+from .._lib.protocol import BATCH_HEAD
+from .entries import Entries
 from .generators import seed_generators
-
-_MASK = 0xFFFFFFFFFFFFFFFF
+from .keys import LOADER, TARGET, collate_key, entry_key, item_key
 
 #: What PIL says of a file that it was given as bytes: an address.
 FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
-
-
-def sample_key(seed: int, epoch: int, sample: int) -> int:
-    """Returns the 64-bit key of a sample's random numbers in an epoch."""
-    return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
-
-
-def batch_key(seed: int, epoch: int, step: int) -> int:
-    """Returns what the keys of a batch's items are made of, if samples may come several times."""
-    return mix64(sample_key(seed, epoch, step))
-
-
-def place_key(batch: int, place: int) -> int:
-    """Returns the key of the item at a place of a batch, instead of that of its ID."""
-    return mix64((batch + place) & _MASK)
 
 
 class Undecodable(Exception):
@@ -58,6 +45,23 @@ def name_sample(error: Exception, sample: object) -> None:
         error.sample = sample  # type: ignore[attr-defined]
 
 
+_Recipe = TypeVar("_Recipe", bound="Recipe")
+
+
+class Batch(NamedTuple):
+    """Which batch it is.
+
+    Attributes:
+        seed: The job's.
+        epoch: The epoch.
+        step: The batch's number in the epoch.
+    """
+
+    seed: int
+    epoch: int
+    step: int
+
+
 class Recipe:
     """How samples are made; goes to worker processes by fork or by pickle.
 
@@ -67,15 +71,20 @@ class Recipe:
         target_transform: Applied to the label; None: nothing is.
         collate: From a list of (object, label) to a batch.
         stack: A faster ``collate`` which is called with (batch, place) and writes where the place
-            says; see :func:`hdmlp.torch.stack_into`. None: there is none.
+            says, and draws no random numbers; see :func:`hdmlp.torch.stack_into`. None: there is
+            none.
         decodes: ``loader`` is HDMLP's own, so where it fails the file is the reason
-            (:class:`Undecodable`).
+            (:class:`Undecodable`). One that is a :class:`Keyed` gets the sample's key as well.
+
+    Attributes:
+        rank: The rank whose batches it makes.
+        world_size: The number of ranks which share epochs.
     """
 
     def __init__(
         self,
         loader: Callable[..., object],
-        transform: Callable[..., object] | None,
+        transform: Entries | None,
         target_transform: Callable[..., object] | None,
         collate: Callable[..., object],
         stack: Callable[..., object] | None = None,
@@ -87,6 +96,13 @@ class Recipe:
         self.target_transform = target_transform
         self.collate = collate
         self.stack = stack
+        self.rank, self.world_size = 0, 1
+
+    def placed(self: _Recipe, rank: int, world_size: int) -> _Recipe:
+        """Returns the same for one of the ranks which share epochs."""
+        made = copy.copy(self)
+        made.rank, made.world_size = rank, world_size
+        return made
 
     def make(
         self, payload: bytearray, segments: Mapping[int, Segment], seed: int, place: object
@@ -99,14 +115,29 @@ class Recipe:
             seed: The job's.
             place: Where the batch may be written.
         """
-        epoch = BATCH_HEAD.unpack_from(payload)[1]
-        batch = self.samples(*self.read(payload, segments), seed, epoch)
-        return self.collate(batch) if self.stack is None else self.stack(batch, place)
+        _, epoch, step, _, _, _ = BATCH_HEAD.unpack_from(payload)
+        batch = Batch(seed, epoch, step)
+        views, labels = self.read(payload, segments)
+        ids, keys = self.keys(payload, batch, self.count)
+        return self.collated(self.samples(views, labels, ids, keys), batch, place)
+
+    def collated(self, made: list[object], batch: Batch, place: object) -> object:
+        """Collates what :meth:`samples` returned.
+
+        Args:
+            made: That.
+            batch: Which batch it is.
+            place: Where it may be written.
+        """
+        if self.stack is not None:
+            return self.stack(made, place)
+        seed_generators(collate_key(*batch, self.rank))
+        return self.collate(made)
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[object], Sequence[int], Sequence[int]]:
-        """Returns the samples of a BATCH payload, in a worker: their views, labels and IDs.
+    ) -> tuple[Sequence[object], Sequence[int]]:
+        """Returns the samples of a BATCH payload, in a worker: their views and labels.
 
         Args:
             payload: As the daemon sent it.
@@ -114,7 +145,23 @@ class Recipe:
         """
         _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
         views = views_in(payload, n, segments, left_in(payload, n, m))
-        return views, column(payload, n, "labels"), column(payload, n, "ids")
+        return views, column(payload, n, "labels")
+
+    #: Of how many fields the daemon's BATCH payloads have the places.
+    count = 1
+
+    def keys(
+        self, payload: bytes | bytearray, batch: Batch, outputs: int
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Returns the IDs of a batch's samples, and the keys of their random numbers.
+
+        Args:
+            payload: The BATCH payload.
+            batch: Which batch it is.
+            outputs: Of how many fields the payload has the places.
+        """
+        _, _, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
+        return keys_in(payload, n, batch, outputs)
 
     def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns the views of a batch's samples, in the process that has taken it.
@@ -133,17 +180,8 @@ class Recipe:
         if isinstance(self.loader, Handed):
             self.loader.output = outputs[0]
 
-    def seed_of(self, seed: int, step: int) -> int:
-        """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
-        return seed
-
     def samples(
-        self,
-        views: Sequence[Any],
-        labels: Sequence[int],
-        ids: Sequence[int],
-        seed: int,
-        epoch: int,
+        self, views: Sequence[Any], labels: Sequence[int], ids: Sequence[int], keys: Sequence[int]
     ) -> list[object]:
         """Makes the batch's (object, label) pairs.
 
@@ -153,29 +191,33 @@ class Recipe:
             views: The samples' bytes, or what the daemon made of them.
             labels: Their class numbers.
             ids: Their IDs.
-            seed: The job's.
-            epoch: The batch's.
+            keys: The keys of their random numbers.
 
         Raises:
             Undecodable: See ``decodes``.
         """
-        loader = self._decoded if self.decodes else self.loader
         transform, target_transform = self.transform, self.target_transform
         made: list[object] = []
         label: object
-        for view, label, sample in zip(views, labels, ids):
-            seed_generators(sample_key(seed, epoch, sample))
+        for view, label, sample, key in zip(views, labels, ids, keys):
             try:
-                value = loader(view)
+                value = self._loaded(view, key)
                 if transform is not None:
-                    value = transform(value)
+                    value = transform(value, key)
                 if target_transform is not None:
+                    seed_generators(entry_key(key, TARGET))
                     label = target_transform(label)
             except Exception as error:
                 name_sample(error, sample)
                 raise
             made.append((value, label))
         return made
+
+    def _loaded(self, view: memoryview | LeftBytes, key: int) -> object:
+        if self.decodes:
+            return decoded(self.loader, view, key)
+        seed_generators(entry_key(key, LOADER))
+        return self.loader(view)
 
     def note(self) -> str:
         """Returns what workers have to say: nothing."""
@@ -184,33 +226,34 @@ class Recipe:
     def noted(self, note: str) -> None:
         """Takes nothing."""
 
-    def left(self, data: LeftBytes, place: int, sample: int, seed: int, taken: Taken) -> object:
-        """Makes a sample that the daemon leaves to Python; the arguments are its own.
+    def left(self, data: LeftBytes, sample: int, key: int) -> object:
+        """Makes a sample that the daemon leaves to Python.
 
         Args:
             data: The file's bytes.
-            place: The sample's place in its batch.
             sample: Its ID.
-            seed: The job's.
-            taken: The batch.
+            key: The key of its random numbers.
 
         Raises:
             Undecodable: See ``decodes``.
         """
-        return first_of(self.samples([data], [0], [sample], seed, taken.epoch))
-
-    def _decoded(self, view: memoryview | LeftBytes) -> object:
-        return decoded(self.loader, view)
+        made: Any = self.samples([data], [0], [sample], [key])
+        return made[0][0]
 
 
-def decoded(loader: Callable[..., object], view: memoryview | LeftBytes) -> object:
+def decoded(loader: Callable[..., object], view: memoryview | LeftBytes, key: int | None) -> object:
     """Returns what one of HDMLP's own decoders makes of a file.
+
+    Args:
+        loader: The decoder.
+        view: The file's bytes, or what the daemon made of them.
+        key: The key of the sample's random numbers, which a :class:`Keyed` gets.
 
     Raises:
         Undecodable: It fails.
     """
     try:
-        return loader(view)
+        return loader(view, key) if isinstance(loader, Keyed) else loader(view)
     except (MemoryError, ImportError):  # not due to the file
         raise
     except Exception as error:
@@ -218,6 +261,23 @@ def decoded(loader: Callable[..., object], view: memoryview | LeftBytes) -> obje
             raise
         # PIL's messages contain the address of its file object.
         raise Undecodable(f"{type(error).__name__}: {FILE_OBJECT.sub('', str(error))}") from error
+
+
+def keys_in(
+    payload: bytes | bytearray, n: int, batch: Batch, outputs: int = 1
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Returns the IDs of a batch's samples, and the keys of their random numbers.
+
+    Args:
+        payload: The BATCH payload.
+        n: The number of samples.
+        batch: Which batch it is.
+        outputs: Of how many fields the payload has the places.
+    """
+    ids = column(payload, n, "ids", outputs)
+    occurrences = column(payload, n, "occurrences", outputs)
+    seed, epoch, _ = batch
+    return ids, [item_key(seed, epoch, id, o) for id, o in zip(ids, occurrences)]
 
 
 def views_in(
@@ -240,23 +300,14 @@ def views_in(
             column(payload, n, "lengths"),
         )
     ]
-    for position, number, offset, length in left:
+    for position, number, offset, length, _ in left:
         view = segments[number].view(unleased)
         views[position] = LeftBytes(view[offset : offset + length])
     return views
 
 
-def first_of(made: Sequence[object]) -> object:
-    """Returns the object of the first of (object, label) pairs."""
-    value: object = made[0][0]  # type: ignore[index]
-    return value
-
-
 class Unchanged(Recipe):
     """Gives samples as they are to the user's collate function.
-
-    Only that can draw random numbers, so they are seeded once for a batch, with the key of its last
-    sample, as after the samples of any recipe.
 
     Args:
         target_transform: As for :class:`Recipe`.
@@ -268,21 +319,18 @@ class Unchanged(Recipe):
         target_transform: Callable[..., object] | None,
         collate: Callable[..., object],
     ):
-        super().__init__(_as_it_is, None, target_transform, collate)
+        super().__init__(_as_it_is, None, target_transform, collate, decodes=True)
 
     def samples(
         self,
         views: Sequence[object],
         labels: Sequence[int],
         ids: Sequence[int],
-        seed: int,
-        epoch: int,
+        keys: Sequence[int],
     ) -> list[object]:
         """Makes pairs; see :meth:`Recipe.samples`."""
         if self.target_transform is not None:
-            return super().samples(views, labels, ids, seed, epoch)
-        if ids:
-            seed_generators(sample_key(seed, epoch, ids[-1]))
+            return super().samples(views, labels, ids, keys)
         return list(zip(views, labels))
 
 

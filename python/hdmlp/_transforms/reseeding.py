@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional, TypeVar
 
 from .._lib.interrupts import interrupts
 from .generators import Generator, present, seed_generators
-from .recipe import batch_key, place_key
+from .keys import batch_key, place_key
 
 _Batch = TypeVar("_Batch")
 _States = list[tuple[Generator, object]]

@@ -9,6 +9,8 @@ the program has replaced in the libraries may do anything, and run in Python.
 from __future__ import annotations
 
 import functools
+import math
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, NamedTuple
@@ -16,6 +18,8 @@ from typing import Any, Callable, NamedTuple
 from .. import _transforms as ours
 from .._lib import originals
 from . import attributes
+from .agreement import disagreement
+from .entries import Entries, Entry
 from .image_state import Convert, State, Step, Unknown
 
 #: How the names begin of those known transforms that draw random numbers.
@@ -49,6 +53,8 @@ class Split:
         wraps: If there is no rest: v2's ``ToImage``, if torchvision's result is its
             ``tv_tensors.Image``. What is delivered one by one goes through it; in a batch that is
             stacked, torch's result is a plain tensor.
+        first: The position of the first transform that was given: its random numbers, and those of
+            the others, follow from their positions.
     """
 
     def __init__(
@@ -60,6 +66,8 @@ class Split:
         left: Sequence[object] = (),
         done: Sequence[Any] = (),
         wraps: Sequence[Any] = (),
+        first: int = 0,
+        wrapped: int = 0,
     ):
         self.described = described
         self.rest = rest
@@ -68,6 +76,25 @@ class Split:
         self.left = list(left)
         self.done = list(done)
         self.wraps = list(wraps)
+        self.first = first
+        self._wrapped = wrapped  # how many of the rest come from wraps
+
+    @property
+    def entries_done(self) -> list[Entry]:
+        """``done``, with their positions."""
+        return [Entry(i, t, draws(t)) for i, t in enumerate(self.done, self.first)]
+
+    @property
+    def entries(self) -> Entries:
+        """What runs in Python: ``rest``, with their positions, or ``wraps``."""
+        begin = self.first + len(self.done) - self._wrapped
+        rest = [Entry(i, t, draws(t)) for i, t in enumerate(self.rest, begin)]
+        return Entries(rest or [Entry(begin, t, False) for t in self.wraps])
+
+    @property
+    def end(self) -> int:
+        """The position after that of the last transform."""
+        return self.first + len(self.done) + len(self.rest) - self._wrapped
 
     def __iter__(self) -> Iterator[list[Any]]:
         """``described``, then ``rest``."""
@@ -115,7 +142,7 @@ class _Stop(NamedTuple):
     why: str
 
 
-def split(transforms: object, ragged: bool = False) -> Split:
+def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
     """Splits a list of transforms into the daemon's part and what is left for Python.
 
     The daemon's part is the longest prefix of the list that the daemon can carry out and that
@@ -129,6 +156,8 @@ def split(transforms: object, ragged: bool = False) -> Split:
         ragged: If True and no prefix gives every sample the same size, the daemon decodes, and
             applies what changes images up to the first transform that it does not know; images
             keep sizes of their own. Our own transforms are not among these. Default: False.
+        first: The position of the first transform. The random numbers of each follow from its
+            position in the flattened list, wherever the list is split. Default: 0.
 
     Returns:
         The two parts.
@@ -139,12 +168,13 @@ def split(transforms: object, ragged: bool = False) -> Split:
     given: list[Any] = list(_flat(transforms))
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
-        return Split(given, [], "tensor" if stage else "image", "", (), given)
-    prefix, stop = _longest_prefix(given, ragged)
+        placed: list[Any] = [_at(t, i) for i, t in enumerate(given, first)]
+        return Split(placed, [], "tensor" if stage else "image", "", (), given, first=first)
+    prefix, stop = _longest_prefix(given, ragged, first)
     done, described, wraps, hands = prefix
     rest = given[done:]
     if not rest:
-        return Split(described, [], hands, "", (), given, wraps)
+        return Split(described, [], hands, "", (), given, wraps, first)
     cause, why = stop
     left = [given[cause], *given[done:cause], *given[cause + 1 :]]
     if isinstance(left[0], ours.Transform):
@@ -153,10 +183,18 @@ def split(transforms: object, ragged: bool = False) -> Split:
         if isinstance(t, ours.Transform):
             place = "after" if i > cause else "before"
             raise _not_in_python(t, f"{place} {given[cause]!r}, which the daemon cannot do ({why})")
-    return Split(described, wraps + rest, hands, why, left, given[:done])
+    done_too = given[:done]
+    return Split(described, wraps + rest, hands, why, left, done_too, (), first, len(wraps))
 
 
-def _longest_prefix(given: list[object], ragged: bool) -> tuple[_Prefix, _Stop]:
+def _at(step: Step, position: int) -> Step:
+    """Returns a step of the daemon's at a position of the list, unless it has one."""
+    if not isinstance(step, ours.Transform) or step._position is not None:
+        return step
+    return step.at(position)
+
+
+def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Prefix, _Stop]:
     """The daemon's part of a flat list, and why it ends there."""
     state = State()
     best = _Prefix(0, [], [], "bytes")
@@ -167,7 +205,7 @@ def _longest_prefix(given: list[object], ragged: bool) -> tuple[_Prefix, _Stop]:
     for i, t in enumerate(given):
         try:
             for step in _steps(t, replaced):
-                state.take(step)
+                state.take(_at(step, first + i))
         except Unknown as e:
             why, cause = str(e), i
             break
@@ -191,34 +229,68 @@ def _longest_prefix(given: list[object], ragged: bool) -> tuple[_Prefix, _Stop]:
     return best, _Stop(cause, why)
 
 
-def in_python(transforms: object, why: str) -> Split:
+def in_python(transforms: object, why: str, first: int = 0) -> Split:
     """Leaves a whole list for Python.
 
     Args:
         transforms: As for :func:`split`.
         why: The end of the exception's message.
+        first: As for :func:`split`.
 
     Raises:
         TypeError: One of our transforms is in the list.
     """
-    for t in _flat(transforms):
+    given = list(_flat(transforms))
+    for t in given:
         if isinstance(t, ours.Transform):
             raise _not_in_python(t, why)
-    return Split([], [] if transforms is None else [transforms], "bytes", "")
+    return Split([], given, "bytes", "", first=first)
+
+
+def entries_of(transforms: object, first: int = 0) -> Entries:
+    """Returns the entries of a list that runs in Python as it is.
+
+    Args:
+        transforms: As for :func:`split`.
+        first: The same.
+    """
+    return Entries(Entry(i, t, draws(t)) for i, t in enumerate(_flat(transforms), first))
+
+
+def length_of(transforms: object) -> int:
+    """Returns the number of entries of a flattened list; see :func:`split`."""
+    return sum(1 for _ in _flat(transforms))
+
+
+def entries_of_joint(transforms: object, first: int = 0) -> Entries:
+    """Returns the entries of what is applied to several values together.
+
+    Args:
+        transforms: A v2 ``Compose``, which is a list; any other callable is one entry. None: there
+            are no entries.
+        first: As for :func:`split`.
+    """
+    if _name(transforms) == "Compose" and ".v2." in type(transforms).__module__:
+        return entries_of(transforms, first)
+    return Entries([] if transforms is None else [Entry(first, transforms, True)])
+
+
+def draws(t: object) -> bool:
+    """Reports whether a transform may draw random numbers: one that HDMLP does not know may."""
+    if isinstance(t, ours.Transform):
+        return t._draws
+    return type(t).__name__.startswith(RANDOM) or not (
+        _name(t) in _MAPPINGS or _timm(t) in _TIMM or _does_nothing(t)
+    )
 
 
 def may_draw(transforms: object) -> bool:
-    """Reports whether transforms that run in Python may draw random numbers.
-
-    One that HDMLP does not know may.
+    """Reports whether transforms that run in Python may draw random numbers; see :func:`draws`.
 
     Args:
         transforms: As for :func:`split`.
     """
-    return any(
-        type(t).__name__.startswith(RANDOM) or not (_name(t) in _MAPPINGS or _timm(t) in _TIMM)
-        for t in _flat(transforms)
-    )
+    return any(map(draws, _flat(transforms)))
 
 
 def _not_in_python(t: ours.Transform, why: str) -> TypeError:
@@ -233,7 +305,7 @@ def _alternative(t: ours.Transform) -> str:
 
 
 def _flat(transforms: Any) -> Iterator[object]:
-    """The transforms of lists, Composes and Sequentials, without those that do nothing."""
+    """The transforms of lists, Composes and Sequentials."""
     if transforms is None:
         return
     inner: Iterable[object]
@@ -245,8 +317,6 @@ def _flat(transforms: Any) -> Iterator[object]:
         inner = transforms.transforms
     elif _is_module(transforms, "container", "Sequential"):
         inner = list(transforms)
-    elif _is_module(transforms, "linear", "Identity") or _name(transforms) == "Identity":
-        return
     elif isinstance(transforms, type) and (
         issubclass(transforms, ours.Transform)
         or transforms.__module__.startswith("torchvision.transforms.")
@@ -262,6 +332,10 @@ def _flat(transforms: Any) -> Iterator[object]:
         return
     for t in inner:
         yield from _flat(t)
+
+
+def _does_nothing(t: object) -> bool:
+    return _is_module(t, "linear", "Identity") or _name(t) == "Identity"
 
 
 def _is(t: object, module: str, name: str) -> bool:
@@ -343,6 +417,8 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     """
     if isinstance(t, ours.Transform):
         return [t]
+    if _does_nothing(t):
+        return []
     mapping = _MAPPINGS.get(_class_name(t)) or _TIMM.get(_timm_class_name(t))
     why = "" if mapping is None else replaced(*_used_by(t))
     if _class_name(t) or _timm_class_name(t):
@@ -352,11 +428,15 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     if mapping is None:
         raise Unknown("it is not a transform that HDMLP knows" + _within(t))
     try:
-        return mapping(t)
+        steps = mapping(t)
     except AttributeError as e:
         raise Unknown(f"its attributes are not those that HDMLP knows ({e})") from None
     except (TypeError, ValueError) as e:
         raise Unknown(str(e)) from None
+    why = disagreement() if any(getattr(step, "_draws", False) for step in steps) else ""
+    if why:
+        raise Unknown(why)
+    return steps
 
 
 def _within(t: object) -> str:
@@ -401,7 +481,23 @@ def _random_crop(t: attributes.RandomCrop) -> list[Step]:
             raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
         left, right, top, bottom = padding  # v2 keeps it in this order
         padding = [left, top, right, bottom]
-    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
+    step = ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)
+    if ".v2." in type(t).__module__:
+        step._draws_as = "v2"
+    return [step]
+
+
+def _resized_crop(t: attributes.AntialiasedCrop) -> list[Step]:
+    step = ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
+    torch = sys.modules["torch"]
+    logs = torch.log(torch.tensor([float(r) for r in t.ratio])).tolist()
+    if logs != [_as_float32(math.log(_as_float32(r))) for r in t.ratio]:  # as the daemon does
+        step._logs = logs
+    return [step]
+
+
+def _as_float32(number: float) -> float:
+    return struct.unpack("f", struct.pack("f", number))[0]  # type: ignore[no-any-return]
 
 
 def _convert(t: attributes.ToType) -> list[Step]:
@@ -430,9 +526,7 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "Resize": _resize,
     "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
     "RandomCrop": _random_crop,
-    "RandomResizedCrop": lambda t: [
-        ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
-    ],
+    "RandomResizedCrop": _resized_crop,
     "RandomHorizontalFlip": lambda t: [ours.RandomHorizontalFlip(t.p)],
     "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
     "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
@@ -450,7 +544,9 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
 
 
 def _timm_crop(t: attributes.RandomResizedCrop) -> list[Step]:
-    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
+    step = ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)
+    step._draws_as = "timm"
+    return [step]
 
 
 def _timm_center(t: attributes.CenterCropOrPad) -> list[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._lib.protocol import mix64
-from .._transforms.recipe import sample_key
+from .._transforms.keys import item_key
 
 #: Keeps these apart from the keys of items.
 _WORKERS = 0x576F726B65727321
@@ -17,4 +17,4 @@ def base_seed(seed: int, epoch: int, rank: int = 0) -> int:
         epoch: The epoch.
         rank: The rank whose workers they are.
     """
-    return mix64(sample_key(seed, epoch, rank) ^ _WORKERS) >> 1
+    return mix64(item_key(seed, epoch, rank) ^ _WORKERS) >> 1

@@ -27,6 +27,7 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
+from .._transforms.by_hand import item_seed, seeded
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.lmdb import LMDB
@@ -47,7 +48,9 @@ __all__ = [
     "ImageFolder",
     "Records",
     "WebDataset",
+    "item_seed",
     "pil_loader",
+    "seeded",
     "stack_into",
     "use_in",
 ]

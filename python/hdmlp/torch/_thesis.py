@@ -10,9 +10,10 @@ import torch.utils.data
 from .._batches.output import Handed
 from .._batches.source import Taken, column
 from .._lib.arguments import check_functions, check_path
+from .._transforms.entries import Entries
 from .._transforms.generators import generators_kept
 from .._transforms.in_python import in_python
-from .._transforms.recipe import Composed, Recipe
+from .._transforms.recipe import Batch, Recipe
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader
@@ -53,16 +54,16 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self.transform = as_transform(data_transforms, None)
         self.target_transform = target_transform
         self._handed: Handed | None = None
-        self._rest: Callable[[Any], Any] | None = None
         offloaded = offload(pil_loader, self.transform)
+        self._rest = offloaded.entries
         if offloaded.described:
-            instead = in_python(offloaded.done)
+            instead = in_python(offloaded.entries_done)
             self._handed = Handed(offloaded.hands, instead)
-            self._rest = Composed(offloaded.rest) if offloaded.rest else None
             images = offloaded.for_images(instead is not None)
-            job._use_transforms(offloaded.described if self._rest is None else images)
+            job._use_transforms(images if offloaded.rest else offloaded.described)
+            self._rest = self._rest if offloaded.rest else Entries([])
         elif job.get_transforms():
-            self._handed, self._rest = Handed("tensor"), self.transform
+            self._handed = Handed("tensor")
         self._folder = Folder(data_dir)
         if self._folder._describe()["path"] != job.dataset._describe()["path"]:
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
@@ -84,28 +85,26 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
     @property
     def _offloaded(self) -> bool:
         """Whether the daemon carries out all transforms."""
-        return self._handed is not None and self._rest is None
+        return self._handed is not None and not self._rest
 
     def _recipe_for(self, collate: Callable[[Any], Any]) -> Recipe:
         """Returns how Python makes samples."""
-        if self._handed is None:
-            return Recipe(pil_loader, self.transform, self.target_transform, collate, decodes=True)
-        return Recipe(self._made, None, self.target_transform, collate)
+        return Recipe(
+            self._handed or pil_loader, self._rest, self.target_transform, collate, decodes=True
+        )
 
-    def _made(self, data: memoryview) -> Any:
-        """Makes the object, transformed."""
-        if self._handed is None:
-            value, transform = pil_loader(data), self.transform
-        else:
+    def _told(self) -> None:
+        """Takes what the job delivers, once it is open."""
+        if self._handed is not None:
             self._handed.output = self.job.output
-            value, transform = self._handed(data), self._rest
-        return value if transform is None else transform(value)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """Returns (object, class number) of the job's next sample."""
         label, data = self.job.get()
         number = self.class_to_idx[label]
-        value = self._made(data)
+        self._told()
+        value = pil_loader(data) if self._handed is None else self._handed(data, None)
+        value = self._rest(value, None)
         return value, number if self.target_transform is None else self.target_transform(number)
 
 
@@ -150,13 +149,10 @@ class HDMLPDataLoader:
             assert output is not None
             labels = labels_of(taken, self.dataset.target_transform)
             return [output.tensor(taken.content, taken.n), labels]
+        self.dataset._told()
+        recipe, batch = self._recipe, Batch(loader.seed, taken.epoch, taken.step)
+        ids, keys = recipe.keys(taken.payload, batch, taken.outputs)
+        labels = column(taken.payload, taken.n, "labels")
         with generators_kept():
-            return self._recipe.collate(
-                self._recipe.samples(
-                    loader.views(taken),
-                    column(taken.payload, taken.n, "labels"),
-                    column(taken.payload, taken.n, "ids"),
-                    loader.seed,
-                    taken.epoch,
-                )
-            )
+            made = recipe.samples(loader.views(taken), labels, ids, keys)
+            return recipe.collated(made, batch, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..._batches.fields import fields_of
-from ..._batches.output import Handed, Output
+from ..._batches.output import Handed, Keyed, Output
 from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken, column, left_in
 from ..._batches.stream import Stream
@@ -19,17 +20,20 @@ from ..._records import decoders
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
 from ..._transforms import Transform
+from ..._transforms.entries import Entries
 from ..._transforms.generators import generators_kept, seed_generators
 from ..._transforms.in_python import in_python, leaving
+from ..._transforms.keys import LOADER, TARGET, entry_key
 from ..._transforms.recipe import (
-    Composed,
+    Batch,
     Recipe,
     Undecodable,
     decoded,
+    keys_in,
     name_sample,
-    sample_key,
     views_in,
 )
+from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms
 from ...errors import ConfigError
 from .collation import torchs_default
@@ -59,10 +63,10 @@ class Part(NamedTuple):
     name: str
     described: list[Transform]
     load: Step | None
-    transform: Step | None
-    instead: Step | None = None
+    transform: Entries | None
+    instead: Keyed | None = None
     column: Labels | None = None
-    wrap: Step | None = None
+    wrap: Entries | None = None
 
     @property
     def decodes(self) -> bool:
@@ -85,7 +89,13 @@ class Part(NamedTuple):
 
 
 def part_of(
-    name: str, loader: Step | None, transform: Any, wanted: bool, say: bool, lacks: bool = False
+    name: str,
+    loader: Step | None,
+    transform: Any,
+    wanted: bool,
+    say: bool,
+    lacks: bool = False,
+    first: int = 0,
 ) -> Part:
     """Returns what is made of a field that is loaded and transformed.
 
@@ -96,15 +106,16 @@ def part_of(
         wanted: The daemon does what it can.
         say: Log what it cannot do.
         lacks: Some samples do not have the field, so that batches have no tensor of it.
+        first: The position of its first transform, among those of all fields.
 
     Raises:
         ConfigError: One of our transforms would have to run in Python, which it cannot.
     """
     if loader is None:
-        return Part(name, [], None, transform)
-    found = offload(loader, transform, wanted, say, ragged=True)
+        return Part(name, [], None, _entries(transform, first))
+    found = offload(loader, transform, wanted, say, ragged=True, first=first)
     if not found.described:
-        return Part(name, [], loader, transform)
+        return Part(name, [], loader, found.entries or None)
     of_one_size = found.hands == "tensor" or (not found.rest and found.hands == "image")
     if lacks and of_one_size:
         offload(loader, transform, wanted=False)  # which says that our own ones cannot run here
@@ -114,15 +125,19 @@ def part_of(
                 "some samples do not have it",
                 name,
             )
-        return part_of(name, loader, None, wanted, False)._replace(transform=transform)
-    instead = in_python(found.done)
+        plain = part_of(name, loader, None, wanted, False)
+        return plain._replace(transform=_entries(transform, first))
+    instead = in_python(found.entries_done)
     whole = found.described if instead is None else leaving(found.described)
     if not found.rest and of_one_size:
-        wrap = Composed(found.wraps) if found.wraps else None
-        return Part(name, whole, None, None, instead, wrap=wrap)
+        return Part(name, whole, None, None, instead, wrap=found.entries or None)
     described = whole if found.hands == "tensor" else found.for_images(instead is not None)
-    rest = Composed(found.rest) if found.rest else None
+    rest = found.entries if found.rest else None
     return Part(name, described, Handed(found.hands, instead), rest)
+
+
+def _entries(transform: object, first: int) -> Entries | None:
+    return entries_of(getattr(transform, "steps", transform), first) or None
 
 
 class Fields:
@@ -137,6 +152,7 @@ class Fields:
         then: Applied to that, one after another.
         labeller: From a record's ID and its first field, as the daemon delivers it, to its label;
             None: ``labels`` has it.
+        end: The position after those of the fields' transforms.
     """
 
     def __init__(
@@ -148,8 +164,9 @@ class Fields:
         joint: Step | None,
         then: Sequence[Step] = (),
         labeller: Step | None = None,
+        end: int = 0,
     ):
-        self.labeller = labeller
+        self.labeller, self.end = labeller, end
         self.parts, self.form, self.labels = list(parts), form, labels
         self.target_transform, self.joint, self.then = target_transform, joint, list(then)
 
@@ -177,7 +194,9 @@ class Fields:
             raise ConfigError("labels='name': the records' labels are no classes; leave labels out")
         names = [self.labels.classes[number] for number in self.labels.values]
         made = Labels.of_objects(names)
-        return Fields(self.parts, self.form, made, self.target_transform, self.joint, self.then)
+        changed = copy.copy(self)
+        changed.labels, changed.labeller = made, None
+        return changed
 
     @property
     def changes_labels(self) -> bool:
@@ -229,6 +248,8 @@ class FieldsRecipe(Recipe):
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
+        self._joint = entries_of_joint(fields.joint, fields.end)
+        self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
         self.count = max(self.places) + 1  # of what the daemon delivers
         self.parts = [
@@ -246,12 +267,11 @@ class FieldsRecipe(Recipe):
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[object], Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[object], Sequence[int]]:
         """Returns the records of a BATCH payload; see :meth:`Recipe.read`."""
         _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
         if self.count == 1:
             views = [views_in(payload, n, segments, left_in(payload, n, m))]
-            ids = column(payload, n, "ids")
         else:
             views = []
             for field in fields_of(payload, n, m, self.count):
@@ -259,8 +279,7 @@ class FieldsRecipe(Recipe):
                 for place in field.missing:
                     found[place] = None
                 views.append(found)
-            ids = column(payload, n, "ids", self.count)
-        return list(zip(*views)), ids, ids
+        return list(zip(*views)), [0] * n
 
     def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns the views of a batch's records; see :meth:`Recipe.taken`."""
@@ -275,58 +294,53 @@ class FieldsRecipe(Recipe):
         return list(zip(*views))
 
     def samples(
-        self,
-        views: Sequence[Any],
-        labels: Sequence[int],
-        ids: Sequence[int],
-        seed: int,
-        epoch: int,
+        self, views: Sequence[Any], labels: Sequence[int], ids: Sequence[int], keys: Sequence[int]
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         made: list[object] = []
-        for fields, sample in zip(views, ids):
-            seed_generators(sample_key(seed, epoch, sample))
+        for fields, sample, key in zip(views, ids, keys):
             try:
-                made.append(self.item(fields, sample))
+                made.append(self.item(fields, sample, key))
             except Exception as error:
                 name_sample(error, sample)
                 raise
         return made
 
-    def item(self, fields: Sequence[object], sample: int) -> object:
+    def item(self, fields: Sequence[object], sample: int, key: int | None) -> object:
         """Makes an item of a record.
 
         Args:
             fields: The bytes of its fields, or what the daemon made of them; None: it does not
                 have the field.
             sample: Its ID.
+            key: The key of its random numbers; None: the generators are left as they are.
         """
         values = [
-            part.column[sample] if part.column is not None else _made(part, fields[place], sample)
-            for part, place in zip(self.parts, self.places)
+            part.column[sample]
+            if part.column is not None
+            else _made(part, fields[place], sample, key, LOADER + i)
+            for i, (part, place) in enumerate(zip(self.parts, self.places))
         ]
         label: object = NONE if self.labels is None else self.labels[sample]
         if self.labeller is not None:
             label = _called(self.labeller, sample, fields[0])
         if self.target_transform is not None and label is not NONE:
+            _seed(key, TARGET)
             label = self.target_transform(label)
         if self.joint is None:
             item = self.form.item(values, sample, label)
         else:
-            item = self._jointly(values, sample, label)
-        for step in self.then:
-            item = step(item)
-        return item
+            item = self._jointly(values, sample, label, key)
+        return self._then(item, key)
 
-    def _jointly(self, values: list[object], sample: int, label: object) -> object:
-        assert self.joint is not None
+    def _jointly(self, values: list[object], sample: int, label: object, key: int | None) -> object:
         if self.form.kind == "one" and label is not NONE:
-            return self.joint(values[0], label)
+            return self._joint.jointly((values[0], label), key)
         if self.form.kind == "one":
-            return self.joint(values[0])
+            return self._joint.jointly((values[0],), key)
         if self.form.kind == "dict":
-            return self.joint(self.form.item(values, sample, label))
-        made = self.joint(*values)
+            return self._joint.jointly((self.form.item(values, sample, label),), key)
+        made = self._joint.jointly(values, key)
         if not isinstance(made, (tuple, list)):
             made = (made,)
         return tuple(made) if label is NONE else (*made, label)
@@ -343,16 +357,33 @@ class OfRecord:
         raise TypeError("the result depends on the record")
 
 
-def _made(part: Part, field: object, sample: int) -> object:
+def _seed(key: int | None, position: int) -> None:
+    if key is not None:
+        seed_generators(entry_key(key, position))
+
+
+def _made(part: Part, field: object, sample: int, key: int | None, position: int) -> object:
+    """Returns what is made of a field.
+
+    Args:
+        part: What is to be made.
+        field: Its bytes, or what the daemon made of them; None: the record does not have it.
+        sample: The record's ID.
+        key: The key of its random numbers; None: the generators are left as they are.
+        position: That of a loader of the program's.
+    """
     if field is None:
         return None
     if part.load is None:
         value = field
     elif isinstance(part.load, OfRecord):
         value = part.load.of_record(field, sample)
+    elif part.decodes:
+        value = _decoded(part, part.load, field, key)
     else:
-        value = _decoded(part, part.load, field) if part.decodes else _called(part.load, field)
-    return value if part.transform is None else _called(part.transform, value)
+        _seed(key, position)
+        value = _called(part.load, field)
+    return value if part.transform is None else _called(part.transform, value, key)
 
 
 def _called(step: Step, *given: object) -> object:
@@ -363,7 +394,7 @@ def _called(step: Step, *given: object) -> object:
     try:
         return step(*given)
     except (AttributeError, TypeError) as error:
-        if isinstance(given[-1], memoryview) and hasattr(error, "add_note"):
+        if any(isinstance(g, memoryview) for g in given) and hasattr(error, "add_note"):
             error.add_note(
                 "the function was given a read-only memoryview, as by every loader; "
                 "bytes(data) makes bytes of it"
@@ -371,10 +402,10 @@ def _called(step: Step, *given: object) -> object:
         raise
 
 
-def _decoded(part: Part, load: Step, field: Any) -> object:
+def _decoded(part: Part, load: Step, field: Any, key: int | None) -> object:
     """Returns what HDMLP's own decoder makes of a field; an error names the field."""
     try:
-        return decoded(load, field)
+        return decoded(load, field, key)
     except Undecodable as error:
         raise Undecodable(f"field {part.name}: {error}") from error.__cause__
 
@@ -418,6 +449,8 @@ class Assembled:
         return self._form.batch(values, ids, labels, collate_records)
 
     def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
+        batch = Batch(self._seed, taken.epoch, taken.step)
+        _, keys = keys_in(taken.payload, taken.n, batch, taken.outputs)
         with generators_kept():
             for place, data in taken.left.items():
                 field, at = divmod(place, taken.n)
@@ -425,9 +458,8 @@ class Assembled:
                 output, instead = self._outputs[field], part.instead
                 assert output is not None
                 assert instead is not None
-                seed_generators(sample_key(self._seed, taken.epoch, ids[at]))
                 try:
-                    values[field][at] = output.left(_decoded(part, instead, data))
+                    values[field][at] = output.left(_decoded(part, instead, data, keys[at]))
                 except Exception as error:
                     name_sample(error, ids[at])
                     raise

@@ -80,7 +80,12 @@ def as_transform(transform: Any, transforms: Any) -> Callable[[Any], Any] | None
 
 
 def offload(
-    loader: object, transform: object, wanted: bool = True, say: bool = True, ragged: bool = False
+    loader: object,
+    transform: object,
+    wanted: bool = True,
+    say: bool = True,
+    ragged: bool = False,
+    first: int = 0,
 ) -> Split:
     """Splits a transform into the daemon's part and Python's, and logs why there is the latter.
 
@@ -90,6 +95,7 @@ def offload(
         wanted: The daemon does what it can.
         say: Log.
         ragged: As for :func:`hdmlp.transforms.split`.
+        first: The same.
 
     Raises:
         ConfigError: One of our transforms would have to run in Python, which it cannot.
@@ -97,13 +103,13 @@ def offload(
     given = getattr(transform, "steps", transform)
     try:
         if not wanted:
-            return in_python(given, "with offload=False")
+            return in_python(given, "with offload=False", first)
         if loader is not pil_loader:
-            return in_python(given, "after a loader of yours")
+            return in_python(given, "after a loader of yours", first)
         why = _pils_way()
         if why and _is_decoded_here(given, why, say):
-            return in_python(given, f"because {why}")
-        found = split(given, ragged)
+            return in_python(given, f"because {why}", first)
+        found = split(given, ragged, first)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
     if not say:

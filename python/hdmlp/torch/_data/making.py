@@ -13,7 +13,7 @@ from ..._records.records import Listed
 from ..._transforms import Transform
 from ..._transforms.in_python import in_python, leaving
 from ..._transforms.own_state import own_state
-from ..._transforms.recipe import Composed, Recipe
+from ..._transforms.recipe import Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from ...errors import ConfigError
@@ -71,7 +71,7 @@ class Making(NamedTuple):
             ]
             return any(may_draw(getattr(step, "steps", step)) for step in steps)
         transform = None if self.recipe is None else self.recipe.transform
-        return may_draw(getattr(transform, "steps", transform))
+        return transform is not None and may_draw(transform.steps)
 
     @property
     def runs_user_code(self) -> bool:
@@ -88,8 +88,8 @@ class Making(NamedTuple):
             return replaced
         if isinstance(self.recipe, FieldsRecipe):
             return self._state_of_fields(self.recipe)
-        recipe, composed = self.recipe, getattr(self.recipe.transform, "steps", None)
-        steps = [recipe.transform] if composed is None else composed
+        recipe = self.recipe
+        steps = () if recipe.transform is None else recipe.transform.steps
         default = recipe.stack is not None
         for step in (
             recipe.loader,
@@ -109,7 +109,7 @@ class Making(NamedTuple):
     def _state_of_fields(recipe: FieldsRecipe) -> str:
         steps: list[object] = [recipe.target_transform, recipe.joint, *recipe.then]
         for part in recipe.parts:
-            steps += [part.load, *getattr(part.transform, "steps", [part.transform])]
+            steps += [part.load, *(() if part.transform is None else part.transform.steps)]
         if recipe.collate is not collate_records:
             steps.append(recipe.collate)
         for step in steps:
@@ -136,13 +136,13 @@ class Making(NamedTuple):
             for part in self.recipe.parts:
                 own += [
                     None if isinstance(part.load, Handed) else part.load,
-                    *getattr(part.transform, "steps", [part.transform]),
+                    *(() if part.transform is None else part.transform.steps),
                 ]
         elif self.recipe is not None:
             own += [
                 self.recipe.target_transform,
                 None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
-                *getattr(self.recipe.transform, "steps", [self.recipe.transform]),
+                *(() if self.recipe.transform is None else self.recipe.transform.steps),
             ]
         return described(self.transforms), [_identity(value, copied) for value in own]
 
@@ -226,20 +226,22 @@ def making(
     decodes = load is pil_loader
     transform: Callable[..., object] | None = getattr(dataset, "transform", None)
     found = offload(load, transform, wanted, say, ragged=True)
-    transforms = found.described
+    transforms, entries = found.described, found.entries
     if found.described:
-        instead = in_python(found.done)
+        instead = in_python(found.entries_done)
         whole = transforms if instead is None else leaving(transforms)
         if not found.rest and collate is None and found.hands != "ragged":
-            left = instead and Recipe(instead, None, None, torchs_default(), decodes=True)
+            left = (
+                None
+                if instead is None
+                else Recipe(instead, None, None, torchs_default(), decodes=True)
+            )
             return Making(whole, None, None, target_transform, False, left)
         load = Handed(found.hands, instead)
-        then = found.rest or found.wraps
-        transform = Composed(then) if then else None
         transforms = whole if found.hands == "tensor" else found.for_images(instead is not None)
     recipe = Recipe(
         load,
-        transform,
+        entries or None,
         target_transform,
         collate or torchs_default(),
         stack_into if collate is None else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,17 +12,16 @@ from ..._batches.fields import fields_of
 from ..._batches.output import Output
 from ..._batches.segments import Lease, Segment, of_class
 from ..._batches.source import Taken, column
-from ..._lib.protocol import BATCH_HEAD, mix64
+from ..._lib.protocol import BATCH_HEAD
 from ..._records.copies import Copying
 from ..._records.declared import Declared
 from ..._records.file_dataset import FileDataset as PlainFileDataset
 from ..._transforms.generators import seed_generators
-from ..._transforms.recipe import Recipe, name_sample, sample_key
+from ..._transforms.keys import batch_key, place_key
+from ..._transforms.recipe import Batch, Recipe, name_sample
 from .collation import by_default, stack_into, torchs_default
 from .fields import collate_records
 from .interfaces import Room
-
-_MASK = 0xFFFFFFFFFFFFFFFF
 
 Contents = Sequence["memoryview | None"]
 
@@ -73,30 +71,20 @@ class OwnItems(Recipe):
         stack: Callable[..., object] | None,
     ):
         super().__init__(_unused, None, None, collate, stack)
-        self.files = files
-        self._rank, self._world_size = 0, 1
+        self.files, self.count = files, len(files.fields)
 
-    def placed(self, rank: int, world_size: int) -> OwnItems:
-        """Returns the same for one of the ranks which share epochs."""
-        made = copy.copy(self)
-        made._rank, made._world_size = rank, world_size
-        return made
-
-    def make(
-        self, payload: bytearray, segments: Mapping[int, Segment], seed: int, place: object
-    ) -> object:
-        """Makes a batch; see :meth:`hdmlp._transforms.recipe.Recipe.make`."""
-        return super().make(
-            payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
-        )
-
-    def seed_of(self, seed: int, step: int) -> int:
-        """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
-        return mix64((mix64(seed & _MASK) + step) & _MASK)
+    def keys(
+        self, payload: bytes | bytearray, batch: Batch, outputs: int
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Returns a batch's IDs, and the keys of their places; see :meth:`Recipe.keys`."""
+        _, _, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
+        base, end = batch_key(*batch), self.rank + n * self.world_size
+        places = range(self.rank, end, self.world_size)
+        return column(payload, n, "ids", outputs), [place_key(base, place) for place in places]
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
-    ) -> tuple[Sequence[Contents], Sequence[int], Sequence[int]]:
+    ) -> tuple[Sequence[Contents], Sequence[int]]:
         """Returns the contents of a batch's files; see :meth:`Recipe.read`.
 
         Those in the staging buffer are copies, as its memory is used again after the batch.
@@ -116,8 +104,7 @@ class OwnItems(Recipe):
                 view = segments[number].view(unleased)[offset : offset + length]
                 found.append(view if of_class(number) else memoryview(bytes(view)))
             views.append(found)
-        ids = column(payload, n, "ids", count)
-        return list(zip(*views)), ids, ids
+        return list(zip(*views)), [0] * n
 
     def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[Contents]:
         """Returns the contents of a batch's files; see :meth:`Recipe.taken`."""
@@ -127,22 +114,17 @@ class OwnItems(Recipe):
     def told(self, outputs: Sequence[Output | None]) -> None:
         """Does nothing: files are delivered as they are."""
 
-    def _seed(self, seed: int, epoch: int, place: int, sample: int) -> None:
-        key = mix64((seed + place * self._world_size + self._rank) & _MASK)
-        seed_generators(sample_key(key, epoch, sample))
-
     def samples(
         self,
         views: Sequence[Contents],
         labels: Sequence[int],
         ids: Sequence[int],
-        seed: int,
-        epoch: int,
+        keys: Sequence[int],
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         made: list[object] = []
-        for place, (contents, sample) in enumerate(zip(views, ids)):
-            self._seed(seed, epoch, place, sample)
+        for contents, sample, key in zip(views, ids, keys):
+            seed_generators(key)
             try:
                 made.append(self.item(sample, contents))
             except Exception as error:
@@ -192,16 +174,15 @@ class OpenedItems(OwnItems):
         views: Sequence[Contents],
         labels: Sequence[int],
         ids: Sequence[int],
-        seed: int,
-        epoch: int,
+        keys: Sequence[int],
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         self.copying.batch(ids)
         try:
             whole = getattr(self.files.of, "__getitems__", None)
             if whole is None or not ids:
-                return super().samples(views, labels, ids, seed, epoch)
-            self._seed(seed, epoch, 0, ids[0])
+                return super().samples(views, labels, ids, keys)
+            seed_generators(keys[0])
             with self.copying.items(ids, views):
                 return whole(list(ids))  # type: ignore[no-any-return]
         finally:

@@ -17,6 +17,7 @@ from ..._records.labels import Labels
 from ..._records.records import Listed
 from ..._records.records import Records as PlainRecords
 from ..._transforms.recipe import Undecodable, decoded
+from ..._transforms.split import length_of
 from ...errors import ConfigError, HDMLPError
 from .fields import (
     Fields,
@@ -61,7 +62,7 @@ class Making:
         form, names = self._form, self.fields
         loaders = check_parts(self.loader, "loader", names, form.kind)
         transforms = check_parts(self.transform, "transform", names, form.kind)
-        parts = []
+        parts, first = [], 0
         lacking = any(self._lacks(i) for i in range(len(names)))
         for i, name in enumerate(names):
             if raw:
@@ -82,8 +83,9 @@ class Making:
             if known is not None:
                 parts.append(Part(name, [], None, None, column=known))
             else:
-                part = part_of(name, load, transform, wanted, say, self._lacks(i))
+                part = part_of(name, load, transform, wanted, say, self._lacks(i), first)
                 parts.append(part)
+            first += length_of(getattr(transform, "steps", transform))
         return Fields(
             parts,
             form,
@@ -92,6 +94,7 @@ class Making:
             None if raw else self.transforms,
             () if raw else self._then,
             self._labeller(),
+            first,
         )
 
     def _labeller(self) -> Step | None:
@@ -198,7 +201,7 @@ class Making:
         assert isinstance(self, Listed)
         index = self._index(index)
         plan = self._plan(wanted=False, say=False)
-        return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index)
+        return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index, None)
 
 
 class _ByName(OfRecord):
@@ -218,7 +221,7 @@ class _ByName(OfRecord):
         """Returns what the bytes of a record's field are."""
         step = self.steps[decoders.kind_of(self.names[self.numbers[sample]])]
         try:
-            return data if step is None else decoded(step, data)
+            return data if step is None else decoded(step, data, None)
         except Undecodable as error:
             raise Undecodable(f"field {self.field}: {error}") from error.__cause__
 

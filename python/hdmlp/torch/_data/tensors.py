@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ..._batches.source import Taken, column
+from ..._batches.source import Taken
 from ..._batches.stream import Stream
 from ..._transforms.generators import generators_kept
-from ..._transforms.recipe import Recipe
+from ..._transforms.recipe import Batch, Recipe
 
 
 class Tensors:
@@ -40,8 +40,9 @@ class Tensors:
     def _fill(self, batch: torch.Tensor, taken: Taken) -> None:
         """Makes the samples that the daemon left, in their places in the batch."""
         assert self._left is not None
-        ids = column(taken.payload, taken.n, "ids")
+        batch_of = Batch(self._seed, taken.epoch, taken.step)
+        ids, keys = self._left.keys(taken.payload, batch_of, taken.outputs)
         with generators_kept():
             for place, data in taken.left.items():
-                value = self._left.left(data, place, ids[place], self._seed, taken)
+                value = self._left.left(data, ids[place], keys[place])
                 batch[place] = self._output.left(value)

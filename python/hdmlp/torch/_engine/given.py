@@ -110,6 +110,7 @@ class Given(Served):
         # Each job has another name: one that is over may not have ended yet, and takes no other
         # order; nor does the job of a loader of which this one is a copy.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
+        self._part = part or (0, 1)
         stream = replace(options.stream, shuffle="given", seed=seed)
         options = replace(options, stream=stream)
         super().__init__(dataset, made, options, processes, opens=False, part=part)
@@ -128,6 +129,8 @@ class Given(Served):
                 "entries": len(order.ids),
                 "epochs": 1,
                 "first": epoch,
+                "rank": self._part[0],
+                "ranks": self._part[1],
             },
         }
         fd = memory.listed(array.array("i", order.sizes.tobytes()) + order.ids)

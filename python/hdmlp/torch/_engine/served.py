@@ -23,7 +23,7 @@ from ..._loading.feed import Feed
 from ..._loading.iteration import Iteration
 from ..._loading.options import Options
 from ..._transforms.generators import generators_kept
-from ..._transforms.recipe import Unchanged
+from ..._transforms.recipe import Batch, Unchanged
 from ..._workers.failures import Failed, RemoteTraceback
 from ..._workers.pool import Pool
 from ..._workers.results import Arena
@@ -34,7 +34,6 @@ from .._data.fields import Assembled
 from .._data.making import Making
 from .._data.own_items import OpenedItems, OwnItems
 from .._data.tensors import Tensors
-from .._order.repeats import Repeating
 from .pinning import Device, Pinning
 from .worker_init import WorkerInit
 
@@ -110,15 +109,9 @@ class Served(Loader):
     ):
         if made.recipe is None and made.collate is not None:
             made = made._replace(recipe=Unchanged(made.target_transform, made.collate))
-        subset = options.stream.subset
         rank, world_size = part or options.place[:2]
-        repeats = subset is not None and len(set(subset)) < len(subset)
-        if isinstance(made.recipe, OwnItems):
+        if made.recipe is not None:
             made = made._replace(recipe=made.recipe.placed(rank, world_size))
-        elif made.recipe is not None and (options.stream.shuffle == "given" or repeats):
-            made = made._replace(recipe=Repeating(made.recipe, rank, world_size))
-        if made.left is not None and (options.stream.shuffle == "given" or repeats):
-            made = made._replace(left=Repeating(made.left, rank, world_size))
         self._made = made
         self._processes = processes
         self._rank = rank
@@ -297,17 +290,11 @@ class Served(Loader):
         try:
             with generators_kept():
                 views = recipe.taken(taken, feed.stream.outputs)
-                seed = recipe.seed_of(self.seed, taken.step)
-                batch = recipe.samples(
-                    views,
-                    column(taken.payload, taken.n, "labels"),
-                    column(taken.payload, taken.n, "ids"),
-                    seed,
-                    taken.epoch,
-                )
-                if recipe.stack is not None:
-                    return recipe.stack(batch, self._arena)
-                return recipe.collate(batch)
+                labels = column(taken.payload, taken.n, "labels")
+                batch = Batch(self.seed, taken.epoch, taken.step)
+                ids, keys = recipe.keys(taken.payload, batch, taken.outputs)
+                made = recipe.samples(views, labels, ids, keys)
+                return recipe.collated(made, batch, self._arena)
         except Exception as error:
             self._name_sample(error, getattr(error, "sample", None), taken)
             raise
@@ -324,11 +311,12 @@ class Served(Loader):
             error.add_note(self._where(sample, error, taken))
 
     def _say_left(self, taken: Taken) -> None:
-        """Logs once that samples are left to Python."""
-        if self._said_left:
+        """Logs once that samples are left to Python, but for those that seldom are."""
+        unusual = [place for place, data in taken.left.items() if not data.usual]
+        if self._said_left or not unusual:
             return
         self._said_left = True
-        sample = column(taken.payload, taken.n, "ids")[min(taken.left) % taken.n]
+        sample = column(taken.payload, taken.n, "ids")[min(unusual) % taken.n]
         log.warning(
             "sample %d (%s), and others of its kind, are decoded by Pillow and transformed in this "
             "process, while the loop waits: it is no JPEG, PNG or still WebP, or one that only the "

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..._launch import membership
 from ..._lib.arguments import whole_number
-from ..._loading.state import differs
+from ..._loading.state import check_scheme, differs
+from ..._transforms.keys import SCHEME
 from ...errors import ConfigError
 from .samplers import State
 
@@ -167,6 +168,7 @@ class Position:
         """
         return {
             "version": 1,
+            "random": SCHEME,
             "kind": "sampler",
             "epoch": epoch,
             **numbers,
@@ -227,6 +229,7 @@ class Position:
                 f"(shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and this one's "
                 "order from a sampler: make the loader as that one was made"
             )
+        check_scheme(state)
         if self.seed is None:
             self.seed = state.get("seed")
         self.length = length

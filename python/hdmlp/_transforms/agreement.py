@@ -1,0 +1,104 @@
+"""Whether the installed libraries draw what the daemon draws.
+
+torch promises no stream of random numbers across releases. So before the daemon carries out a
+transform of theirs that draws, some draws under one key are compared with the daemon's, once in a
+process.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from typing import Any
+
+#: The key under which the draws of :data:`DAEMONS` were made.
+KEY = 0x5EEDFACE12345678
+
+#: What the daemon draws; internal/transform's tests compare it with the daemon's code.
+DAEMONS: dict[str, list[float]] = {
+    "torch": [
+        0.5920907855033875,
+        0.435149222612381,
+        -0.1637270450592041,
+        808,
+        0.278728187084198,
+        0.4294428527355194,
+        -0.1805707812309265,
+        49,
+        0.3040902614593506,
+        0.7771711945533752,
+        0.22353488206863403,
+        722,
+        3,
+        0,
+        1,
+        2,
+    ],
+    "Python": [
+        0.0076968846043602435,
+        0.10898144528203851,
+        557,
+        3,
+        0.6441240816725378,
+        0.10382279616467018,
+        745,
+        4,
+        0.3895399404412144,
+        0.39300769302613026,
+        999,
+        3,
+    ],
+}
+
+
+def disagreement() -> str:
+    """Returns why a transform that draws may draw something else in Python; empty: it does not.
+
+    The default type and device of torch's tensors count as they are now.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return _differing()
+    if torch.get_default_dtype() is not torch.float32:
+        return f"torch's default type is {torch.get_default_dtype()}, and not float32"
+    device = torch.empty(0).device
+    if device.type != "cpu":
+        return f"torch's default device is {device}, whose generator draws, and not the CPU's"
+    return _differing()
+
+
+@functools.lru_cache(maxsize=1)
+def _differing() -> str:
+    for name, drawn in (("torch", torchs_draws()), ("Python", pythons_draws())):
+        if drawn and drawn != DAEMONS[name]:
+            version = f" {sys.modules['torch'].__version__}" if name == "torch" else ""
+            return (
+                f"the random numbers of {name}{version} are others than those of the releases "
+                "that HDMLP knows, so it would draw others than in Python"
+            )
+    return ""
+
+
+def torchs_draws() -> list[float]:
+    """Returns draws of torch under the key, from a generator of their own; empty: no torch."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return []
+    own = torch.Generator().manual_seed(KEY)
+    drawn: list[float] = []
+    for _ in range(3):
+        drawn.append(torch.rand(1, generator=own).item())
+        drawn.append(torch.empty(1).uniform_(0.08, 1.0, generator=own).item())
+        drawn.append(torch.empty(1).uniform_(-0.3, 0.3, generator=own).item())
+        drawn.append(torch.randint(0, 1000, size=(1,), generator=own).item())
+    return drawn + torch.randperm(4, generator=own).tolist()  # type: ignore[no-any-return]
+
+
+def pythons_draws() -> list[float]:
+    """Returns draws of Python's random module under the key, from a generator of their own."""
+    own = random.Random(KEY)
+    drawn: list[float] = []
+    for _ in range(3):
+        drawn += [own.random(), own.uniform(0.08, 1.0), own.randint(0, 1000), own.choice(range(7))]
+    return drawn
