@@ -97,7 +97,8 @@ func TestFMA(t *testing.T) {
 		return math.Float32frombits(r.Uint32()&0x8fffffff | 0x30000000) // of similar sizes
 	}
 	for range 200_000 {
-		x, y, z := number(), number(), number()
+		x, y := number(), number()
+		z := number()
 		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(x)), big.NewFloat(float64(y)))
 		exact.Add(exact, big.NewFloat(float64(z)))
 		if want, _ := exact.Float32(); fma32(x, y, z) != want {

@@ -14,7 +14,8 @@ var randomVerticalFlip = kind{
 	build:  func(a *arguments) step { return flipped{p: a.chance("p"), vertical: true} },
 }
 
-// chance returns an argument that is a probability, as torch compares it with what torch.rand draws.
+// chance returns an argument that is a probability, as torch compares it with what torch.rand
+// draws: as a float32.
 func (a *arguments) chance(name string) float32 { return float32(a.number(name, 0, 1)) }
 
 type flipped struct {

@@ -67,7 +67,8 @@ func TestPure(t *testing.T) {
 		for epoch := range 4 {
 			w := p.Worker()
 			dst := make([]byte, n)
-			if err := w.Apply(dst, samples[sample], Key{Seed: 9, Epoch: epoch, Sample: sample}); err != nil {
+			key := Key{Seed: 9, Epoch: epoch, Sample: sample}
+			if err := w.Apply(dst, samples[sample], key); err != nil {
 				t.Fatal(err)
 			}
 			want[call{sample, epoch}] = string(dst)
@@ -80,7 +81,8 @@ func TestPure(t *testing.T) {
 	for range 3 {
 		for c, out := range want { // in any order
 			_ = w.Apply(dst, []byte("garbage"), Key{})
-			if err := w.Apply(dst, samples[c.sample], Key{Seed: 9, Epoch: c.epoch, Sample: c.sample}); err != nil {
+			key := Key{Seed: 9, Epoch: c.epoch, Sample: c.sample}
+			if err := w.Apply(dst, samples[c.sample], key); err != nil {
 				t.Error(err)
 			}
 			if string(dst) != out {
@@ -162,7 +164,8 @@ func TestNoAllocations(t *testing.T) {
 		dst := make([]byte, w.program.Output().Bytes())
 		i := 0
 		apply := func() {
-			if err := w.Apply(dst, samples[i%len(samples)], Key{Seed: 1, Epoch: 0, Sample: i % 16}); err != nil {
+			key := Key{Seed: 1, Sample: i % 16}
+			if err := w.Apply(dst, samples[i%len(samples)], key); err != nil {
 				t.Fatal(err)
 			}
 			i++

@@ -95,7 +95,7 @@ class Session(threading.Thread):
     def handle(self, kind, payload):
         daemon = self.daemon_
         if kind == 1:
-            assert json.loads(payload)["protocol"] == 6
+            assert json.loads(payload)["protocol"] == 7
             self.send_json(
                 129, {"protocol": 7, "version": daemon.version, "pid": os.getpid()}, daemon.log
             )

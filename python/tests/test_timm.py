@@ -55,6 +55,13 @@ def fake(monkeypatch):
     return with_classes(monkeypatch, "timm.data.transforms", classes)
 
 
+def timms(size, interpolation):
+    """Our transform, with timm's draws."""
+    crop = T.RandomResizedCrop(size, interpolation=interpolation)
+    crop._draws_as = "timm"
+    return crop
+
+
 def test_timms_transforms_are_read_by_their_attributes(fake):
     crop = fake.RandomResizedCropAndInterpolation(
         size=(24, 20), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODES
@@ -64,9 +71,7 @@ def test_timms_transforms_are_read_by_their_attributes(fake):
         [crop, V.RandomHorizontalFlip(), V.ColorJitter(0.4, 0.4, 0.4), fake.MaybeToTensor(), norm]
     )
     assert parts.rest == []
-    assert parts.described[0] == T.RandomResizedCrop(
-        (24, 20), interpolation=("bilinear", "bicubic")
-    )
+    assert parts.described[0] == timms((24, 20), ("bilinear", "bicubic"))
     assert names(parts) == [
         "RandomResizedCrop",
         "RandomHorizontalFlip",
@@ -76,7 +81,7 @@ def test_timms_transforms_are_read_by_their_attributes(fake):
     ]
     crop.interpolation = MODES[1]
     assert T.split([crop, fake.MaybePILToTensor()]).described == [
-        T.RandomResizedCrop((24, 20), interpolation="bicubic"),
+        timms((24, 20), "bicubic"),
         T.ToTensor(dtype="uint8"),
     ]
     pad = fake.CenterCropOrPad(size=(9, 8), fill=0, padding_mode="constant")

@@ -138,7 +138,7 @@ def test_a_transform_gets_a_writable_copy():
     handed = Handed("tensor")
     handed.output = Output({"shape": [4], "type": "float32"})
     content = bytearray(torch.arange(4.0).numpy().tobytes())
-    made = handed(memoryview(content).toreadonly())
+    made = handed(memoryview(content).toreadonly(), 0)
     made += 1
     assert made.tolist() == [1, 2, 3, 4]
     assert torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]

@@ -229,8 +229,8 @@ func AppendEnd(dst []byte, generation uint64) []byte {
 }
 
 // BatchMessage describes a batch in shared memory. Labels, IDs and Occurrences have one entry per
-// sample; Offsets, Lengths and Segments have one per output and sample: those of the first output come
-// first.
+// sample; Offsets, Lengths and Segments have one per output and sample: those of the first output
+// come first.
 type BatchMessage struct {
 	Generation  uint64
 	Epoch, Step uint32

@@ -38,8 +38,8 @@ import (
 )
 
 // Batch describes one batch to the training process: where in shared memory each sample is. Labels,
-// IDs and occurrences have one entry per sample; offsets, lengths and segments have one per output and sample:
-// those of the first output for all samples, then those of the second, and so on.
+// IDs and occurrences have one entry per sample; offsets, lengths and segments have one per output
+// and sample: those of the first output for all samples, then those of the second, and so on.
 type Batch struct {
 	Epoch, Step int
 	Audit       uint64   // sum of access.Mix over the batch
@@ -97,8 +97,8 @@ type Preprocessor interface {
 	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
 		whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and
-	// whether it is a file like others, of which only what is drawn is uncertain. That depends only on
-	// the sample's bytes, the epoch, and the sample's ID and occurrence.
+	// whether it is a file like others, of which only what is drawn is uncertain. That depends only
+	// on the sample's bytes, the epoch, and the sample's ID and occurrence.
 	Left(err error) (left, usual bool)
 	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
 	// idle, so that more could be transformed.

@@ -175,7 +175,8 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()
 		spent := make([]time.Duration, 3)
-		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, 0, false, spent); err != nil {
+		dst := make([]byte, p.Size())
+		if err := p.Apply(into(dst), pngOf(t, 300), 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		w := p.gate.spare[0]
