@@ -1,5 +1,6 @@
 """The random numbers of transforms: those of their libraries, wherever the list is split."""
 
+import importlib.util
 import random
 
 import numpy
@@ -72,8 +73,9 @@ def lists():
         ],
         "nested": [V.Compose([V.RandomResizedCrop(48), V.RandomHorizontalFlip()]), V.ToTensor()],
     }
-    v2 = getattr(torchvision.transforms, "v2", None)
-    if v2 is not None:
+    if importlib.util.find_spec("torchvision.transforms.v2") is not None:
+        from torchvision.transforms import v2
+
         every["v2"] = [
             v2.RandomResizedCrop(64, antialias=True),
             v2.RandomHorizontalFlip(0.3),

@@ -123,9 +123,10 @@ type work struct {
 // the size is known, and again, with possibly another size, if the sample needs more memory or has
 // to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
 // which has an entry per transform of the field, and distributes the time waited in proportion,
-// because it waited for transforms of other samples. id is the sample's ID, and occurrence how often
-// the epoch has it before; with the epoch they determine all random parameters. whole makes damage
-// anywhere in src an error, whatever is decoded of it. The error says why src cannot be transformed.
+// because it waited for transforms of other samples. id is the sample's ID, and occurrence how
+// often the epoch has it before; with the epoch they determine all random parameters. whole makes
+// damage anywhere in src an error, whatever is decoded of it. The error says why src cannot be
+// transformed.
 func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
