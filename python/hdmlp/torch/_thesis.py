@@ -14,6 +14,7 @@ from .._transforms.entries import Entries
 from .._transforms.generators import generators_kept
 from .._transforms.in_python import in_python
 from .._transforms.recipe import Batch, Recipe
+from .._transforms.split import entries_of
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader
@@ -55,13 +56,13 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self.target_transform = target_transform
         self._handed: Handed | None = None
         offloaded = offload(pil_loader, self.transform)
-        self._rest = offloaded.entries
+        self._rest: Entries | None = None  # of what the daemon does not do; None: of all
         if offloaded.described:
             instead = in_python(offloaded.entries_done)
             self._handed = Handed(offloaded.hands, instead)
             images = offloaded.for_images(instead is not None)
             job._use_transforms(images if offloaded.rest else offloaded.described)
-            self._rest = self._rest if offloaded.rest else Entries([])
+            self._rest = offloaded.entries if offloaded.rest else Entries([])
         elif job.get_transforms():
             self._handed = Handed("tensor")
         self._folder = Folder(data_dir)
@@ -85,13 +86,19 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
     @property
     def _offloaded(self) -> bool:
         """Whether the daemon carries out all transforms."""
-        return self._handed is not None and not self._rest
+        return self._handed is not None and not self._entries
 
     def _recipe_for(self, collate: Callable[[Any], Any]) -> Recipe:
         """Returns how Python makes samples."""
-        return Recipe(
-            self._handed or pil_loader, self._rest, self.target_transform, collate, decodes=True
-        )
+        load = self._handed or pil_loader
+        return Recipe(load, self._entries, self.target_transform, collate, decodes=True)
+
+    @property
+    def _entries(self) -> Entries:
+        """The transforms that run in Python, as they are now."""
+        if self._rest is not None:
+            return self._rest
+        return entries_of(getattr(self.transform, "steps", self.transform))
 
     def _told(self) -> None:
         """Takes what the job delivers, once it is open."""
@@ -104,7 +111,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         number = self.class_to_idx[label]
         self._told()
         value = pil_loader(data) if self._handed is None else self._handed(data, None)
-        value = self._rest(value, None)
+        value = self._entries(value, None)
         return value, number if self.target_transform is None else self.target_transform(number)
 
 
