@@ -288,12 +288,12 @@ func (x *client) batch() batch {
 	}
 	n, m := int(le.Uint32(p[16:])), int(le.Uint32(p[20:]))
 	p = p[32:]
-	if len(p) != 32*n+4*m {
+	if len(p) != 36*n+4*m {
 		x.t.Fatalf("a batch of %d samples and %d slots has %d bytes", n, m, len(p))
 	}
 	for i := range n {
 		off, length := le.Uint64(p[8*n+8*i:]), le.Uint64(p[16*n+8*i:])
-		id, segment := le.Uint32(p[24*n+4*i:]), le.Uint32(p[28*n+4*i:])
+		id, segment := le.Uint32(p[24*n+4*i:]), le.Uint32(p[32*n+4*i:])
 		b.ids = append(b.ids, id)
 		b.labels = append(b.labels, le.Uint64(p[8*i:]))
 		data := x.maps[segment]
@@ -307,7 +307,7 @@ func (x *client) batch() batch {
 		}
 	}
 	for i := range m {
-		b.slots = append(b.slots, le.Uint32(p[32*n+4*i:]))
+		b.slots = append(b.slots, le.Uint32(p[36*n+4*i:]))
 	}
 	return b
 }

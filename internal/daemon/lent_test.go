@@ -17,7 +17,7 @@ const firstClassSegment = 1 << 31
 func classSegments(f frame) (numbers []uint32) {
 	n := int(binary.LittleEndian.Uint32(f.payload[16:]))
 	for i := range n {
-		number := binary.LittleEndian.Uint32(f.payload[32+28*n+4*i:])
+		number := binary.LittleEndian.Uint32(f.payload[32+32*n+4*i:])
 		if number >= firstClassSegment && !slices.Contains(numbers, number) {
 			numbers = append(numbers, number)
 		}
@@ -86,7 +86,7 @@ func (x *client) segments(told map[uint32]bool, drop bool) uint32 {
 			}
 			le, n := binary.LittleEndian, int(binary.LittleEndian.Uint32(f.payload[16:]))
 			var slots []uint32
-			for p := f.payload[32+32*n:]; len(p) > 0; p = p[4:] {
+			for p := f.payload[32+36*n:]; len(p) > 0; p = p[4:] {
 				slots = append(slots, le.Uint32(p))
 			}
 			x.send(ack(1, le.Uint32(f.payload[8:]), le.Uint32(f.payload[12:]), 0, slots...))

@@ -34,6 +34,7 @@ func batchOf(s Shape, n int) *stage.Batch {
 	from, to := s.span(step)
 	for i := from; i < to; i++ {
 		b.IDs = append(b.IDs, uint32(epoch*samples)+uint32(i))
+		b.Occurrences = append(b.Occurrences, uint32(i%3))
 	}
 	b.Labels = make([]int64, len(b.IDs))
 	b.Offsets, b.Lengths = make([]uint64, len(b.IDs)), make([]uint64, len(b.IDs))
@@ -241,7 +242,9 @@ func (p *process) take(from, to int) {
 			b = <-p.ready
 		}
 		want := batchOf(p.shape, n)
-		if b == nil || !slices.Equal(b.IDs, want.IDs) || b.Epoch != want.Epoch || b.Step != want.Step {
+		if b == nil || !slices.Equal(b.IDs, want.IDs) ||
+			!slices.Equal(b.Occurrences, want.Occurrences) ||
+			b.Epoch != want.Epoch || b.Step != want.Step {
 			p.t.Errorf("batch %d is %+v, want %+v", n, b, want)
 			return
 		}
