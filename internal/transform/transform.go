@@ -159,7 +159,7 @@ type Program struct {
 // begins with neither ImgDecode nor Reshape, ImgDecode is added at its beginning, with the
 // arguments that the first entry has as "decode". An entry may have a "position" in the list of
 // which the description is a part, or in which the entries have another order: its random numbers
-// follow from that. By default it is the entry's index.
+// follow from that. By default it is the entry's index, where ImgDecode does not count.
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
@@ -171,6 +171,7 @@ func Compile(description []byte) (*Program, error) {
 	}
 	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}}}
 	var faults []error
+	decodes := 0 // entries that decode
 	for i, entry := range list {
 		if i == 0 {
 			s, errs := impliedDecode(entry)
@@ -179,11 +180,14 @@ func Compile(description []byte) (*Program, error) {
 				p.add(imgDecode.name, s, 0)
 			}
 		}
-		position, err := positionOf(i, entry)
+		position, err := positionOf(i, i-decodes, entry)
 		if err != nil {
 			faults = append(faults, err)
 		}
 		s, name, errs := build(i, entry)
+		if i == 0 && name == imgDecode.name {
+			decodes = 1
+		}
 		faults = append(faults, errs...)
 		if s != nil {
 			p.add(name, s, position)
@@ -231,16 +235,16 @@ func (p *Program) add(name string, s step, position int) {
 }
 
 // positionOf returns the position of entry i of a description, and deletes it from the entry.
-func positionOf(i int, entry map[string]json.RawMessage) (int, error) {
+func positionOf(i, otherwise int, entry map[string]json.RawMessage) (int, error) {
 	given, there := entry["position"]
 	delete(entry, "position")
 	if !there {
-		return i, nil
+		return otherwise, nil
 	}
 	position := -1
 	if err := json.Unmarshal(given, &position); err != nil || position < 0 ||
 		position > maxPosition {
-		return i, fmt.Errorf(`transforms[%d]: "position" must be a whole number from 0 to %d`, i,
+		return 0, fmt.Errorf(`transforms[%d]: "position" must be a whole number from 0 to %d`, i,
 			maxPosition)
 	}
 	return position, nil

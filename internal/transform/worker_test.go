@@ -100,13 +100,12 @@ func TestPure(t *testing.T) {
 	}
 }
 
-// TestPosition: a transform draws what its position says: by default its index, where an implied
-// ImgDecode does not count.
+// TestPosition: a transform draws what its position says: by default its index, where ImgDecode
+// does not count.
 func TestPosition(t *testing.T) {
 	sample := encodedPNG(t, 90, 80)
 	a, b := compiled(t, "RandomResizedCrop(32)").Worker(),
-		program(t, `[{"name": "ImgDecode"},
-			{"name": "RandomResizedCrop", "size": 32, "position": 0}]`).Worker()
+		compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
 	defer a.Close()
 	defer b.Close()
 	x, y := make([]byte, 32*32*3), make([]byte, 32*32*3)
@@ -117,7 +116,7 @@ func TestPosition(t *testing.T) {
 	if !bytes.Equal(x, y) {
 		t.Error("they differ")
 	}
-	other := compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
+	other := program(t, `[{"name": "RandomResizedCrop", "size": 32, "position": 1}]`).Worker()
 	defer other.Close()
 	if err := other.Apply(y, sample, Key{Seed: 1, Epoch: 2, Sample: 3}); err != nil {
 		t.Fatal(err)

@@ -72,10 +72,12 @@ def descriptions(transforms: Iterable[Transform]) -> list[dict[str, Any]]:
     Args:
         transforms: In the order in which the daemon carries them out.
     """
-    made = []
+    made: list[dict[str, Any]] = []
+    decodes = 0  # ImgDecode does not count
     for i, t in enumerate(transforms):
         described = t.describe()
-        if t._draws and t._position not in (None, i):
+        if t._draws and t._position not in (None, i - decodes):
             described["position"] = t._position
         made.append(described)
+        decodes += described["name"] == "ImgDecode"
     return made

@@ -24,7 +24,8 @@ def item_seed(seed: int, epoch: int, index: int, occurrence: int = 0, position: 
         occurrence: How often the epoch has the sample before, as a subset or a sampler repeats it.
             Where each rank's sampler draws an order of its own, occurrence k of rank r among n is
             k * n + r. Default: 0.
-        position: The transform's position in the list, with lists in it flattened. Of records of
+        position: The transform's position in the list, with lists in it flattened. (An
+            ``ImgDecode`` does not count.) Of records of
             several fields, positions go on from one field's list to the next one's. Default: 0.
 
     Returns:

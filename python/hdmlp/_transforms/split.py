@@ -166,6 +166,7 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
         TypeError: One of our transforms would have to run in Python, which it cannot.
     """
     given: list[Any] = list(_flat(transforms))
+    first -= _decodes(given)
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         placed: list[Any] = [_at(t, i) for i, t in enumerate(given, first)]
@@ -185,6 +186,11 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
             raise _not_in_python(t, f"{place} {given[cause]!r}, which the daemon cannot do ({why})")
     done_too = given[:done]
     return Split(described, wraps + rest, hands, why, left, done_too, (), first, len(wraps))
+
+
+def _decodes(given: Sequence[object]) -> int:
+    """Returns 1 if a list begins with ImgDecode, which does not count in positions; else 0."""
+    return int(bool(given) and isinstance(given[0], ours.ImgDecode))
 
 
 def _at(step: Step, position: int) -> Step:
@@ -259,7 +265,8 @@ def entries_of(transforms: object, first: int = 0) -> Entries:
 
 def length_of(transforms: object) -> int:
     """Returns the number of entries of a flattened list; see :func:`split`."""
-    return sum(1 for _ in _flat(transforms))
+    given = list(_flat(transforms))
+    return len(given) - _decodes(given)
 
 
 def entries_of_joint(transforms: object, first: int = 0) -> Entries:
