@@ -10,7 +10,6 @@
 package tar
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,46 +150,57 @@ type shard struct {
 	walker  walker
 }
 
+// readAll reads shards, several at once. The error is that of the first shard that has one; those
+// after it are given up.
 func readAll(ctx context.Context, o objects.Objects, shards []*shard, progress func(int64)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var (
 		reading sync.WaitGroup
 		mu      sync.Mutex // guards the following
 		next    int
 		found   int64
-		errs    = make([]error, len(shards))
+		cancel  = make([]context.CancelFunc, len(shards)) // of those being read
+		end     = len(shards)                             // the first with an error
+		failed  error
 	)
+	// take returns the next shard's number, and its context; false: no more are to be read.
+	take := func() (int, context.Context, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		i := next
+		if i >= end {
+			return 0, nil, false
+		}
+		next++
+		own, stop := context.WithCancel(ctx)
+		cancel[i] = stop
+		return i, own, true
+	}
+	done := func(i int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		cancel[i]()
+		found += int64(len(shards[i].samples))
+		switch {
+		case err == nil && progress != nil:
+			progress(found)
+		case err != nil && i < end:
+			end, failed = i, err
+			for _, stop := range cancel[i+1:] {
+				if stop != nil {
+					stop()
+				}
+			}
+		}
+	}
 	for range min(readers, len(shards)) {
 		reading.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(shards) || ctx.Err() != nil {
-					return
-				}
-				err := shards[i].read(ctx, o)
-				mu.Lock()
-				found += int64(len(shards[i].samples))
-				if errs[i] = err; err != nil {
-					cancel()
-				} else if progress != nil {
-					progress(found)
-				}
-				mu.Unlock()
+			for i, own, ok := take(); ok; i, own, ok = take() {
+				done(i, shards[i].read(own, o))
 			}
 		})
 	}
 	reading.Wait()
-	// The first error that is not that of having been cancelled for another one.
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return err
-		}
-	}
-	return cmp.Or(errs...)
+	return failed
 }
 
 // read finds the samples of the shard.

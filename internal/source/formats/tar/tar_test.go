@@ -281,6 +281,19 @@ func TestBadArchivesAreRefused(t *testing.T) {
 	}
 }
 
+// TestTheFirstOfSeveralFaultsIsReported: whichever shard is read first.
+func TestTheFirstOfSeveralFaultsIsReported(t *testing.T) {
+	o := &memory{files: map[string][]byte{
+		"0": archive(t, tar.FormatUSTAR, entry{"1.jpg", "x"}),
+	}}
+	for range 3000 {
+		_, err := Index(t.Context(), o, []string{"0", "1", "2", "3"}, values())
+		if e := (*objects.Error)(nil); !errors.As(err, &e) || e.Path != "/data/1" {
+			t.Fatal(err)
+		}
+	}
+}
+
 // archiveOfSparse returns an archive as GNU tar --format=pax --sparse writes it.
 func archiveOfSparse(t *testing.T) []byte {
 	var b bytes.Buffer
