@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -286,8 +287,12 @@ func TestTheFirstOfSeveralFaultsIsReported(t *testing.T) {
 	o := &memory{files: map[string][]byte{
 		"0": archive(t, tar.FormatUSTAR, entry{"1.jpg", "x"}),
 	}}
+	names := []string{"0"}
+	for i := range 40 {
+		names = append(names, strconv.Itoa(1+i))
+	}
 	for range 3000 {
-		_, err := Index(t.Context(), o, []string{"0", "1", "2", "3"}, values())
+		_, err := Index(t.Context(), o, names, values())
 		if e := (*objects.Error)(nil); !errors.As(err, &e) || e.Path != "/data/1" {
 			t.Fatal(err)
 		}
