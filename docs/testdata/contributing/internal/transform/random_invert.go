@@ -4,15 +4,15 @@ package transform
 var randomInvert = kind{
 	name:   "RandomInvert",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return inverted{p: a.number("p", 0, 1)} },
+	build:  func(a *arguments) step { return inverted{p: a.chance("p")} },
 }
 
-type inverted struct{ p float64 }
+type inverted struct{ p float32 }
 
 func (s inverted) follow(k *known) error { return k.image() }
 
 func (s inverted) apply(v *view, d *draws) error {
-	if d.unit() >= s.p {
+	if d.torch.rand() >= s.p {
 		v.note(Param{"invert", 0})
 		return nil
 	}
