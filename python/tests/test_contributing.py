@@ -146,7 +146,9 @@ def test_every_section_has_commands_to_run():
 
 def go_test(tree, words):
     """Run a ``go test`` of the document; that of the engine must run the added policy."""
-    flags = {"GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -trimpath -tags=netgo,osusergo"}
+    # Short: what takes longest is run with the tree itself, and knows nothing of the examples.
+    own = os.environ.get("GOFLAGS", "")
+    flags = {"GOFLAGS": f"{own} -short -trimpath -tags=netgo,osusergo"}
     if "./internal/node" in words:
         assert "/hashed/" in run(tree, GO, *words, "-v", **flags)
     else:

@@ -60,7 +60,7 @@ def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
         f"{shlex.quote(folder)}"
     )
     environment = {
-        "HDMLP_LINGER": "20s",
+        "HDMLP_LINGER": "300s",  # longer than torchrun takes to start ranks again
         "HDMLP_SOCKET": "elastic",
         # Otherwise torch 2.15's torchrun writes the address of the ranks' store into the first
         # rendezvous only, and a node that joins later waits 60 s for it in vain.

@@ -59,6 +59,9 @@ func scaled(job *Job, resource string, x float64) *Job {
 // The jobs are eight times as large as the other tests': in the smallest, a few reads that go the
 // other way are some per cent.
 func TestShrinkingResources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute of all processors")
+	}
 	larger := func(seed uint64) *Job {
 		job := randomJob(seed)
 		for range 3 {
