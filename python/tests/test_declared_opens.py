@@ -301,9 +301,11 @@ def test_copies_are_closed_with_their_files(directory):
     mine = Annotated(directory)
     with ht.DataLoader(mine, 4, files=mine.files) as loader:
         list(loader)
+        gc.collect()  # of what other tests left, too
         before = len(os.listdir("/proc/self/fd"))
         list(loader)
-        assert len(os.listdir("/proc/self/fd")) == before
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_libraries_below_python(directory):
