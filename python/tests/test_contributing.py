@@ -146,7 +146,7 @@ def test_every_section_has_commands_to_run():
 
 def go_test(tree, words):
     """Run a ``go test`` of the document; that of the engine must run the added policy."""
-    # Short: what takes longest is run with the tree itself, and knows nothing of the examples.
+    # Short: what takes longest does not depend on the examples, and is run with the tree itself.
     own = os.environ.get("GOFLAGS", "")
     flags = {"GOFLAGS": f"{own} -short -trimpath -tags=netgo,osusergo"}
     if "./internal/node" in words:

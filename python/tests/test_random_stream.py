@@ -290,6 +290,18 @@ def test_what_the_installed_torch_draws_otherwise_runs_in_python(folder, monkeyp
     assert torch.equal(got, want)
 
 
+def test_torch_is_compared_also_if_it_is_imported_later(monkeypatch):
+    agreement._differing.cache_clear()
+    try:
+        with monkeypatch.context() as patch:
+            patch.delitem(agreement.sys.modules, "torch")
+            assert agreement.disagreement() == ""
+        monkeypatch.setitem(agreement.DAEMONS, "torch", [0.5] * 16)
+        assert "the random numbers of torch" in agreement.disagreement()
+    finally:
+        agreement._differing.cache_clear()
+
+
 def test_a_default_device_of_torchs_own_draws_in_python(folder, caplog):
     if not hasattr(torch, "set_default_device"):
         pytest.skip("this torch has no default device")

@@ -59,32 +59,31 @@ def disagreement() -> str:
     """
     torch: Any = sys.modules.get("torch")
     if torch is None:
-        return _differing()
+        return _differing(False)
     if torch.get_default_dtype() is not torch.float32:
         return f"torch's default type is {torch.get_default_dtype()}, and not float32"
     device = torch.empty(0).device
     if device.type != "cpu":
         return f"torch's default device is {device}, whose generator draws, and not the CPU's"
-    return _differing()
+    return _differing(True)
 
 
-@functools.lru_cache(maxsize=1)
-def _differing() -> str:
-    for name, drawn in (("torch", torchs_draws()), ("Python", pythons_draws())):
-        if drawn and drawn != DAEMONS[name]:
+@functools.cache
+def _differing(with_torch: bool) -> str:
+    drawn = {"torch": torchs_draws()} if with_torch else {}
+    for name, numbers in {**drawn, "Python": pythons_draws()}.items():
+        if numbers != DAEMONS[name]:
             version = f" {sys.modules['torch'].__version__}" if name == "torch" else ""
             return (
                 f"the random numbers of {name}{version} are others than those of the releases "
-                "that HDMLP knows, so it would draw others than in Python"
+                "that HDMLP supports, so it would draw others than in Python"
             )
     return ""
 
 
 def torchs_draws() -> list[float]:
-    """Returns draws of torch under the key, from a generator of their own; empty: no torch."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return []
+    """Returns draws of torch, which is imported, under the key, from a generator of their own."""
+    torch: Any = sys.modules["torch"]
     own = torch.Generator().manual_seed(KEY)
     drawn: list[float] = []
     for _ in range(3):
