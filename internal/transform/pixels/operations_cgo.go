@@ -195,5 +195,8 @@ func SinCos(x float64) (sin, cos float64) {
 	return float64(C.sin(C.double(x))), float64(C.cos(C.double(x)))
 }
 
+// Log returns the natural logarithm of x, as the C library computes it.
+func Log(x float64) float64 { return float64(C.log(C.double(x))) }
+
 // Tan returns the tangent of x as Python computes it.
 func Tan(x float64) float64 { return float64(C.tan(C.double(x))) }

@@ -2,6 +2,8 @@
 
 package pixels
 
+import "math"
+
 // rowScratch is empty: only C's kernels need it.
 type rowScratch struct{}
 
@@ -35,3 +37,6 @@ func SinCos(x float64) (sin, cos float64) {
 
 // Tan returns the tangent of x as Python computes it.
 func Tan(x float64) float64 { return tanGo(x) }
+
+// Log returns the natural logarithm of x. It may differ from the C library's in the last bit.
+func Log(x float64) float64 { return math.Log(x) }

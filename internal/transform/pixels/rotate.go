@@ -12,22 +12,14 @@ import (
 func (e *Editor) Rotate(
 	dst, src *Image, angle float64, filter Filter, expand bool, center *[2]float64, fill [3]byte,
 ) {
-	angle = math.Mod(angle, 360)
-	if angle < 0 {
-		angle += 360
-	}
-	if center == nil {
-		switch {
-		case angle == 0:
-			src.CopyTo(dst)
-			return
-		case angle == 180:
-			quarters(dst, src, 2)
-			return
-		case (angle == 90 || angle == 270) && (expand || src.Width == src.Height):
-			quarters(dst, src, int(angle)/90)
-			return
-		}
+	angle = turned(angle)
+	switch n := quarterTurns(angle, src.Width, src.Height, expand, center); {
+	case n == 0:
+		src.CopyTo(dst)
+		return
+	case n > 0:
+		quarters(dst, src, n)
+		return
 	}
 	width := src.Width
 	height := src.Height
@@ -36,6 +28,41 @@ func (e *Editor) Rotate(
 		width, height = expanded(&m, width, height)
 	}
 	e.Affine(dst, src, width, height, m, filter, fill)
+}
+
+// Rotated returns the size of an image that Rotate makes of one of this size with expand.
+func Rotated(width, height int, angle float64, center *[2]float64) (w, h int) {
+	angle = turned(angle)
+	switch n := quarterTurns(angle, width, height, true, center); {
+	case n >= 0 && n%2 == 0:
+		return width, height
+	case n > 0:
+		return height, width
+	}
+	m := rotation(angle, width, height, center)
+	return expanded(&m, width, height)
+}
+
+// turned returns an angle as one from 0 to 360 degrees.
+func turned(angle float64) float64 {
+	angle = math.Mod(angle, 360)
+	if angle < 0 {
+		angle += 360
+	}
+	return angle
+}
+
+// quarterTurns returns by how many quarters PIL turns an image without computing pixels; -1: it
+// computes them.
+func quarterTurns(angle float64, width, height int, expand bool, center *[2]float64) int {
+	switch {
+	case center != nil:
+	case angle == 0 || angle == 180:
+		return int(angle) / 90
+	case (angle == 90 || angle == 270) && (expand || width == height):
+		return int(angle) / 90
+	}
+	return -1
 }
 
 // rotation returns the affine matrix of a rotation, with the operations of PIL's rotate.

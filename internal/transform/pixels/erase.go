@@ -1,0 +1,109 @@
+package pixels
+
+import (
+	"encoding/binary"
+	"image"
+	"math"
+)
+
+// Eraser sets parts of packed tensors to values. The values are those of a tensor at an earlier
+// point of the conversions (Target) than the packed one: they go through the rest of them. It is
+// immutable and safe for concurrent use.
+type Eraser struct{ at, target Target }
+
+// NewEraser returns the Eraser for values of a tensor as in at, which are part of one as in target.
+func NewEraser(at, target Target) *Eraser { return &Eraser{at, target} }
+
+// Area is a rectangle of a tensor of this size.
+type Area struct {
+	image.Rectangle
+	Width, Height, Channels int
+}
+
+// Fill sets an area of a packed tensor to one value, or one for each channel.
+func (e *Eraser) Fill(dst []byte, a Area, value []float32) {
+	for c := range a.Channels {
+		word := e.word(value[min(c, len(value)-1)], c)
+		for y := a.Min.Y; y < a.Max.Y; y++ {
+			for x := a.Min.X; x < a.Max.X; x++ {
+				e.put(dst, e.index(&a, x, y, c), word)
+			}
+		}
+	}
+}
+
+// Copy sets an area of a packed tensor to values, in the order of channels, rows and columns.
+func (e *Eraser) Copy(dst []byte, a Area, values []float32) {
+	i := 0
+	for c := range a.Channels {
+		for y := a.Min.Y; y < a.Max.Y; y++ {
+			for x := a.Min.X; x < a.Max.X; x++ {
+				e.put(dst, e.index(&a, x, y, c), e.word(values[i], c))
+				i++
+			}
+		}
+	}
+}
+
+// index returns the place of an element in the tensor.
+func (e *Eraser) index(a *Area, x, y, c int) int {
+	if e.target.Layout == CHW {
+		return (c*a.Height+y)*a.Width + x
+	}
+	return (y*a.Width+x)*a.Channels + c
+}
+
+// put writes an element.
+func (e *Eraser) put(dst []byte, i int, word uint32) {
+	switch e.target.Type.Size() {
+	case 1:
+		dst[i] = byte(word)
+	case 2:
+		binary.LittleEndian.PutUint16(dst[2*i:], uint16(word))
+	default:
+		binary.LittleEndian.PutUint32(dst[4*i:], word)
+	}
+}
+
+// word returns the bits of a value in the packed tensor.
+func (e *Eraser) word(x float32, c int) uint32 {
+	if e.at.Type == Uint8 {
+		return e.target.word(float32(byte(int(x))), c)
+	}
+	rest := e.target
+	rest.Unit = false // numbers are scaled already
+	if len(e.at.Mean) > 0 {
+		rest.Mean, rest.Std = nil, nil
+	}
+	return rest.word(e.at.rounded(x), c)
+}
+
+// rounded rounds a number to the target's type.
+func (t *Target) rounded(x float32) float32 {
+	switch t.Type {
+	case Float16:
+		return FromFloat16(float16(x))
+	case BFloat16:
+		return FromBFloat16(bfloat16(x))
+	}
+	return x
+}
+
+// FromBFloat16 converts a bfloat16 to a float32.
+func FromBFloat16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
+
+// FromFloat16 converts an IEEE half to a float32.
+func FromFloat16(b uint16) float32 {
+	exponent, fraction := int(b>>10&31), float64(b&1023)/1024
+	v := math.Ldexp(1+fraction, exponent-15)
+	switch exponent {
+	case 0:
+		v = math.Ldexp(fraction, -14)
+	case 31:
+		v = math.Inf(1)
+	}
+	if b>>15 != 0 {
+		v = -v
+	}
+	return float32(v)
+}
