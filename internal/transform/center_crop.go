@@ -9,7 +9,7 @@ var centerCrop = kind{
 	name:   "CenterCrop",
 	params: []param{{"size", ""}},
 	build: func(a *arguments) step {
-		height, width := a.size("size")
+		height, width := a.Size("size")
 		return centered{width, height}
 	},
 }

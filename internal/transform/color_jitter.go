@@ -35,7 +35,7 @@ type span struct {
 // span returns an argument that is null, one number (the largest distance from the centre) or
 // [least, most].
 func (a *arguments) span(name string, center, least, most float64) span {
-	raw, given := a.given[name]
+	raw, given := a.Given[name]
 	if !given || strings.TrimSpace(string(raw)) == "null" {
 		return span{}
 	}
@@ -43,13 +43,13 @@ func (a *arguments) span(name string, center, least, most float64) span {
 	var far float64
 	if json.Unmarshal(raw, &far) == nil {
 		if far < 0 || far > most {
-			a.fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]",
+			a.Fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]",
 				most, least, most)
 			return span{}
 		}
 		s = span{from: max(center-far, least), to: center + far}
 	} else {
-		s.from, s.to = a.pair(name, least, most)
+		s.from, s.to = a.Pair(name, least, most)
 	}
 	s.on = s.from != center || s.to != center
 	return s
@@ -69,11 +69,11 @@ func (s jitter) follow(k *known) error { return k.image() }
 
 func (s jitter) apply(v *view, d *draws) error {
 	var order [4]int
-	d.torch.permute(order[:])
+	d.Torch.Permute(order[:])
 	var factors [4]float64
 	for i, span := range s.spans {
 		if span.on {
-			factors[i] = float64(d.torch.uniform(float32(span.from), float32(span.to)))
+			factors[i] = float64(d.Torch.Uniform(float32(span.from), float32(span.to)))
 		}
 	}
 	img, err := v.pixels()

@@ -119,6 +119,59 @@ var conformance = []struct {
 		transforms: `RandomResizedCrop((48, 50)), ToTensor(),
 			Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
 	},
+	{transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), RandAugment()`},
+	{transforms: `Resize((70, 40)), RandAugment(4, 20, 25, "bilinear", fill=(9, 8, 7))`},
+	{transforms: `RandomResizedCrop(64), RandomVerticalFlip(), TrivialAugmentWide()`},
+	{transforms: `Resize((70, 40)), TrivialAugmentWide(12, "bicubic", 99)`},
+	{transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), AutoAugment()`},
+	{transforms: `Resize((70, 40)), AutoAugment("cifar10", "bilinear")`},
+	{transforms: `Resize((70, 40)), AutoAugment("svhn")`},
+	{transforms: `ImgDecode("L"), Resize((70, 40)), AutoAugment("svhn", fill=3)`},
+	{transforms: `Resize((70, 40)), RandomHorizontalFlip(), RandomRotation(180)`},
+	{transforms: `Resize((70, 40)), RandomRotation((-9, 90), "bicubic", False, (9, 8), (1, 2, 3))`},
+	{transforms: `Resize((70, 40)), RandomRotation(50, "bilinear", True), CenterCrop(60)`},
+	{transforms: `Resize((70, 70)), RandomRotation((90, 90), expand=True), CenterCrop(60)`},
+	{transforms: `Resize((70, 40)), RandomVerticalFlip(), RandomAffine(0, (0.3, 0.1))`},
+	{transforms: `Resize((70, 40)), RandomAffine(30, None, (0.5, 2), 20, "bilinear", 50)`},
+	{transforms: `Resize((70, 40)), RandomAffine((5, 9), (0, 1), None, (1, 2, 3, 4), center=(1, 2))`},
+	{transforms: `Resize((70, 40)), RandomHorizontalFlip(), RandomInvert(0.7)`},
+	{transforms: `Resize((70, 40)), RandomPosterize(2, 0.7)`},
+	{transforms: `Resize((70, 40)), RandomSolarize(77.5, 0.7)`},
+	{transforms: `Resize((70, 40)), RandomHorizontalFlip(), RandomAdjustSharpness(0.3, 0.9)`},
+	{transforms: `Resize((2, 2)), RandomAdjustSharpness(3, 1)`},
+	{transforms: `Resize((70, 40)), RandomAutocontrast(0.7)`},
+	{transforms: `Resize((70, 40)), RandomEqualize(0.7)`},
+	{transforms: `Resize((70, 40)), RandomGrayscale(0.5)`},
+	{transforms: `ImgDecode("L"), Resize((70, 40)), RandomGrayscale(0.5)`},
+	{transforms: `Resize((70, 40)), GaussianBlur((5, 9), (0.5, 3))`, levels: 1},
+	{transforms: `Resize((70, 40)), RandomHorizontalFlip(), GaussianBlur(3, 1.3)`, levels: 1},
+	{
+		transforms: `Resize((70, 40)), RandomHorizontalFlip(), RandomApply([ColorJitter(0.4, 0.4, 0.4,
+			0.1), RandomInvert(), RandomRotation(5)], p=0.7)`,
+	},
+	{
+		transforms: `Resize((70, 40)), RandomOrder([RandomInvert(), RandomSolarize(90),
+			Compose([RandomRotation(5), RandomPosterize(3)])])`,
+	},
+	{transforms: `RandomChoice([CenterCrop(50), RandomCrop(50, pad_if_needed=True)])`},
+	{
+		transforms: `Resize((70, 40)), RandomChoice([RandomInvert(1), [RandomRotation(5),
+			RandomSolarize(9)], RandomEqualize()], p=[1, 2, 0.5])`,
+	},
+	{transforms: `Resize((70, 40)), ToTensor(), RandomErasing(0.8)`},
+	{
+		transforms: `Resize((70, 40)), ToTensor(), RandomErasing(0.8, (0.1, 0.6), value=(0.5, 1, 2)),
+			Normalize(0.5, (0.2, 0.3, 0.4)), RandomErasing(0.5, value=-1)`,
+	},
+	{
+		transforms: `Resize((70, 40)), ToTensor("NHWC"), RandomErasing(0.8, value=(0.5, 1, 2)),
+			RandomErasing(0.5, value=-1)`,
+	},
+	{
+		transforms: `Resize((70, 40)), ToTensor(dtype="uint8"), RandomErasing(1, value=77.9),
+			ConvertImageDtype(torch.float16), RandomErasing(1, value=0.3)`,
+	},
+	{transforms: `Resize((70, 40)), ToTensor(), RandomErasing(0.8, value="random")`, levels: 0.003},
 	{
 		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]),
 			ConvertImageDtype(torch.half)`,
@@ -186,8 +239,9 @@ func TestConformance(t *testing.T) {
 				for epoch := range epochs {
 					err := w.Apply(dst, f.data, Key{Seed: 7, Epoch: epoch, Sample: i})
 					want := py.ask(map[string]any{
-						"file":  f.path,
-						"steps": pythonSteps(t, c.transforms, w),
+						"file": f.path,
+						"steps": pythonSteps(t, c.transforms, w,
+							Key{Seed: 7, Epoch: epoch, Sample: i}),
 					})
 					switch {
 					case err != nil && want.Error != "":
@@ -206,9 +260,11 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	for _, k := range kinds {
-		// which torchvision has not
-		if !seen[k.name] &&
-			!slices.Contains([]string{"Reshape", "ScaleShift16", "Ragged"}, k.name) {
+		// which Debian's torchvision has not, or computes in float32
+		if !seen[k.name] && !slices.Contains([]string{
+			"Reshape", "ScaleShift16", "Ragged", "RandomPerspective", "TimmRandAugment",
+			"TimmAutoAugment", "TimmRandomErasing",
+		}, k.name) {
 			t.Errorf("no list of transforms in conformance_test.go has %s: add one or more to the "+
 				"suite", k.name)
 		}
@@ -246,7 +302,8 @@ func TestManyJPEGs(t *testing.T) {
 			if err := w.Apply(dst, data, Key{Sample: i}); err != nil {
 				t.Fatal(err)
 			}
-			want := py.ask(map[string]any{"file": path, "steps": pythonSteps(t, transforms, w)})
+			want := py.ask(map[string]any{"file": path, "steps": pythonSteps(t, transforms, w,
+				Key{Sample: i})})
 			if want.Error != "" {
 				t.Fatal(want.Error)
 			}
@@ -258,7 +315,7 @@ func TestManyJPEGs(t *testing.T) {
 }
 
 // pythonSteps is the list with what was drawn, as testdata/conformance.py takes it.
-func pythonSteps(t *testing.T, transforms string, w *Worker) []map[string]any {
+func pythonSteps(t *testing.T, transforms string, w *Worker, key Key) []map[string]any {
 	description, err := Parse(transforms)
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +339,11 @@ func pythonSteps(t *testing.T, transforms string, w *Worker) []map[string]any {
 				}
 			}
 		}
-		steps[i] = map[string]any{"name": name, "args": entry, "drawn": drawn}
+		var d draws
+		d.Begin(key.Item(), w.program.positions[i])
+		steps[i] = map[string]any{
+			"name": name, "args": entry, "drawn": drawn, "key": fmt.Sprint(d.Key()),
+		}
 	}
 	return steps
 }

@@ -26,6 +26,8 @@ func (s converted) follow(k *known) error {
 		return errors.New("it works on tensors, and needs ToTensor before it")
 	case s.dtype == pixels.Uint8 && len(k.target.Mean) > 0:
 		return errors.New("the output of Normalize cannot be converted to uint8")
+	case s.dtype == pixels.Uint8 && len(k.erased) > 0 && k.target.Type != pixels.Uint8:
+		return errors.New("the output of RandomErasing cannot be converted to uint8")
 	default:
 		k.target.Type, k.target.Unit = s.dtype, s.dtype != pixels.Uint8
 	}

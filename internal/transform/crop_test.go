@@ -25,7 +25,7 @@ func TestMiddleWhereNoCropFits(t *testing.T) {
 		s := partOf([2]float64{4, 9}, c.ratio) // larger than the image
 		for sample := range 5 {
 			var d draws
-			d.begin(Key{Sample: sample}.item(), 1)
+			d.Begin(Key{Sample: sample}.Item(), 1)
 			if got, _ := s.part(c.width, c.height, &d); got != c.want {
 				t.Errorf("%d x %d, ratio %v: %v, want %v", c.width, c.height, c.ratio, got, c.want)
 			}

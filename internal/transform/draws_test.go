@@ -3,81 +3,42 @@ package transform
 import (
 	"fmt"
 	"math"
-	"math/big"
-	"math/rand/v2"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 )
 
-// TestKeys: the keys are those that docs/SEMANTICS.md describes, for ever: a change of them changes
-// every run.
-func TestKeys(t *testing.T) {
-	var d draws
-	d.begin(Key{Seed: 42, Epoch: 3, Sample: 1000, Occurrence: 2}.item(), 1)
-	if d.key != 0xd1b71fe53653819c {
-		t.Errorf("the key is %#x", d.key)
-	}
-	// SplitMix64 from state 0, as published.
-	if got := mix64(0); got != 0xe220a8397b1dcdaf {
-		t.Errorf("SplitMix64(0) gives %#x", got)
-	}
-}
-
-// TestKeysDiffer: each part of the key, and the position, changes everything.
-func TestKeysDiffer(t *testing.T) {
-	seen := map[uint64]bool{}
-	n := 0
-	for seed := range uint64(8) {
-		for epoch := range 8 {
-			for sample := range 32 {
-				for occurrence := range 4 {
-					item := Key{seed, epoch, sample, occurrence}.item()
-					for position := range 8 {
-						var d draws
-						d.begin(item, position)
-						seen[d.key] = true
-						n++
-					}
-				}
-			}
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d different keys of %d", len(seen), n)
-	}
-}
-
-// TestLibraries: what is drawn is what the installed torch and Python's random module draw after
-// they are seeded with the same keys.
+// TestLibraries: what is drawn is what the installed torch, Python's random module and numpy draw
+// after they are seeded with the same keys.
 func TestLibraries(t *testing.T) {
 	py := startPython(t)
 	for i := range 200 {
 		var d draws
-		d.begin(Key{Seed: 5, Sample: i}.item(), i%7)
+		d.Begin(Key{Seed: 5, Sample: i}.Item(), i%7)
 		if i == 1 {
-			d.key = 77 // of one word
-			d.begin(0, 0)
-			d.torch.key, d.python.key = 77, 77
+			d.Start(77) // of one word
 		}
-		key := fmt.Sprint(d.python.key)
+		key := fmt.Sprint(d.Key())
 		theirs := floats(t, py.ask(map[string]any{"numbers": map[string]any{"key": key}}), 1)[0]
 		var ours []float64
 		for range 5 {
-			ours = append(ours, float64(d.torch.rand()), float64(d.torch.uniform(0.08, 1)),
-				float64(d.torch.uniform(-0.2876821, 0.2876821)), float64(d.torch.below(1000)))
+			ours = append(ours, float64(d.Torch.Rand()), float64(d.Torch.Uniform(0.08, 1)),
+				float64(d.Torch.Uniform(-0.2876821, 0.2876821)), float64(d.Torch.Below(1000)))
 		}
 		var order [4]int
-		d.torch.permute(order[:])
+		d.Torch.Permute(order[:])
 		for _, j := range order {
 			ours = append(ours, float64(j))
 		}
 		for range 300 { // several blocks of words
-			ours = append(ours, d.python.random(), d.python.uniform(0.08, 1),
-				float64(d.python.below(1)), float64(d.python.below(7)),
-				float64(d.python.below(1<<20+1)))
+			ours = append(ours, d.Python.Random(), d.Python.Uniform(0.08, 1),
+				float64(d.Python.Below(1)), float64(d.Python.Below(7)),
+				float64(d.Python.Below(1<<20+1)), d.Python.Gauss(3, 0.5),
+				float64(d.Python.Pick(7)), float64(d.Python.PickBy([]float64{1, 3, 3.5})),
+				float64(d.Numpy.Below(7)), float64(d.Numpy.Below(15)), float64(d.Numpy.Below(1)))
+		}
+		var shuffled [9]int
+		d.Python.Shuffle(shuffled[:])
+		for _, j := range shuffled {
+			ours = append(ours, float64(j))
 		}
 		if len(ours) != len(theirs) {
 			t.Fatalf("%d numbers, and %d of the libraries", len(ours), len(theirs))
@@ -90,24 +51,31 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestFMA: products and sums are rounded once.
-func TestFMA(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	number := func() float32 {
-		return math.Float32frombits(r.Uint32()&0x8fffffff | 0x30000000) // of similar sizes
-	}
-	for range 200_000 {
-		x, y := number(), number()
-		z := number()
-		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(x)), big.NewFloat(float64(y)))
-		exact.Add(exact, big.NewFloat(float64(z)))
-		if want, _ := exact.Float32(); fma32(x, y, z) != want {
-			t.Fatalf("%v*%v + %v is %v, want %v", x, y, z, fma32(x, y, z), want)
+// TestNormal: normal numbers are those of torch, within 1e-5; what is drawn after them is equal.
+func TestNormal(t *testing.T) {
+	py := startPython(t)
+	sizes := []int{1, 2, 3, 15, 16, 17, 31, 32, 100, 4096}
+	for key := range 20 {
+		var d draws
+		d.Start(uint64(key))
+		var ours []float64
+		for _, n := range sizes {
+			for _, x := range d.Torch.Normal(nil, n) {
+				ours = append(ours, float64(x))
+			}
+			ours = append(ours, float64(d.Torch.Rand()))
 		}
-	}
-	// Where rounding to float64 first would give the other neighbour.
-	if got := fma32(1+0x1p-23, 1+0x1p-12, 0x1p-60); got != 1+0x1p-12+0x1p-23 {
-		t.Errorf("%x", got)
+		theirs := floats(t, py.ask(map[string]any{
+			"normal": map[string]any{"key": fmt.Sprint(key), "sizes": sizes},
+		}), 1)[0]
+		if len(ours) != len(theirs) {
+			t.Fatalf("%d numbers, and %d of torch", len(ours), len(theirs))
+		}
+		for i := range ours {
+			if math.Abs(ours[i]-theirs[i]) > 1e-5 {
+				t.Fatalf("key %d: number %d is %v, and torch's %v", key, i, ours[i], theirs[i])
+			}
+		}
 	}
 }
 
@@ -127,8 +95,8 @@ func TestParts(t *testing.T) {
 			sures := make([]bool, n)
 			for sample := range n {
 				var d draws
-				d.begin(Key{Seed: 11, Epoch: 5, Sample: sample}.item(), 1)
-				keys = append(keys, fmt.Sprint(d.key))
+				d.Begin(Key{Seed: 11, Epoch: 5, Sample: sample}.Item(), 1)
+				keys = append(keys, fmt.Sprint(d.Key()))
 				r, sure := s.part(size[0], size[1], &d)
 				for i, v := range []int{r.Min.Y, r.Min.X, r.Dy(), r.Dx()} {
 					ours[i] = append(ours[i], float64(v))
@@ -154,49 +122,5 @@ func TestParts(t *testing.T) {
 	}
 	if unsure > 10 {
 		t.Errorf("%d of %d parts depend on how an exponential is rounded", unsure, 8*n)
-	}
-}
-
-// TestAgreement: the draws with which Python compares those of the installed libraries are these.
-func TestAgreement(t *testing.T) {
-	var d draws
-	d.torch.key, d.python.key = uint32(0x5EEDFACE12345678&(1<<32-1)), 0x5EEDFACE12345678
-	var torch, python []float64
-	for range 3 {
-		torch = append(torch, float64(d.torch.rand()), float64(d.torch.uniform(0.08, 1)),
-			float64(d.torch.uniform(-0.3, 0.3)), float64(d.torch.below(1000)))
-	}
-	var order [4]int
-	d.torch.permute(order[:])
-	for _, i := range order {
-		torch = append(torch, float64(i))
-	}
-	for range 3 {
-		python = append(python, d.python.random(), d.python.uniform(0.08, 1),
-			float64(d.python.below(1001)), float64(d.python.below(7)))
-	}
-	text, err := os.ReadFile("../../python/hdmlp/_transforms/agreement.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "KEY = 0x5EEDFACE12345678\n") {
-		t.Error("the key is another one")
-	}
-	for name, ours := range map[string][]float64{"torch": torch, "Python": python} {
-		_, list, _ := strings.Cut(string(text), `"`+name+`": [`)
-		list, _, _ = strings.Cut(list, "]")
-		var theirs []float64
-		for number := range strings.SplitSeq(list, ",") {
-			if number = strings.TrimSpace(number); number != "" {
-				v, err := strconv.ParseFloat(number, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				theirs = append(theirs, v)
-			}
-		}
-		if !slices.Equal(ours, theirs) {
-			t.Errorf("%s: %v, and agreement.py has %v", name, ours, theirs)
-		}
 	}
 }

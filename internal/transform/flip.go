@@ -16,7 +16,7 @@ var randomVerticalFlip = kind{
 
 // chance returns an argument that is a probability, as torch compares it with what torch.rand
 // draws: as a float32.
-func (a *arguments) chance(name string) float32 { return float32(a.number(name, 0, 1)) }
+func (a *arguments) chance(name string) float32 { return float32(a.Number(name, 0, 1)) }
 
 type flipped struct {
 	p        float32
@@ -26,7 +26,7 @@ type flipped struct {
 func (s flipped) follow(k *known) error { return k.image() }
 
 func (s flipped) apply(v *view, d *draws) error {
-	flip := d.torch.rand() < s.p
+	flip := d.Torch.Rand() < s.p
 	if flip {
 		v.flip(s.vertical)
 		v.note(Param{"flip", 1})

@@ -11,9 +11,9 @@ var grayscale = kind{
 	name:   "Grayscale",
 	params: []param{{"num_output_channels", "1"}},
 	build: func(a *arguments) step {
-		s := gray{channels: a.whole("num_output_channels", 1, 3)}
+		s := gray{channels: a.Whole("num_output_channels", 1, 3)}
 		if s.channels == 2 {
-			a.fault("num_output_channels", "it must be 1 or 3")
+			a.Fault("num_output_channels", "it must be 1 or 3")
 		}
 		return s
 	},

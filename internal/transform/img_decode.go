@@ -27,9 +27,9 @@ var imgDecode = kind{
 	},
 	build: func(a *arguments) step {
 		return decode{
-			gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"),
-			orient: a.flag("orient"), leave: a.flag("leave"),
-			most: int64(a.whole("max_pixels", 1, 1<<31-1)),
+			gray: a.Choice("mode", "RGB", "L") == "L", fast: a.Flag("fast"),
+			orient: a.Flag("orient"), leave: a.Flag("leave"),
+			most: int64(a.Whole("max_pixels", 1, 1<<31-1)),
 		}
 	},
 }

@@ -15,11 +15,11 @@ var normalize = kind{
 	name:   "Normalize",
 	params: []param{{"mean", ""}, {"std", ""}, {"inplace", "false"}},
 	build: func(a *arguments) step {
-		a.flag("inplace")
+		a.Flag("inplace")
 		s := normalized{a.float32s("mean"), a.float32s("std")}
 		for _, v := range s.std {
 			if v == 0 {
-				a.fault("std", "it must not be 0")
+				a.Fault("std", "it must not be 0")
 				break
 			}
 		}
@@ -32,7 +32,7 @@ type normalized struct{ mean, std []float32 }
 // float32s returns an argument that is a number, or a list of one or three.
 func (a *arguments) float32s(name string) []float32 {
 	var out []float32
-	for _, v := range a.numbers(name, -1e30, 1e30, "a number for each of 1 or 3 channels", 1, 3) {
+	for _, v := range a.Numbers(name, -1e30, 1e30, "a number for each of 1 or 3 channels", 1, 3) {
 		out = append(out, float32(v))
 	}
 	return out

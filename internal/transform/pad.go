@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"image"
+
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 )
 
 // Pad adds a border to an image.
@@ -30,7 +32,7 @@ type margins struct{ left, top, right, bottom int }
 // padding returns an argument that specifies margins.
 func (a *arguments) padding(name string) margins {
 	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
-	switch m := a.wholes(name, -maxEdge, maxEdge, allowed, 1, 2, 4); len(m) {
+	switch m := a.Wholes(name, -describe.MaxEdge, describe.MaxEdge, allowed, 1, 2, 4); len(m) {
 	case 1:
 		return margins{m[0], m[0], m[0], m[0]}
 	case 2:
@@ -57,21 +59,23 @@ type border struct {
 }
 
 func (a *arguments) border() border {
-	b := border{
-		mode: a.choice("padding_mode", "constant", "edge", "reflect", "symmetric"),
-		one:  true,
+	b := border{mode: a.Choice("padding_mode", "constant", "edge", "reflect", "symmetric")}
+	b.fill, b.one = a.fill()
+	return b
+}
+
+// fill returns the argument fill: a level for each channel, and whether one was given for all.
+func (a *arguments) fill() (fill [3]byte, one bool) {
+	if a.None("fill") {
+		return fill, true
 	}
-	if a.none("fill") {
-		return b
-	}
-	fill := a.numbers("fill", 0, 255, "a level or one per channel", 1, 3)
-	for i := range b.fill {
-		if len(fill) > 0 {
-			b.fill[i] = byte(fill[min(i, len(fill)-1)])
+	levels := a.Numbers("fill", 0, 255, "a level or one per channel", 1, 3)
+	for i := range fill {
+		if len(levels) > 0 {
+			fill[i] = byte(levels[min(i, len(levels)-1)])
 		}
 	}
-	b.one = len(fill) < 2
-	return b
+	return fill, len(levels) < 2
 }
 
 // mirrors reports whether the border depends on more of the image than its outermost pixels.

@@ -52,9 +52,9 @@ func (p *Program) level(sample []byte, i, channel int) byte {
 	case pixels.Uint8:
 		return sample[i]
 	case pixels.Float16:
-		v = half(binary.LittleEndian.Uint16(sample[2*i:]))
+		v = pixels.FromFloat16(binary.LittleEndian.Uint16(sample[2*i:]))
 	case pixels.BFloat16:
-		v = math.Float32frombits(uint32(binary.LittleEndian.Uint16(sample[2*i:])) << 16)
+		v = pixels.FromBFloat16(binary.LittleEndian.Uint16(sample[2*i:]))
 	default:
 		v = math.Float32frombits(binary.LittleEndian.Uint32(sample[4*i:]))
 	}
@@ -63,20 +63,4 @@ func (p *Program) level(sample []byte, i, channel int) byte {
 		v = v*t.Std[c] + t.Mean[c]
 	}
 	return byte(min(max(math.Round(float64(v)*255), 0), 255))
-}
-
-// half converts an IEEE half to a float32.
-func half(b uint16) float32 {
-	exponent, fraction := int(b>>10&31), float64(b&1023)/1024
-	v := math.Ldexp(1+fraction, exponent-15)
-	switch exponent {
-	case 0:
-		v = math.Ldexp(fraction, -14)
-	case 31:
-		v = math.Inf(1)
-	}
-	if b>>15 != 0 {
-		v = -v
-	}
-	return float32(v)
 }

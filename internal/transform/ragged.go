@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // Ragged ends a list whose images further transforms outside the daemon get: each is delivered with
@@ -21,7 +22,7 @@ var ragged = kind{
 	help:   "pass images on to transforms in Python; the package adds it itself",
 	params: []param{{"largest", "8388608"}},
 	build: func(a *arguments) step {
-		return raggedEnd{a.whole("largest", 0, maxRagged)}
+		return raggedEnd{a.Whole("largest", 0, maxRagged)}
 	},
 }
 
@@ -95,7 +96,7 @@ var (
 	// errOdd is another one, where the receiver would decode it.
 	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
 	// errRounding is another one, of one sample in 25,000 that are cropped at random.
-	errRounding = errors.New("a side of its random crop depends on how torch rounds an exponential")
+	errRounding = errors.New("what is drawn for it depends on how torch rounds a number")
 )
 
 // foreign reports whether an error means that the receiver may decode the image, with PIL, or does
@@ -103,7 +104,7 @@ var (
 func foreign(err error) bool {
 	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
 		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
-		errors.Is(err, errOdd) || errors.Is(err, errRounding)
+		errors.Is(err, errOdd) || errors.Is(err, errRounding) || errors.Is(err, policy.ErrBits)
 }
 
 // LeftError reports that an image is left to the receiver, which is to decode and transform it
@@ -115,7 +116,9 @@ func (e *LeftError) Error() string { return e.Why.Error() }
 func (e *LeftError) Unwrap() error { return e.Why }
 
 // Usual reports whether the image is like others, and only what is drawn for it is uncertain.
-func (e *LeftError) Usual() bool { return errors.Is(e.Why, errRounding) }
+func (e *LeftError) Usual() bool {
+	return errors.Is(e.Why, errRounding) || errors.Is(e.Why, policy.ErrBits)
+}
 
 // describable returns errOther for an image which has to be described as PIL does, and would not be
 // by its file's metadata: one of several images, or one with a transparent colour, of which a new

@@ -25,10 +25,10 @@ var randomCrop = kind{
 		{"draws", `"v1"`},
 	},
 	build: func(a *arguments) step {
-		s := randomCropped{needed: a.flag("pad_if_needed"), border: a.border()}
-		s.height, s.width = a.size("size")
-		s.apart = a.choice("draws", "v1", "v2") == "v2"
-		if !a.none("padding") {
+		s := randomCropped{needed: a.Flag("pad_if_needed"), border: a.border()}
+		s.height, s.width = a.Size("size")
+		s.apart = a.Choice("draws", "v1", "v2") == "v2"
+		if !a.None("padding") {
 			s.padding = a.padding("padding")
 		}
 		return s
@@ -97,10 +97,10 @@ func (s randomCropped) apply(v *view, d *draws) error {
 	at := image.Point{}
 	extra := image.Pt(whole.Dx()-s.width, whole.Dy()-s.height)
 	if extra.Y > 0 || extra.X > 0 && !s.apart {
-		at.Y = d.torch.below(extra.Y + 1)
+		at.Y = d.Torch.Below(extra.Y + 1)
 	}
 	if extra.X > 0 || extra.Y > 0 && !s.apart {
-		at.X = d.torch.below(extra.X + 1)
+		at.X = d.Torch.Below(extra.X + 1)
 	}
 	v.note(Param{"top", float64(at.Y)}, Param{"left", float64(at.X)})
 	at = at.Add(whole.Min)

@@ -32,21 +32,22 @@ var randomResizedCrop = kind{
 	build: func(a *arguments) step {
 		s := &randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
-		s.height, s.width = a.size("size")
-		s.scale[0], s.scale[1] = a.pair("scale", 0, 1e6)
-		s.ratio[0], s.ratio[1] = a.pair("ratio", 1e-6, 1e6)
-		s.timm = a.choice("draws", "torchvision", "timm") == "timm"
-		s.logs = logsOf(s.ratio)
-		if !a.none("log_ratio") {
-			from, to := a.pair("log_ratio", -20, 20)
-			s.logs = [2]float32{float32(from), float32(to)}
-		}
+		s.height, s.width = a.Size("size")
+		s.scale[0], s.scale[1] = a.Pair("scale", 0, 1e6)
+		s.ratio[0], s.ratio[1] = a.Pair("ratio", 1e-6, 1e6)
+		s.timm = a.Choice("draws", "torchvision", "timm") == "timm"
+		s.logs = a.logs("log_ratio", s.ratio)
 		return s
 	},
 }
 
-// logsOf returns the logarithms of two numbers as torch computes them.
-func logsOf(numbers [2]float64) (logs [2]float32) {
+// logs returns an argument that has the logarithms of two numbers as torch computes them, or
+// computes them.
+func (a *arguments) logs(name string, numbers [2]float64) (logs [2]float32) {
+	if !a.None(name) {
+		from, to := a.Pair(name, -20, 20)
+		return [2]float32{float32(from), float32(to)}
+	}
 	for i, n := range numbers {
 		logs[i] = float32(math.Log(float64(float32(n))))
 	}
@@ -84,7 +85,7 @@ func (s *randomPart) apply(v *view, d *draws) error {
 	}
 	filter := s.filters[0]
 	if n := len(s.filters); n > 1 {
-		i := d.python.below(n) // random.choice
+		i := d.Python.Below(n) // random.choice
 		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
 	}
 	v.note(drawn...)
@@ -103,13 +104,13 @@ type attempt struct {
 // attempt draws as torchvision does, in float32 and then in float64; or as timm, in float64.
 func (s *randomPart) attempt(area float64, d *draws) (a attempt) {
 	if s.timm {
-		a.area = d.python.uniform(s.scale[0], s.scale[1]) * area
-		a.ratio = math.Exp(d.python.uniform(math.Log(s.ratio[0]), math.Log(s.ratio[1])))
+		a.area = d.Python.Uniform(s.scale[0], s.scale[1]) * area
+		a.ratio = math.Exp(d.Python.Uniform(math.Log(s.ratio[0]), math.Log(s.ratio[1])))
 		a.before, a.after = a.ratio, a.ratio
 		return a
 	}
-	a.area = area * float64(d.torch.uniform(float32(s.scale[0]), float32(s.scale[1])))
-	ratio := float32(math.Exp(float64(d.torch.uniform(s.logs[0], s.logs[1]))))
+	a.area = area * float64(d.Torch.Uniform(float32(s.scale[0]), float32(s.scale[1])))
+	ratio := float32(math.Exp(float64(d.Torch.Uniform(s.logs[0], s.logs[1]))))
 	a.ratio = float64(ratio)
 	a.before = float64(math.Nextafter32(ratio, 0))
 	a.after = float64(math.Nextafter32(ratio, math.MaxFloat32))
@@ -124,12 +125,12 @@ func (a *attempt) sides(ratio float64) image.Point {
 // place draws where a part lies that is smaller by these numbers of pixels.
 func (s *randomPart) place(across, down int, d *draws) (at image.Point) {
 	if s.timm {
-		at.Y = d.python.below(down + 1)
-		at.X = d.python.below(across + 1)
+		at.Y = d.Python.Below(down + 1)
+		at.X = d.Python.Below(across + 1)
 		return at
 	}
-	at.Y = d.torch.below(down + 1)
-	at.X = d.torch.below(across + 1)
+	at.Y = d.Torch.Below(down + 1)
+	at.X = d.Torch.Below(across + 1)
 	return at
 }
 

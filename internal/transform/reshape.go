@@ -19,9 +19,9 @@ var reshape = kind{
 	help:   "take a sample's bytes as an array of w x h x c numbers; the thesis's",
 	params: []param{{"w", ""}, {"h", ""}, {"c", ""}, {"dtype", `"float32"`}},
 	build: func(a *arguments) step {
-		s := reshaped{dtype: a.choice("dtype", "float32", "int16", "uint16", "uint8")}
+		s := reshaped{dtype: a.Choice("dtype", "float32", "int16", "uint16", "uint8")}
 		for i, name := range []string{"w", "h", "c"} {
-			s.shape[i] = a.whole(name, 1, 1<<20)
+			s.shape[i] = a.Whole(name, 1, 1<<20)
 		}
 		return s
 	},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -32,19 +33,19 @@ var resize = kind{
 	build: func(a *arguments) step {
 		s := resized{filter: a.filter("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
-		switch size := a.wholes("size", 1, maxEdge, "a whole number or [height, width]", 1,
+		switch size := a.Wholes("size", 1, describe.MaxEdge, "a whole number or [height, width]", 1,
 			2); len(size) {
 		case 1:
 			s.shorter = size[0]
 		case 2:
 			s.height, s.width = size[0], size[1]
 		}
-		if !a.none("max_size") {
-			s.longest = a.whole("max_size", 1, maxEdge)
+		if !a.None("max_size") {
+			s.longest = a.Whole("max_size", 1, describe.MaxEdge)
 			if s.shorter == 0 {
-				a.fault("max_size", "it needs a size that is one number")
+				a.Fault("max_size", "it needs a size that is one number")
 			} else if s.longest <= s.shorter {
-				a.fault("max_size", "it must be more than size, %d", s.shorter)
+				a.Fault("max_size", "it must be more than size, %d", s.shorter)
 			}
 		}
 		return s
@@ -61,7 +62,7 @@ type resized struct {
 // order returns the order of the two passes of a resize, from an argument that is a release of
 // Pillow.
 func (a *arguments) order(name string) pixels.Order {
-	if a.whole(name, 12, 13) == 13 {
+	if a.Whole(name, 12, 13) == 13 {
 		return pixels.AsSteep
 	}
 	return pixels.AlongRows
@@ -70,13 +71,13 @@ func (a *arguments) order(name string) pixels.Order {
 // filter returns an argument that is torchvision's name of an interpolation.
 func (a *arguments) filter(name string) pixels.Filter {
 	all, names := filters()
-	return all[slices.Index(names, a.choice(name, names...))]
+	return all[slices.Index(names, a.Choice(name, names...))]
 }
 
 // filters returns an argument that is one interpolation or a list of them.
 func (a *arguments) filters(name string) (chosen []pixels.Filter) {
 	var list []string
-	if json.Unmarshal(a.given[name], &list) != nil { // not a list
+	if json.Unmarshal(a.Given[name], &list) != nil { // not a list
 		return []pixels.Filter{a.filter(name)}
 	}
 	all, names := filters()
@@ -86,7 +87,7 @@ func (a *arguments) filters(name string) (chosen []pixels.Filter) {
 		}
 	}
 	if len(chosen) == 0 || len(chosen) < len(list) || len(list) > maxFilters {
-		a.fault(name, "it must be one of %s, or a list of at most %d of these",
+		a.Fault(name, "it must be one of %s, or a list of at most %d of these",
 			strings.Join(names, ", "), maxFilters)
 		return all[:1]
 	}
@@ -110,8 +111,8 @@ func filters() (all []pixels.Filter, names []string) {
 
 // antialias validates an argument that has no effect.
 func (a *arguments) antialias(name string) {
-	if raw, given := a.given[name]; given && string(raw) != "null" {
-		a.flag(name)
+	if raw, given := a.Given[name]; given && string(raw) != "null" {
+		a.Flag(name)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 )
 
 // ScaleShift16 replaces every element x of an array by (x - shift) * scale, in float32. It is the
@@ -27,14 +29,14 @@ type scaled struct{ scale, shift []float32 }
 func (a *arguments) perPlace(name string) []float32 {
 	var list []float64
 	var one float64
-	raw, given := a.given[name]
+	raw, given := a.Given[name]
 	switch {
 	case !given:
-		a.fault(name, "it must be a number or a list of numbers")
+		a.Fault(name, "it must be a number or a list of numbers")
 	case json.Unmarshal(raw, &one) == nil && string(raw) != "null":
 		list = []float64{one}
-	case json.Unmarshal(raw, &list) != nil || len(list) == 0 || hasNull(raw):
-		a.fault(name, "it must be a number or a list of numbers")
+	case json.Unmarshal(raw, &list) != nil || len(list) == 0 || describe.HasNull(raw):
+		a.Fault(name, "it must be a number or a list of numbers")
 		return nil
 	}
 	out := make([]float32, len(list))

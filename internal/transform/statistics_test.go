@@ -72,7 +72,7 @@ func TestCropsAreTorchvisions(t *testing.T) {
 		s := partOf(c.scale, c.ratio)
 		for sample := range n {
 			var d draws
-			d.begin(Key{Seed: 11, Epoch: 5, Sample: sample}.item(), 1)
+			d.Begin(Key{Seed: 11, Epoch: 5, Sample: sample}.Item(), 1)
 			r, _ := s.part(c.width, c.height, &d)
 			for i, v := range []int{r.Min.Y, r.Min.X, r.Dy(), r.Dx()} {
 				ours[i] = append(ours[i], float64(v))
@@ -104,7 +104,8 @@ func TestCropsAreTorchvisions(t *testing.T) {
 
 // partOf returns what draws parts as torchvision does.
 func partOf(scale, ratio [2]float64) *randomPart {
-	return &randomPart{scale: scale, ratio: ratio, logs: logsOf(ratio)}
+	a := randomResizedCrop.arguments("", nil)
+	return &randomPart{scale: scale, ratio: ratio, logs: a.logs("log_ratio", ratio)}
 }
 
 // floats are an answer's numbers, in so many columns.
@@ -128,7 +129,7 @@ func TestAreaAndRatioAreDistributedAsSpecified(t *testing.T) {
 	var areas, ratios []float64
 	for sample := range 20000 {
 		var d draws
-		d.begin(Key{Seed: 3, Epoch: 0, Sample: sample}.item(), 1)
+		d.Begin(Key{Seed: 3, Epoch: 0, Sample: sample}.Item(), 1)
 		r, _ := s.part(edge, edge, &d)
 		areas = append(areas, float64(r.Dx())*float64(r.Dy())/(edge*edge))
 		ratios = append(ratios, math.Log2(float64(r.Dx())/float64(r.Dy())))

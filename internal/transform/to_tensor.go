@@ -15,7 +15,7 @@ var toTensor = kind{
 	params: []param{{"layout", `"NCHW"`}, {"dtype", `"float32"`}},
 	build: func(a *arguments) step {
 		s := tensored{dtype: a.dtype("dtype")}
-		if a.choice("layout", "NCHW", "NHWC") == "NHWC" {
+		if a.Choice("layout", "NCHW", "NHWC") == "NHWC" {
 			s.layout = pixels.HWC
 		}
 		return s
@@ -34,7 +34,7 @@ func (a *arguments) dtype(name string) pixels.Type {
 	for i, t := range all {
 		names[i] = t.String()
 	}
-	chosen := a.choice(name, names...)
+	chosen := a.Choice(name, names...)
 	for _, t := range all {
 		if t.String() == chosen {
 			return t

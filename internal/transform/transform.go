@@ -11,50 +11,27 @@
 // computed. ToTensor, ConvertImageDtype, Normalize and the flips are one pass that writes the
 // tensor.
 //
-// A transform is one file with its kind, and a line in the table kinds. A kind defines the
+// A transform is one file with its kind, or one of a file with those like it, and a line in the
+// table kinds. A kind defines the
 // arguments, the effect on what is known of images before the first one is read (follow) and, if
 // the transform changes pixels or the view, the effect on one image (apply).
 //
 // The package starts no goroutines and reads no files. Packages codec and pixels decode, resize and
-// pack images.
+// pack images; package random has the random numbers, package policy what augmentation policies
+// draw, and package describe reads descriptions.
 package transform
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/random"
 )
-
-// kinds lists all transforms, in the order of the documentation.
-var kinds = []kind{
-	imgDecode,
-	resize,
-	centerCrop,
-	randomCrop,
-	randomResizedCrop,
-	randomHorizontalFlip,
-	randomVerticalFlip,
-	pad,
-	colorJitter,
-	grayscale,
-	toTensor,
-	convertImageDtype,
-	normalize,
-	scaleShift16,
-	reshape,
-	ragged,
-}
-
-// A kind is an entry of the table of transforms.
-type kind struct {
-	name   string
-	help   string // what it does, in a line; "" if torchvision has it
-	params []param
-	build  func(a *arguments) step
-}
 
 // A step is a transform with its arguments. It is immutable.
 type step interface {
@@ -70,6 +47,21 @@ type mover interface {
 	apply(v *view, d *draws) error
 }
 
+// Key identifies the random numbers of one occurrence of a sample in an epoch.
+type Key = random.Key
+
+// draws are the random numbers of one step for a sample.
+type draws = random.Draws
+
+// round rounds as Python does: halves to even.
+func round(x float64) int { return int(math.RoundToEven(x)) }
+
+// An eraser is a mover that records patches of the tensor.
+type eraser interface {
+	mover
+	erases()
+}
+
 // known is what is known about samples at a position in the list, before the first sample is read.
 type known struct {
 	stage         stage
@@ -78,13 +70,14 @@ type known struct {
 	varies        string // why width and height are 0, and what to add to the list
 	channels      int
 
-	fast, gray, orient bool          // how images are decoded
-	leave              bool          // those that only others decode are left to the receiver
-	most               int64         // the most pixels that they may have
-	target             pixels.Target // the tensor that images become
-	array              *array        // of samples that are arrays, else nil
-	largest            int           // most bytes of a ragged image
-	decodes            bool          // no ragged image is delivered encoded
+	fast, gray, orient bool            // how images are decoded
+	leave              bool            // those that only others decode are left to the receiver
+	most               int64           // the most pixels that they may have
+	target             pixels.Target   // the tensor that images become
+	array              *array          // of samples that are arrays, else nil
+	erased             []pixels.Target // what the tensor is where parts of it are erased
+	largest            int             // most bytes of a ragged image
+	decodes            bool            // no ragged image is delivered encoded
 }
 
 // stage is the form of a sample at a position in the list.
@@ -151,8 +144,9 @@ type Program struct {
 	positions []int
 	known     known
 	packer    *pixels.Packer
-	packed    int // the step that packing is charged to
-	bytes     int // of a sample
+	erasers   []*pixels.Eraser // of steps that erase parts of the tensor; nil for others
+	packed    int              // the step that packing is charged to
+	bytes     int              // of a sample
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
@@ -167,7 +161,7 @@ func Compile(description []byte) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {
 		return nil, fmt.Errorf("transforms: %s: it must be a list of objects: %w",
-			abbreviate(string(description)), err)
+			describe.Abbreviate(string(description)), err)
 	}
 	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}}}
 	var faults []error
@@ -222,10 +216,10 @@ func impliedDecode(first map[string]json.RawMessage) (step, []error) {
 	if err := json.Unmarshal(given, &entry); err != nil {
 		return nil, []error{fmt.Errorf(`transforms[0]: "decode" must be an object: %w`, err)}
 	}
-	a := &arguments{place: "transforms[0] decode", params: imgDecode.params, given: entry}
-	a.unknown()
+	a := imgDecode.arguments("transforms[0] decode", entry)
+	a.Unknown()
 	s := imgDecode.build(a)
-	return s, a.faults
+	return s, a.Faults
 }
 
 func (p *Program) add(name string, s step, position int) {
@@ -264,11 +258,12 @@ func build(i int, entry map[string]json.RawMessage) (step, string, []error) {
 	if err != nil {
 		return nil, name, []error{fmt.Errorf("transforms[%d]: %w", i, err)}
 	}
-	a := &arguments{place: place(i, name), params: k.params, given: entry}
+	a := k.arguments(place(i, name), entry)
+	a.nested = build
 	delete(entry, "name")
-	a.unknown()
+	a.Unknown()
 	s := k.build(a)
-	return s, name, a.faults
+	return s, name, a.Faults
 }
 
 func place(i int, name string) string { return fmt.Sprintf("transforms[%d] %s", i, name) }
@@ -310,6 +305,14 @@ func (p *Program) prepare() error {
 	var err error
 	if p.packer, err = pixels.NewPacker(p.known.target); err != nil {
 		return fmt.Errorf("transforms: %w", err)
+	}
+	p.erasers = make([]*pixels.Eraser, len(p.steps))
+	erased := p.known.erased
+	for i, s := range p.steps {
+		if _, erases := s.(eraser); erases {
+			p.erasers[i] = pixels.NewEraser(erased[0], p.known.target)
+			erased = erased[1:]
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ type Worker struct {
 	program *Program
 	decoder codec.Decoder
 	resizer pixels.Resizer
+	editor  pixels.Editor
 	buffers [2]pixels.Image
 	columns []int // of extend
 	rows    []int
@@ -23,6 +24,10 @@ type Worker struct {
 	// metadata is what the current sample says beside its pixels; of large ones nothing is kept.
 	metadata []byte
 	draws    draws
+	// The kernels of a blur, and what the current sample's tensor gets in its place.
+	across, down []float32
+	patches      []patch
+	noise        []float32
 
 	step  int // the current step
 	times []time.Duration
@@ -79,6 +84,7 @@ func (w *Worker) Drop() {
 	w.decoder.Drop()
 	w.buffers = [2]pixels.Image{}
 	w.resizer = pixels.Resizer{}
+	w.editor = pixels.Editor{}
 	debug.FreeOSMemory()
 }
 
@@ -157,6 +163,8 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	w.taken = 0
 	w.resized = 0
 	w.spared = [2]int64{}
+	w.patches = w.patches[:0]
+	w.noise = w.noise[:0]
 	var err error
 	switch p.known.stage {
 	case raw:
@@ -200,8 +208,8 @@ func (w *Worker) trim() {
 			w.buffers[i], large = pixels.Image{}, true
 		}
 	}
-	if w.memory > 0 && w.decoder.Kept()+w.resizer.Kept()+int64(w.Memory()) > w.kept ||
-		w.memory > 0 && w.kept == 0 {
+	kept := w.decoder.Kept() + w.resizer.Kept() + w.editor.Kept() + int64(w.Memory())
+	if w.memory > 0 && (kept > w.kept || w.kept == 0) {
 		w.Drop()
 	} else if large {
 		debug.FreeOSMemory()
@@ -224,7 +232,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
-	item := key.item()
+	item := key.Item()
 	for i, s := range w.program.steps {
 		m, ok := s.(mover)
 		if !ok {
@@ -232,7 +240,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 		w.lap(w.step)
 		w.step = i
-		w.draws.begin(item, w.program.positions[i])
+		w.draws.Begin(item, w.program.positions[i])
 		if err := m.apply(v, &w.draws); err != nil {
 			return err
 		}
@@ -251,6 +259,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	w.lap(w.step)
 	w.step = w.program.packed
 	w.program.packer.Pack(dst, img, v.mirror)
+	w.erase(dst)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package transform
+package describe
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
 // Parse converts a list of transforms, written as in a Python script, into a description for
@@ -16,9 +14,10 @@ import (
 //	RandomResizedCrop(224, scale=(0.5, 1)), RandomHorizontalFlip(), ToTensor()
 //
 // Names may be qualified with a module, and the list may be in brackets or in a Compose. Text that
-// already is a description is returned unchanged. Parse does not validate values; Compile does.
-func Parse(text string) ([]byte, error) {
-	p := parser{rest: strings.TrimSpace(text)}
+// already is a description is returned unchanged. params returns a transform's parameters. Parse
+// does not validate values.
+func Parse(text string, params func(name string) ([]Param, error)) ([]byte, error) {
+	p := parser{rest: strings.TrimSpace(text), params: params}
 	if json.Valid([]byte(p.rest)) {
 		return []byte(p.rest), nil
 	}
@@ -31,8 +30,9 @@ func Parse(text string) ([]byte, error) {
 
 // parser parses Python's calls, lists, names and literals.
 type parser struct {
-	rest  string
-	depth int
+	params func(name string) ([]Param, error)
+	rest   string
+	depth  int
 }
 
 func (p *parser) skip() { p.rest = strings.TrimLeftFunc(p.rest, unicode.IsSpace) }
@@ -52,7 +52,7 @@ func (p *parser) expected(what string) error {
 	if p.rest == "" {
 		return fmt.Errorf("the text ends where %s was expected", what)
 	}
-	return fmt.Errorf("%s expected at %s", what, strconv.Quote(abbreviate(p.rest)))
+	return fmt.Errorf("%s expected at %s", what, strconv.Quote(Abbreviate(p.rest)))
 }
 
 // calls parses the whole text: transforms, in brackets or not.
@@ -118,7 +118,7 @@ func (p *parser) compose(list []map[string]any) ([]map[string]any, error) {
 
 // call parses the arguments of a transform.
 func (p *parser) call(list []map[string]any, name string) ([]map[string]any, error) {
-	k, err := kindOf(name)
+	params, err := p.params(name)
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +130,10 @@ func (p *parser) call(list []map[string]any, name string) ([]map[string]any, err
 			key = word
 		} else {
 			p.rest = before
-			if position >= len(k.params) {
-				return nil, fmt.Errorf("%s takes at most %d arguments", name, len(k.params))
+			if position >= len(params) {
+				return nil, fmt.Errorf("%s takes at most %d arguments", name, len(params))
 			}
-			key = k.params[position].name
+			key = params[position].name()
 		}
 		if _, twice := entry[key]; twice {
 			return nil, fmt.Errorf("%s: %s is given twice", name, key)
@@ -181,7 +181,7 @@ func (p *parser) value() (any, error) {
 		if p.take(quote) {
 			text, rest, ok := strings.Cut(p.rest, quote)
 			if !ok {
-				return nil, fmt.Errorf("unterminated string: %s", strconv.Quote(abbreviate(text)))
+				return nil, fmt.Errorf("unterminated string: %s", strconv.Quote(Abbreviate(text)))
 			}
 			p.rest = rest
 			return text, nil
@@ -200,9 +200,24 @@ func (p *parser) value() (any, error) {
 		case "float":
 			return "float32", nil
 		}
+		if p.take("(") { // a transform within a transform
+			return p.within(word)
+		}
 		return strings.ToLower(word), nil
 	}
 	return p.number()
+}
+
+// within parses a transform that is an argument, or a list of them.
+func (p *parser) within(name string) (any, error) {
+	if name == "Compose" || name == "Sequential" {
+		return p.compose(nil)
+	}
+	list, err := p.call(nil, name)
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
 }
 
 func (p *parser) values(closing string) ([]any, error) {
@@ -249,34 +264,4 @@ func (p *parser) literal() (float64, error) {
 	}
 	p.rest = p.rest[end:]
 	return v, nil
-}
-
-// kindOf returns the transform of that name, or an error that suggests a similar one.
-func kindOf(name string) (*kind, error) {
-	for i := range kinds {
-		if kinds[i].name == name {
-			return &kinds[i], nil
-		}
-	}
-	names := Names()
-	return nil, fmt.Errorf("unknown transform %s%s; known transforms: %s",
-		strconv.Quote(abbreviate(name)), human.Nearest(name, names), strings.Join(names, ", "))
-}
-
-// Help returns what the transform of that name does; "" for torchvision's.
-func Help(name string) string {
-	for i := range kinds {
-		if kinds[i].name == name {
-			return kinds[i].help
-		}
-	}
-	return ""
-}
-
-// Names returns the names of all transforms, in the order of the documentation.
-func Names() (names []string) {
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
-	return names
 }

@@ -1,6 +1,6 @@
-package transform
-
-import "math"
+// Package random draws what torch, Python's random module and numpy draw after HDMLP has seeded
+// them for an entry of a list of transforms and a sample (docs/SEMANTICS.md specifies the keys).
+package random
 
 // Key identifies the random numbers of one occurrence of a sample in an epoch. Random parameters
 // are a pure function of the key and of the transform's position in the list.
@@ -21,29 +21,34 @@ func mix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// item returns the key of all random numbers of the sample.
-func (k Key) item() uint64 {
+// Item returns the key of all random numbers of the sample.
+func (k Key) Item() uint64 {
 	h := mix64(k.Seed)
 	h = mix64(h ^ uint64(k.Epoch))
 	h = mix64(h ^ uint64(k.Sample))
 	return mix64(h ^ uint64(k.Occurrence))
 }
 
-// draws holds the generators of one entry of a list of transforms for one sample: those of torch
-// and of Python's random module, as HDMLP seeds them in Python before it calls such an entry.
-// docs/SEMANTICS.md specifies the keys. A generator is seeded when it is first drawn from.
-type draws struct {
+// Draws holds the generators of one entry of a list of transforms for one sample: those of torch,
+// of Python's random module and of numpy, as HDMLP seeds them in Python before it calls such an
+// entry. A generator is seeded when it is first drawn from.
+type Draws struct {
 	key    uint64
-	torch  torchStream
-	python pythonStream
+	Torch  Torch
+	Python Python
+	Numpy  Numpy
 }
 
-// begin starts the random numbers of the entry at this position of the list.
-func (d *draws) begin(item uint64, position int) {
-	d.key = mix64(item ^ uint64(position))
-	d.torch.key, d.torch.seeded = uint32(d.key), false
-	d.python.key, d.python.seeded = d.key, false
+// Begin starts the random numbers of the entry at this position of the list.
+func (d *Draws) Begin(item uint64, position int) { d.Start(mix64(item ^ uint64(position))) }
+
+// Start starts the random numbers that follow from a key.
+func (d *Draws) Start(key uint64) {
+	d.key = key
+	d.Torch.key, d.Torch.seeded = uint32(key), false
+	d.Python.key, d.Python.seeded = key, false
+	d.Numpy.key, d.Numpy.seeded = uint32(key>>32), false
 }
 
-// round rounds as Python does: halves to even.
-func round(x float64) int { return int(math.RoundToEven(x)) }
+// Key returns the key that the random numbers follow from.
+func (d *Draws) Key() uint64 { return d.key }

@@ -8,7 +8,9 @@ A request is a JSON object on a line of stdin:
         applies transforms, with what was drawn instead of what torchvision would draw
 
     {"numbers": {"key": "12345"}}
-        numbers that torch and random draw after they are seeded with the key, as float64
+        numbers that torch, random and numpy draw after they are seeded with the key, as float64
+    {"normal": {"key": "12345", "sizes": [3, 40]}}
+        that many normal numbers of torch, and a uniform one after each, as float64
     {"parts": {"keys": ["1", ...], "width": 500, "height": 375, "scale": [0.08, 1], "ratio": [0.75, 1.33], "timm": false}}
         what RandomResizedCrop draws with each key; the answer is top, left, height, width of each, as float64
     {"draw": {"n": 1000, "width": 500, "height": 375, "scale": [0.08, 1], "ratio": [0.75, 1.33]}}
@@ -67,8 +69,53 @@ def make(seed, width, height, mode, save):
     return out.getvalue()
 
 
-def transform(name, args, drawn):
+#: Transforms that draw themselves, from generators seeded with the step's key.
+SEEDED = """RandAugment TrivialAugmentWide AutoAugment RandomRotation RandomAffine GaussianBlur
+RandomInvert RandomPosterize RandomSolarize RandomAdjustSharpness RandomAutocontrast RandomEqualize
+RandomGrayscale RandomApply RandomOrder RandomChoice RandomErasing""".split()
+
+
+def built(name, args):
+    """torchvision's transform, with those within it."""
+    args = dict(args)
+    if isinstance(args.get("interpolation"), str):
+        args["interpolation"] = InterpolationMode(args["interpolation"])
+    if "policy" in args:
+        args["policy"] = T.AutoAugmentPolicy(args["policy"])
+    if name == "RandomPosterize" or name == "GaussianBlur" or name.endswith("Augment"):
+        args = {k: int(v) if isinstance(v, float) and k != "sigma" and k != "p" else v for k, v in args.items()}
+        if isinstance(args.get("kernel_size"), list):
+            args["kernel_size"] = [int(k) for k in args["kernel_size"]]
+    if name == "TrivialAugmentWide" and "num_magnitude_bins" in args:
+        args["num_magnitude_bins"] = int(args["num_magnitude_bins"])
+    if "transforms" in args:
+        args["transforms"] = [inner(t) for t in args["transforms"]]
+    return getattr(T, name)(**args)
+
+
+def inner(t):
+    if isinstance(t, list):
+        return T.Compose([inner(one) for one in t])
+    t = dict(t)
+    name = t.pop("name")
+    if name in ("CenterCrop", "RandomCrop", "RandomRotation") and isinstance(t.get("size"), float):
+        t["size"] = int(t["size"])
+    return built(name, t)
+
+
+def transform(name, args, drawn, key):
     """The function from image to image that torchvision has for a step."""
+    if name in SEEDED:
+        t = built(name, args)
+
+        def seeded(img):
+            torch.manual_seed(int(key))
+            random.seed(int(key))
+            hwc = torch.is_tensor(img) and img.shape[-1] in (1, 3)
+            img = t(img.permute(2, 0, 1) if hwc else img)
+            return img.permute(1, 2, 0) if hwc else img
+
+        return seeded
     args = dict(args)
     values = dict(map(tuple, drawn or []))
     if isinstance(args.get("interpolation"), list):  # as in timm: one is drawn
@@ -109,7 +156,7 @@ def apply(file, steps):
         img = ImageOps.exif_transpose(img)
     img = img.convert(decode.get("mode", "RGB"))
     for s in steps[1:]:
-        img = transform(s["name"], s["args"], s["drawn"])(img)
+        img = transform(s["name"], s["args"], s["drawn"], s["key"])(img)
     if isinstance(img, Image.Image):
         a = np.asarray(img)
         return a if a.ndim == 3 else a[:, :, None]
@@ -129,6 +176,7 @@ def draw(n, width, height, scale, ratio):
 def numbers(key):
     torch.manual_seed(int(key))
     random.seed(int(key))
+    np.random.seed(int(key) >> 32)
     out = []
     for _ in range(5):
         out += [torch.rand(1).item(), torch.empty(1).uniform_(0.08, 1).item()]
@@ -137,7 +185,19 @@ def numbers(key):
     out += torch.randperm(4).tolist()
     for _ in range(300):
         out += [random.random(), random.uniform(0.08, 1), random.randint(5, 5) - 5]
-        out += [random.choice(range(7)), random.randint(0, 1 << 20)]
+        out += [random.choice(range(7)), random.randint(0, 1 << 20), random.gauss(3, 0.5)]
+        out += [random.choices(range(7))[0], random.choices(range(3), [1, 2, 0.5])[0]]
+        out += [*np.random.choice(7, 1), np.random.randint(15), np.random.randint(1)]
+    order = list(range(9))
+    random.shuffle(order)
+    return np.array(out + order, np.float64)
+
+
+def normal(key, sizes):
+    torch.manual_seed(int(key))
+    out = []
+    for n in sizes:
+        out += [*torch.empty(n).normal_().tolist(), torch.rand(1).item()]
     return np.array(out, np.float64)
 
 
@@ -178,6 +238,8 @@ for line in sys.stdin:
             answer, about = make(**request["image"]), {}
         elif "numbers" in request:
             answer, about = numbers(**request["numbers"]).tobytes(), {}
+        elif "normal" in request:
+            answer, about = normal(**request["normal"]).tobytes(), {}
         elif "parts" in request:
             answer, about = parts(**request["parts"]).tobytes(), {}
         elif "draw" in request:

@@ -1,0 +1,145 @@
+package transform
+
+import (
+	"errors"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
+
+// motion returns the arguments interpolation and fill of a step that moves pixels.
+func (a *arguments) motion() policy.Motion {
+	var m policy.Motion
+	switch a.Choice("interpolation", "nearest", "bilinear", "bicubic") {
+	case "bilinear":
+		m.Filter = pixels.Bilinear
+	case "bicubic":
+		m.Filter = pixels.Bicubic
+	default:
+		m.Filter = pixels.Nearest
+	}
+	m.Fill.Levels, m.Fill.One = a.fill()
+	return m
+}
+
+// followMotion is follow for a step that moves pixels.
+func followMotion(k *known, m policy.Motion) error {
+	if !m.Fill.One && k.channels == 1 {
+		return errors.New("fill has three numbers, and images have one channel")
+	}
+	return k.image()
+}
+
+// act applies an operation that a policy drew.
+func (v *view) act(a *policy.Action) error {
+	v.note(Param{a.Name, a.Amount})
+	if a.Unsure && v.w.program.known.leaves() {
+		return errRounding
+	}
+	m := policy.Motion{Filter: a.Filter, Fill: policy.Fill{Levels: a.Fill}}
+	switch a.Kind {
+	case policy.Move:
+		return v.move(a.Matrix, m)
+	case policy.Rotate:
+		return v.rotate(a.Amount, false, nil, m)
+	}
+	return v.adjust(a.Kind, a.Amount)
+}
+
+// adjust applies an operation that does not move pixels.
+func (v *view) adjust(kind policy.Kind, amount float64) error {
+	switch kind {
+	case policy.Sharpness:
+		return v.redraw(func(e *pixels.Editor, dst, src *pixels.Image) {
+			e.Sharpness(dst, src, float32(amount))
+		})
+	case policy.Blur:
+		return v.redraw(func(e *pixels.Editor, dst, src *pixels.Image) {
+			e.GaussianBlur(dst, src, float32(amount), float32(amount))
+		})
+	case policy.Nothing:
+		return nil
+	}
+	m, err := v.pixels()
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case policy.Brightness:
+		v.bare = true
+		pixels.Brightness(m, float32(amount))
+	case policy.Color:
+		v.grayed = true
+		pixels.Color(m, float32(amount))
+	case policy.Contrast:
+		v.bare = true
+		pixels.Contrast(m, float32(amount))
+	case policy.Posterize:
+		pixels.Posterize(m, int(amount))
+	case policy.Solarize:
+		pixels.Solarize(m, amount)
+	case policy.SolarizeAdd:
+		pixels.SolarizeAdd(m, int(amount), 128)
+	case policy.AutoContrast:
+		pixels.AutoContrast(m)
+	case policy.Equalize:
+		pixels.Equalize(m)
+	case policy.Invert:
+		pixels.Invert(m)
+	}
+	return nil
+}
+
+// redraw makes an image of the same size out of the image.
+func (v *view) redraw(draw func(e *pixels.Editor, dst, src *pixels.Image)) error {
+	src, err := v.upright()
+	if err != nil {
+		return err
+	}
+	return v.redrawAs(src, src.Width, src.Height, draw)
+}
+
+// redrawAs makes an image of this size out of src, which is the image.
+func (v *view) redrawAs(
+	src *pixels.Image, width, height int, draw func(e *pixels.Editor, dst, src *pixels.Image),
+) error {
+	if err := v.w.spare(1-v.buffer, width, height, src.Channels); err != nil {
+		return err
+	}
+	draw(&v.w.editor, v.spare(), src)
+	v.become()
+	v.w.resized = max(v.w.resized, v.w.editor.Kept())
+	return v.w.take()
+}
+
+// upright computes the image with its mirroring, for a step whose result depends on the direction.
+func (v *view) upright() (*pixels.Image, error) {
+	m, err := v.pixels()
+	if err == nil && v.mirror != 0 {
+		reverse(m, v.mirror)
+		v.mirror = 0
+	}
+	return m, err
+}
+
+// rotate rotates the image counter-clockwise by an angle in degrees, as PIL's rotate.
+func (v *view) rotate(angle float64, expand bool, center *[2]float64, m policy.Motion) error {
+	src, err := v.upright()
+	if err != nil {
+		return err
+	}
+	width, height := src.Width, src.Height
+	if expand {
+		width, height = pixels.Rotated(width, height, angle, center)
+	}
+	return v.redrawAs(src, width, height, func(e *pixels.Editor, dst, src *pixels.Image) {
+		e.Rotate(dst, src, angle, m.Filter, expand, center, m.Fill.Levels)
+	})
+}
+
+// move is PIL's transform with AFFINE and these six numbers.
+func (v *view) move(matrix [6]float64, m policy.Motion) error {
+	return v.redraw(func(e *pixels.Editor, dst, src *pixels.Image) {
+		e.Affine(dst, src, src.Width, src.Height, matrix, m.Filter, m.Fill.Levels)
+	})
+}
