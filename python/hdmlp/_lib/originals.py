@@ -68,18 +68,24 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
             "Image.frombytes Image.tobytes Image._new Image.resize Image.crop Image._crop "
             "Image.transpose Image.paste Image.copy Image.point Image.split Image.getbands "
             "Image.putpalette Image.getpalette Image.im Image.__array_interface__ merge blend "
-            "fromarray",
+            "fromarray Image.transform Image.rotate Image.filter Image.histogram",
             registry="OPEN JPEG PNG WEBP",
         ),
         Row("PIL.ImageFile", ALL),
         Row("PIL.JpegImagePlugin", ALL),
         Row("PIL.PngImagePlugin", ALL),
         Row("PIL.WebPImagePlugin", ALL),
-        Row("PIL.ImageOps", "expand crop fit pad grayscale mirror flip"),
+        Row(
+            "PIL.ImageOps",
+            "expand crop fit pad grayscale mirror flip autocontrast equalize invert posterize "
+            "solarize _lut",
+        ),
         Row("PIL.ImageEnhance", ALL),
+        Row("PIL.ImageFilter", ALL),
     ),
     "transforms": (
         Row(f"{_T}.transforms", modules=f"F={_T}.functional torch=torch"),
+        Row(f"{_T}.autoaugment", ALL, modules=f"F={_T}.functional torch=torch"),
         Row(f"{_T}._presets", modules=f"F={_T}.functional"),
         Row(f"{_T}.functional", ALL, modules="F_pil F_t"),
         Row(f"{_T}._functional_pil", ALL, modules="Image=PIL.Image ImageOps=PIL.ImageOps"),
@@ -94,6 +100,9 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         Row(f"{_V2}._geometry", modules=f"F={_V2}.functional"),
         Row(f"{_V2}._color", modules=f"F={_V2}.functional"),
         Row(f"{_V2}._misc", modules=f"F={_V2}.functional"),
+        Row(f"{_V2}._augment", modules=f"F={_V2}.functional"),
+        Row(f"{_V2}._auto_augment", ALL, modules=f"F={_V2}.functional"),
+        Row(f"{_V2}._container", modules="torch=torch"),
         Row(f"{_V2}._type_conversion", modules=f"F={_V2}.functional"),
         Row(f"{_V2}.functional", ALL),
         Row(f"{_V2}.functional._utils", ALL, kernels="_KERNEL_REGISTRY"),
@@ -103,7 +112,16 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         Row(f"{_V2}.functional._misc", ALL),
         Row(f"{_V2}.functional._type_conversion", ALL, modules=f"_F={_T}.functional"),
     ),
-    "timm": (Row("timm.data.transforms", ALL, modules=f"F={_T}.functional"),),
+    "timm": (
+        Row("timm.data.transforms", ALL, modules=f"F={_T}.functional"),
+        Row(
+            "timm.data.auto_augment",
+            ALL,
+            modules="random=random np=numpy Image=PIL.Image ImageOps=PIL.ImageOps "
+            "ImageEnhance=PIL.ImageEnhance ImageFilter=PIL.ImageFilter",
+        ),
+        Row("timm.data.random_erasing", ALL, modules="random=random torch=torch"),
+    ),
     "modules": (
         Row(
             "torch.nn.modules.module",

@@ -1,11 +1,27 @@
 """The transforms of :mod:`hdmlp.transforms`, one class each: descriptions of what the daemon does.
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
-decodes images, ``images`` those which change them, ``tensors`` those which say what a batch
-consists of.
+decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
+of others, ``tensors`` those which say what a batch consists of.
 """
 
 from .arguments import InterpolationMode
+from .augment import (
+    AutoAugment,
+    GaussianBlur,
+    RandAugment,
+    RandomAdjustSharpness,
+    RandomAffine,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPerspective,
+    RandomPosterize,
+    RandomRotation,
+    RandomSolarize,
+    TrivialAugmentWide,
+)
 from .base import Transform
 from .decode import ImgDecode
 from .images import (
@@ -19,25 +35,52 @@ from .images import (
     RandomVerticalFlip,
     Resize,
 )
-from .tensors import ConvertImageDtype, Normalize, Ragged, Reshape, ScaleShift16, ToTensor
+from .nested import RandomApply, RandomChoice, RandomOrder
+from .tensors import (
+    ConvertImageDtype,
+    Normalize,
+    Ragged,
+    RandomErasing,
+    Reshape,
+    ScaleShift16,
+    ToTensor,
+)
 
 __all__ = [
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "ConvertImageDtype",
+    "GaussianBlur",
     "Grayscale",
     "ImgDecode",
     "InterpolationMode",
     "Normalize",
     "Pad",
     "Ragged",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChoice",
     "RandomCrop",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomOrder",
+    "RandomPerspective",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSolarize",
     "RandomVerticalFlip",
     "Reshape",
     "Resize",
     "ScaleShift16",
     "ToTensor",
     "Transform",
+    "TrivialAugmentWide",
 ]

@@ -12,6 +12,8 @@ import random
 import sys
 from typing import Any
 
+import numpy
+
 #: The key under which the draws of :data:`DAEMONS` were made.
 KEY = 0x5EEDFACE12345678
 
@@ -48,7 +50,16 @@ DAEMONS: dict[str, list[float]] = {
         0.39300769302613026,
         999,
         3,
+        8.842679071288593,
+        1,
+        8.502367132963766,
+        0,
+        1,
+        0,
+        3,
+        2,
     ],
+    "numpy": [7, 474, 0, 332, 5, 88],
 }
 
 
@@ -71,9 +82,14 @@ def disagreement() -> str:
 @functools.cache
 def _differing(with_torch: bool) -> str:
     drawn = {"torch": torchs_draws()} if with_torch else {}
-    for name, numbers in {**drawn, "Python": pythons_draws()}.items():
+    for name, numbers in {
+        **drawn,
+        "Python": pythons_draws(),
+        "numpy": numpys_draws(),
+    }.items():
         if numbers != DAEMONS[name]:
-            version = f" {sys.modules['torch'].__version__}" if name == "torch" else ""
+            module = sys.modules.get(name)
+            version = f" {module.__version__}" if module is not None else ""
             return (
                 f"the random numbers of {name}{version} are others than those of the releases "
                 "that HDMLP supports, so it would draw others than in Python"
@@ -100,4 +116,17 @@ def pythons_draws() -> list[float]:
     drawn: list[float] = []
     for _ in range(3):
         drawn += [own.random(), own.uniform(0.08, 1.0), own.randint(0, 1000), own.choice(range(7))]
+    for _ in range(2):
+        drawn += [own.gauss(9, 0.5), *own.choices(range(7))]
+    order = list(range(4))
+    own.shuffle(order)
+    return drawn + order
+
+
+def numpys_draws() -> list[float]:
+    """Returns draws of numpy under the key, from a generator of their own."""
+    own = numpy.random.RandomState(KEY >> 32)
+    drawn: list[float] = []
+    for _ in range(3):
+        drawn += [int(own.choice(15)), int(own.randint(1000))]
     return drawn

@@ -112,6 +112,35 @@ def as_factor_range(
     return None if span[0] == span[1] == center else span
 
 
+def as_range(name: str, value: object) -> list[float]:
+    """Two finite numbers."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} should be a sequence of length 2.")
+    if len(value) != 2 or not all(_is_finite(v) for v in value):
+        raise ValueError(f"{name} should be a sequence of length 2. Got {value!r}")
+    return [float(v) for v in value]
+
+
+def as_angles(name: str, value: object, lengths: tuple[int, ...]) -> list[float]:
+    """(minimum, maximum), from these or from one number for both directions.
+
+    Args:
+        name: The argument's.
+        value: Its value.
+        lengths: How many numbers there may be.
+    """
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if value < 0:
+            raise ValueError(f"If {name} is a single number, it must be positive.")
+        value = [-value, value]
+    msg = " or ".join(map(str, lengths))
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} should be a sequence of length {msg}.")
+    if len(value) not in lengths or not all(_is_finite(v) for v in value):
+        raise ValueError(f"{name} should be a sequence of length {msg}.")
+    return [float(v) for v in value]
+
+
 def as_padding(padding: object) -> int | list[int]:
     """Pixels on each side: one number, or a list of 1, 2 or 4."""
     if isinstance(padding, numbers.Number):

@@ -69,3 +69,119 @@ class Preset(Protocol):
     interpolation: object
     mean: Sequence[float]
     std: Sequence[float]
+
+
+class _Moving(Fill, Protocol):
+    """What moves pixels."""
+
+    interpolation: object
+
+
+class RandAugment(_Moving, Protocol):
+    """``RandAugment``."""
+
+    num_ops: int
+    magnitude: int
+    num_magnitude_bins: int
+
+
+class TrivialAugmentWide(_Moving, Protocol):
+    """``TrivialAugmentWide``."""
+
+    num_magnitude_bins: int
+
+
+class AutoAugment(_Moving, Protocol):
+    """``AutoAugment``; v1 has ``policies`` and v2 ``_policies``."""
+
+    policy: object
+    policies: Any
+    _policies: Any
+
+
+class RandomRotation(_Moving, Protocol):
+    """``RandomRotation``."""
+
+    degrees: Sequence[float]
+    expand: bool
+    center: Sequence[float] | None
+
+
+class RandomAffine(_Moving, Protocol):
+    """``RandomAffine``."""
+
+    degrees: Sequence[float]
+    translate: Sequence[float] | None
+    scale: Sequence[float] | None
+    shear: Sequence[float] | None
+    center: Sequence[float] | None
+
+
+class Chance(Protocol):
+    """What changes an image with a probability."""
+
+    p: float
+
+
+class RandomPerspective(_Moving, Chance, Protocol):
+    """``RandomPerspective``."""
+
+    distortion_scale: float
+
+
+class GaussianBlur(Protocol):
+    """``GaussianBlur``."""
+
+    kernel_size: Sequence[int]
+    sigma: Sequence[float]
+
+
+class RandomErasing(Chance, Protocol):
+    """``RandomErasing``; in v2 a value of None is random."""
+
+    scale: Sequence[float]
+    ratio: Sequence[float]
+    value: Any
+    inplace: bool
+
+
+class AugmentOp(Protocol):
+    """timm's ``AugmentOp``."""
+
+    name: str
+    prob: float
+    magnitude: float
+    magnitude_std: float
+    magnitude_max: float | None
+    aug_fn: object
+    level_fn: object
+    hparams: dict[str, Any]
+    kwargs: dict[str, Any]
+
+
+class TimmRandAugment(Protocol):
+    """timm's ``RandAugment``."""
+
+    ops: Sequence[AugmentOp]
+    num_layers: int
+    choice_weights: object
+
+
+class TimmAutoAugment(Protocol):
+    """timm's ``AutoAugment``."""
+
+    policy: Sequence[Sequence[AugmentOp]]
+
+
+class TimmRandomErasing(Protocol):
+    """timm's ``RandomErasing``."""
+
+    probability: float
+    min_area: float
+    max_area: float
+    log_aspect_ratio: Sequence[float]
+    min_count: int
+    max_count: int
+    rand_color: bool
+    per_pixel: bool
+    device: object

@@ -19,6 +19,8 @@ class Transform:
     #: Whether torchvision's result on a tensor is that on the image, so that the daemon may apply
     #: the transform before ToTensor where the list has it afterwards.
     _same_on_tensor = False
+    #: Whether it is so for tensors of levels from 0 to 255, within what the transform documents.
+    _same_on_levels = False
     #: Whether the transform draws random numbers; and its position in the list that was given, from
     #: which they follow, where that may differ from its index in the description.
     _draws = False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
 from .. import _transforms as ours
+from .described import Erasing
+from .nested import Nested
 
 _FLOATS = ("float16", "bfloat16", "float32")
 
@@ -20,8 +23,12 @@ class Convert(NamedTuple):
     scale: bool
 
 
+class RGB(NamedTuple):
+    """v2's RGB, which does nothing to images of 3 channels."""
+
+
 #: What a :class:`State` takes.
-Step = Union[ours.Transform, Convert]
+Step = Union[ours.Transform, Convert, RGB]
 
 
 class State:
@@ -39,6 +46,7 @@ class State:
         channels: Number of channels.
         dtype: Name of the elements' type.
         normalized: Whether Normalize has been applied.
+        erased: Whether a part of the tensor has been erased.
     """
 
     def __init__(self) -> None:
@@ -49,6 +57,7 @@ class State:
         self.channels = 3
         self.dtype = "uint8"
         self.normalized = False
+        self.erased = False
 
     def described(self) -> list[ours.Transform]:
         """The transforms so far, in the order in which the daemon carries them out."""
@@ -72,6 +81,11 @@ class State:
             self._take_conversion(step)
         elif isinstance(step, ours.Normalize):
             self._take_normalize(step)
+        elif isinstance(step, (ours.RandomErasing, Erasing)):
+            self._take_erasing(step)
+        elif isinstance(step, RGB):
+            if self.channels != 3 or self.tensor:
+                raise Unknown("it needs an image of 3 channels here")
         else:
             self._take_of_image(step)
 
@@ -98,10 +112,28 @@ class State:
             raise Unknown("it changes the type without scaling the numbers")
         if self.normalized and step.dtype == "uint8":
             raise Unknown("normalized numbers cannot become uint8")
+        if self.erased and step.dtype == "uint8" != self.dtype:
+            raise Unknown("what was erased cannot become uint8")
         if step.dtype == self.dtype:
             return
         self.dtype = step.dtype
         self.tensor = [*self.tensor, ours.ConvertImageDtype(step.dtype)]
+
+    def _take_erasing(self, step: ours.Transform) -> None:
+        described = step.describe()
+        value = described.get("value", [0.0])
+        if not self.tensor:
+            raise Unknown("it needs a tensor")
+        if self.dtype == "uint8" and (
+            described.get("mode", "const") != "const"
+            or value == "random"
+            or any(not 0 <= v <= 255 for v in value)
+        ):
+            raise Unknown("its values are not levels from 0 to 255")
+        if value != "random" and len(value) > self.channels:
+            raise Unknown("its value is for 3 channels, and images have 1")
+        self.erased = True
+        self.tensor = [*self.tensor, step]
 
     def _take_of_image(self, step: ours.Transform) -> None:
         if isinstance(step, ours.ImgDecode):
@@ -120,6 +152,10 @@ class State:
 
     def _check_movable(self, step: ours.Transform) -> None:
         """Raise Unknown if the transform's result differs between the image and the tensor."""
+        if self.erased:
+            raise Unknown("a part of the tensor has been erased before it")
+        if step._same_on_levels and self.dtype == "uint8" and not self.normalized:
+            return
         if not step._same_on_tensor:
             raise Unknown(
                 "torchvision's result on a tensor differs from that on an image; "
@@ -153,6 +189,10 @@ class State:
         """Notes the size and channels of the transform's result."""
         if isinstance(step, ours.Grayscale):
             self.channels = step.num_output_channels
+        elif isinstance(step, Nested):
+            self._note_nested(step)
+        elif isinstance(step, ours.RandomRotation) and step.expand:
+            self.size = None
         elif isinstance(step, ours.Resize):
             if not isinstance(step.size, int) and len(step.size) == 2:
                 self.size = (step.size[0], step.size[1])
@@ -170,6 +210,28 @@ class State:
             self.size = _padded(step.padding, *self.size)
             if min(self.size) < 1:
                 raise Unknown("nothing would be left of the image")
+
+    def _note_nested(self, step: Nested) -> None:
+        """Notes the size and channels, if they are those of each way that may be taken."""
+        ends = [self._after(part) for part in step.parts]
+        if isinstance(step, ours.RandomApply):
+            ends = [(self.size, self.channels), self._after([t for p in step.parts for t in p])]
+        elif isinstance(step, ours.RandomOrder) and len(set(ends)) > 1:
+            raise Unknown("the size or the channels depend on the order")
+        if len({channels for _, channels in ends}) > 1:
+            raise Unknown("some images would have 1 channel and others 3")
+        sizes = {size for size, _ in ends}
+        self.size, self.channels = sizes.pop() if len(sizes) == 1 else None, ends[0][1]
+
+    def _after(self, part: Sequence[ours.Transform]) -> tuple[tuple[int, int] | None, int]:
+        """Returns the size and channels after some transforms of the image."""
+        state = State()
+        state.size, state.channels = self.size, self.channels
+        for t in part:
+            state.take(t)
+        if state.tensor or state.array:
+            raise Unknown("only transforms of images may be within it")
+        return state.size, state.channels
 
 
 def _resized(step: ours.Resize, height: int, width: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import Any, Callable
 from .. import _transforms as ours
 from .._batches.output import Keyed
 from .entries import Entries, Entry
+from .nested import Nested
 
 Step = Callable[[object], object]
 
@@ -118,6 +119,13 @@ def _in_torchvision(t: object) -> Step:
         ]
         return lambda image: random.choice(crops)(image)
     arguments = _ARGUMENTS[type(t)](t)
+    if isinstance(t, Nested):
+        arguments["transforms"] = [
+            part[0] if len(part) == 1 else transforms.Compose(part)
+            for part in [[_in_torchvision(inner) for inner in part] for part in t.parts]
+        ]
+    if isinstance(t, ours.AutoAugment):
+        arguments["policy"] = transforms.AutoAugmentPolicy(t.policy)
     if "interpolation" in arguments:
         mode = transforms.InterpolationMode(arguments["interpolation"].value)
         arguments["interpolation"] = mode
@@ -141,6 +149,8 @@ def _jitter(t: object) -> dict[str, object]:
     return {name: 0 if span is None else tuple(span) for name, span in spans.items()}
 
 
+_MOVING = ("interpolation", "fill")
+
 #: The arguments of torchvision's transforms, by our class of the same name.
 _ARGUMENTS: dict[type, _Arguments] = {
     ours.Resize: _named("size", "interpolation", "max_size"),
@@ -154,4 +164,22 @@ _ARGUMENTS: dict[type, _Arguments] = {
     ours.Grayscale: _named("num_output_channels"),
     ours.ConvertImageDtype: _named("dtype"),
     ours.Normalize: _named("mean", "std"),
+    ours.RandAugment: _named("num_ops", "magnitude", "num_magnitude_bins", *_MOVING),
+    ours.TrivialAugmentWide: _named("num_magnitude_bins", *_MOVING),
+    ours.AutoAugment: _named(*_MOVING),
+    ours.RandomRotation: _named("degrees", "expand", "center", *_MOVING),
+    ours.RandomAffine: _named("degrees", "translate", "scale", "shear", "center", *_MOVING),
+    ours.RandomPerspective: _named("distortion_scale", "p", *_MOVING),
+    ours.GaussianBlur: _named("kernel_size", "sigma"),
+    ours.RandomInvert: _named("p"),
+    ours.RandomPosterize: _named("bits", "p"),
+    ours.RandomSolarize: _named("threshold", "p"),
+    ours.RandomAdjustSharpness: _named("sharpness_factor", "p"),
+    ours.RandomAutocontrast: _named("p"),
+    ours.RandomEqualize: _named("p"),
+    ours.RandomGrayscale: _named("p"),
+    ours.RandomErasing: _named("p", "scale", "ratio", "value"),
+    ours.RandomApply: _named("p"),
+    ours.RandomOrder: _named(),
+    ours.RandomChoice: _named("p"),
 }

@@ -9,21 +9,28 @@ the program has replaced in the libraries may do anything, and run in Python.
 from __future__ import annotations
 
 import functools
-import math
-import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, NamedTuple
 
 from .. import _transforms as ours
 from .._lib import originals
-from . import attributes
+from . import attributes, policies, timm
 from .agreement import disagreement
 from .entries import Entries, Entry
-from .image_state import Convert, State, Step, Unknown
+from .image_state import RGB, Convert, State, Step, Unknown
+from .policies import is_v2, logs_of, plain_fill
 
 #: How the names begin of those known transforms that draw random numbers.
-RANDOM = ("Random", "ColorJitter")
+RANDOM = (
+    "Random",
+    "ColorJitter",
+    "RandAugment",
+    "TrivialAugment",
+    "AutoAugment",
+    "AugMix",
+    "GaussianBlur",
+)
 
 _NO_SIZE = (
     "images have no fixed size {} it; add CenterCrop or RandomCrop, "
@@ -287,7 +294,9 @@ def draws(t: object) -> bool:
     if isinstance(t, ours.Transform):
         return t._draws
     return type(t).__name__.startswith(RANDOM) or not (
-        _name(t) in _MAPPINGS or _timm(t) in _TIMM or _does_nothing(t)
+        _name(t) in _MAPPINGS
+        or (_timm_mapping(t) is not None and not changed(t))
+        or _does_nothing(t)
     )
 
 
@@ -318,9 +327,7 @@ def _flat(transforms: Any) -> Iterator[object]:
     inner: Iterable[object]
     if isinstance(transforms, (list, tuple)):
         inner = transforms
-    elif isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
-        inner = transforms.transforms  # our Compose
-    elif _name(transforms) == "Compose":
+    elif _is(transforms, "hdmlp.transforms", "Compose") or _name(transforms) == "Compose":
         inner = transforms.transforms
     elif _is_module(transforms, "container", "Sequential"):
         inner = list(transforms)
@@ -377,7 +384,9 @@ def changed(t: object) -> str:
     return originals.replaced_in_class(type(t)) or (originals.replaced("modules") if module else "")
 
 
-_MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
+_MODULES = tuple(
+    f"torchvision.transforms.{m}." for m in ("transforms", "autoaugment", "v2", "_presets")
+)
 
 
 def _class_name(t: object) -> str:
@@ -394,14 +403,15 @@ def _name(t: object) -> str:
 
 def _timm_class_name(t: object) -> str:
     """The name of the timm transform whose class ``t`` has; empty if it is none."""
-    name = type(t).__name__
-    return name if _is(t, "timm.data.transforms", name) else ""
+    module, name = type(t).__module__, type(t).__name__
+    return name if module in timm.MAPPINGS and _is(t, module, name) else ""
 
 
-def _timm(t: object) -> str:
-    """The name of the timm transform that ``t`` is; empty if it is none."""
-    name = _timm_class_name(t)
-    return name if name and not changed(t) else ""
+def _timm_mapping(t: object) -> Callable[[Any], Sequence[Step]] | None:
+    """Our transforms for the timm transform whose class ``t`` has; None if it is none."""
+    if _timm_class_name(t) == "MaybeToTensor":
+        return _to_tensor
+    return timm.MAPPINGS.get(type(t).__module__, {}).get(_timm_class_name(t))
 
 
 def _used_by(t: object) -> Sequence[str]:
@@ -426,7 +436,9 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
         return [t]
     if _does_nothing(t):
         return []
-    mapping = _MAPPINGS.get(_class_name(t)) or _TIMM.get(_timm_class_name(t))
+    mapping = _MAPPINGS.get(_class_name(t)) or _timm_mapping(t)
+    if _class_name(t) in policies.NESTED:
+        mapping = functools.partial(_nested, replaced=replaced)
     why = "" if mapping is None else replaced(*_used_by(t))
     if _class_name(t) or _timm_class_name(t):
         why = why or changed(t)
@@ -444,6 +456,20 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     if why:
         raise Unknown(why)
     return steps
+
+
+def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:
+    """Our transform for one that consists of others."""
+    parts = []
+    for inner in t.transforms:
+        part: list[Step] = []
+        for one in _flat(inner):
+            try:
+                part += _steps(one, replaced)
+            except Unknown as e:
+                raise Unknown(f"{type(one).__name__} within it: {e}") from None
+        parts.append(part)
+    return policies.nested(t, parts)
 
 
 def _within(t: object) -> str:
@@ -468,12 +494,6 @@ def _several(value: object) -> bool:
     return isinstance(value, (list, tuple)) and any(map(callable, value))
 
 
-def _plain_fill(t: attributes.Fill) -> Any:
-    if isinstance(t.fill, dict):
-        raise TypeError("fill differs between types of input")
-    return t.fill
-
-
 def _resize(t: attributes.Resize) -> list[Step]:
     step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
     if "exact" in str(t.interpolation) or t.antialias == "warn":
@@ -483,28 +503,21 @@ def _resize(t: attributes.Resize) -> list[Step]:
 
 def _random_crop(t: attributes.RandomCrop) -> list[Step]:
     padding = t.padding
-    if ".v2." in type(t).__module__ and padding is not None:
+    if is_v2(t) and padding is not None:
         if t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
             raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
         left, right, top, bottom = padding  # v2 keeps it in this order
         padding = [left, top, right, bottom]
-    step = ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)
-    if ".v2." in type(t).__module__:
+    step = ours.RandomCrop(t.size, padding, t.pad_if_needed, plain_fill(t), t.padding_mode)
+    if is_v2(t):
         step._draws_as = "v2"
     return [step]
 
 
 def _resized_crop(t: attributes.AntialiasedCrop) -> list[Step]:
     step = ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
-    torch = sys.modules["torch"]
-    logs = torch.log(torch.tensor([float(r) for r in t.ratio])).tolist()
-    if logs != [_as_float32(math.log(_as_float32(r))) for r in t.ratio]:  # as the daemon does
-        step._logs = logs
+    step._logs = logs_of(t.ratio)
     return [step]
-
-
-def _as_float32(number: float) -> float:
-    return struct.unpack("f", struct.pack("f", number))[0]  # type: ignore[no-any-return]
 
 
 def _convert(t: attributes.ToType) -> list[Step]:
@@ -536,7 +549,7 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "RandomResizedCrop": _resized_crop,
     "RandomHorizontalFlip": lambda t: [ours.RandomHorizontalFlip(t.p)],
     "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
-    "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
+    "Pad": lambda t: [ours.Pad(t.padding, plain_fill(t), t.padding_mode)],
     "ColorJitter": lambda t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
     "Grayscale": lambda t: [ours.Grayscale(t.num_output_channels)],
     "ToTensor": _to_tensor,
@@ -547,28 +560,6 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "ToDtype": _convert,
     "Normalize": lambda t: [ours.Normalize(t.mean, t.std)],
     "ImageClassification": _preset,
-}
-
-
-def _timm_crop(t: attributes.RandomResizedCrop) -> list[Step]:
-    step = ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)
-    step._draws_as = "timm"
-    return [step]
-
-
-def _timm_center(t: attributes.CenterCropOrPad) -> list[Step]:
-    if t.padding_mode != "constant" or any(
-        t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
-    ):
-        raise ValueError("HDMLP pads images that are too small with black; put Pad before it")
-    return [ours.CenterCrop(t.size)]
-
-
-#: Missing are timm's ToTensor, which keeps the levels, its ToNumpy, whose arrays are not tensors,
-#: and crops that HDMLP does not have.
-_TIMM: dict[str, Callable[[Any], Sequence[Step]]] = {
-    "RandomResizedCropAndInterpolation": _timm_crop,
-    "CenterCropOrPad": _timm_center,
-    "MaybeToTensor": _to_tensor,
-    "MaybePILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
+    "RGB": lambda t: [RGB()],
+    **policies.MAPPINGS,
 }

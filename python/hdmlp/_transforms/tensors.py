@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from .arguments import as_dtype, as_edge, as_numbers
+from .arguments import as_dtype, as_edge, as_numbers, as_probability, check_range
 from .base import Transform
 
 
@@ -90,6 +91,68 @@ class Normalize(Transform):
 
     def __repr__(self) -> str:
         return f"Normalize(mean={self.mean}, std={self.std})"
+
+
+class RandomErasing(Transform):
+    """Sets a random rectangle of a tensor to a value, with a probability.
+
+    Args:
+        p: The probability, in [0, 1]. Default: 0.5.
+        scale: (minimum, maximum) of the rectangle's area, as a fraction of the image's.
+            Default: (0.02, 0.33).
+        ratio: (minimum, maximum) of height / width, whose logarithm is drawn uniformly.
+            Default: (0.3, 3.3).
+        value: A number, or one for each channel; or ``"random"``: each element is drawn from a
+            normal distribution, within 1e-5 of torch's. Default: 0.
+        inplace: Ignored.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
+    """
+
+    _draws = True
+    #: The logarithms of ratio as torch computes them; None: as the daemon does.
+    _logs: list[float] | None = None
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: float | str | Sequence[float] = 0,
+        inplace: bool = False,
+    ):
+        self.p, self.inplace = as_probability(p), inplace
+        check_range("Scale", scale)
+        check_range("Ratio", ratio)
+        if scale[0] < 0 or scale[1] > 1:
+            raise ValueError("Scale should be between 0 and 1")
+        if ratio[0] <= 0:
+            raise ValueError(f"Ratio should be positive. Got {ratio}")
+        if isinstance(value, str):
+            if value != "random":
+                raise ValueError("If value is str, it should be 'random'")
+        elif len(as_numbers("value", value)) not in (1, 3):
+            raise ValueError(f"value should be a number, or one for each channel. Got {value}")
+        self.scale, self.ratio, self.value = scale, ratio, value
+
+    def describe(self) -> dict[str, Any]:
+        value = self.value if isinstance(self.value, str) else as_numbers("value", self.value)
+        return {
+            "name": "RandomErasing",
+            "p": float(self.p),
+            "scale": [float(s) for s in self.scale],
+            "ratio": [float(r) for r in self.ratio],
+            "value": value,
+            **({} if self._logs is None else {"log_ratio": self._logs}),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"RandomErasing(p={self.p}, scale={tuple(self.scale)}, ratio={tuple(self.ratio)}, "
+            f"value={self.value})"
+        )
 
 
 class Ragged(Transform):

@@ -1,0 +1,127 @@
+"""Augmentations in the daemon: the pixels of torchvision and timm under the same random numbers."""
+
+import importlib.util
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+
+import hdmlp.torch as ht
+from byhand import by_hand
+from hdmlp.transforms import split
+from PIL import Image
+from torchvision import transforms as V
+
+SEED = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """JPEGs of many sizes, grey ones among them."""
+    path = tmp_path_factory.mktemp("augmented")
+    rng = numpy.random.default_rng(4)
+    for name in ("ant", "bee"):
+        (path / name).mkdir()
+        for i in range(12):
+            height, width = rng.integers(40, 260, 2)
+            levels = rng.integers(-9, 10, (height, width, 3)).cumsum(1).cumsum(0) // 4 + 128
+            image = Image.fromarray(levels.clip(0, 255).astype(numpy.uint8))
+            if i == 5:
+                image = image.convert("L")
+            image.save(path / name / f"{i}.jpg", quality=90)
+    return str(path)
+
+
+def modules():
+    """torchvision's v1, and v2 where it is."""
+    found = {"v1": V}
+    if importlib.util.find_spec("torchvision.transforms.v2") is not None:
+        from torchvision.transforms import v2
+
+        found["v2"] = v2
+    return found
+
+
+def policies(T):
+    """Transforms of images, by name."""
+    mode = V.InterpolationMode
+    every = {
+        f"RandAugment {n} {m} {i.value}": T.RandAugment(n, m, interpolation=i, fill=fill)
+        for n, m, i, fill in (
+            (2, 9, mode.NEAREST, None),
+            (3, 30, mode.BILINEAR, 7),
+            (1, 0, mode.BICUBIC, [1, 2, 3]),
+        )
+    }
+    every["TrivialAugmentWide"] = T.TrivialAugmentWide()
+    every["TrivialAugmentWide bilinear"] = T.TrivialAugmentWide(
+        11, interpolation=mode.BILINEAR, fill=128
+    )
+    for policy in V.AutoAugmentPolicy:
+        every[f"AutoAugment {policy.value}"] = T.AutoAugment(policy, mode.BILINEAR)
+    every.update(
+        {
+            "RandomInvert": T.RandomInvert(0.3),
+            "RandomPosterize": T.RandomPosterize(3, 0.7),
+            "RandomSolarize": T.RandomSolarize(100.5, 0.7),
+            "RandomAdjustSharpness": T.RandomAdjustSharpness(2.3, 0.7),
+            "RandomAutocontrast": T.RandomAutocontrast(0.7),
+            "RandomEqualize": T.RandomEqualize(0.7),
+            "RandomGrayscale": T.RandomGrayscale(0.4),
+            "RandomRotation": T.RandomRotation(180, mode.BILINEAR, fill=(9, 8, 7)),
+            "RandomRotation about": T.RandomRotation((-30, 90), center=(3.5, 20)),
+            "RandomRotation expand": V.Compose(
+                [T.RandomRotation(40, mode.BICUBIC, expand=True), T.CenterCrop(48)]
+            ),
+            "RandomAffine": T.RandomAffine(30, (0.2, 0.4), (0.5, 1.7), 20),
+            "RandomAffine bicubic": T.RandomAffine(
+                (0, 0), None, None, (1, 2, 3, 40), mode.BICUBIC, 200, [5, 6]
+            ),
+            "RandomPerspective": T.RandomPerspective(0.6, 0.8, mode.BILINEAR, 3),
+            "RandomApply": T.RandomApply(
+                [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomInvert()], 0.7
+            ),
+            "RandomOrder": T.RandomOrder(
+                [T.RandomInvert(), T.Compose([T.RandomSolarize(99), T.RandomRotation(9)])]
+            ),
+        }
+    )
+    if T is V:
+        every["RandomChoice"] = T.RandomChoice([T.RandomInvert(), T.RandomRotation(9)])
+        every["RandomChoice by weights"] = T.RandomChoice(
+            [T.RandomInvert(1), T.Compose([T.RandomHorizontalFlip(), T.RandomRotation(9)])], [1, 3]
+        )
+    return every
+
+
+CASES = [(version, name) for version, T in modules().items() for name in policies(T)]
+
+
+def loaded(folder, transform, workers=0):
+    """The tensors of one epoch in the order of the folder, and how many of the list ran where."""
+    dataset = ht.ImageFolder(folder, transform)
+    with ht.DataLoader(dataset, 8, shuffle=False, seed=SEED, num_workers=workers) as loader:
+        images = [image for images, _ in loader for image in images]
+    return dataset, images
+
+
+def wanted(dataset, transform):
+    return [
+        by_hand(transform, Image.open(path).convert("RGB"), SEED, 0, i)
+        for i, (path, _) in enumerate(dataset.samples)
+    ]
+
+
+@pytest.mark.parametrize("version, name", CASES)
+def test_a_policy_equals_its_library(folder, version, name):
+    T = modules()[version]
+    transform = V.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), policies(T)[name]])
+    transform = V.Compose([transform, V.PILToTensor()])
+    parts = split(transform)
+    exact = name != "RandomPerspective" or not parts.rest
+    assert not parts.rest or not exact, parts.why
+    dataset, got = loaded(folder, transform)
+    for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
+        assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
