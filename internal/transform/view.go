@@ -96,7 +96,7 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 		if err := v.compute(); err != nil {
 			return err
 		}
-		reverse(&v.source, v.mirror)
+		pixels.Mirror(&v.source, v.mirror)
 		v.mirror = 0
 	}
 	v.scaled = true
@@ -106,28 +106,6 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 	v.resizer = v.w.step
 	v.window = image.Rectangle{Max: v.full}
 	return nil
-}
-
-// reverse mirrors an image in place.
-func reverse(m *pixels.Image, flip pixels.Flip) {
-	if flip&pixels.FlipVertical != 0 {
-		for y := range m.Height / 2 {
-			a, b := m.Row(y), m.Row(m.Height-1-y)
-			for i := range a {
-				a[i], b[i] = b[i], a[i]
-			}
-		}
-	}
-	if flip&pixels.FlipHorizontal != 0 {
-		for y := range m.Height {
-			row := m.Row(y)
-			for a, b := 0, len(row)-m.Channels; a < b; a, b = a+m.Channels, b-m.Channels {
-				for c := range m.Channels {
-					row[a+c], row[b+c] = row[b+c], row[a+c]
-				}
-			}
-		}
-	}
 }
 
 // pixels computes the image except for its mirroring, for a step that changes the pixels. The step

@@ -53,6 +53,7 @@ func TestNoAllocationsOfOperations(t *testing.T) {
 		Brightness(&m, 1.2)
 		Contrast(&m, 1.2)
 		Color(&m, 1.2)
+		Mirror(&m, FlipHorizontal|FlipVertical)
 		AutoContrast(&m)
 		Equalize(&m)
 		Erase(&m, image.Rect(1, 2, 9, 9), fill[:])

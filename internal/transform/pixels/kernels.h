@@ -38,7 +38,10 @@ typedef struct {
 	uint32_t words[3][256];
 } pixels_plan;
 
-// pixels_pack is Packer.pack; flip is a Flip.
+// A Flip.
+enum { flip_horizontal = 1, flip_vertical = 2 };
+
+// pixels_pack is Packer.pack.
 void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width,
 	int height, int channels, int stride, int flip);
 
@@ -50,6 +53,9 @@ typedef struct {
 
 // pixels_map maps each channel by its own table of 256 levels, or all by the first one.
 void pixels_map(int level, pixels_image m, const uint8_t *tables, int each);
+
+// pixels_mirror mirrors in place.
+void pixels_mirror(int level, pixels_image m, int flip);
 
 // pixels_count adds to the 256 counts of each channel.
 void pixels_count(pixels_image m, uint32_t *counts);

@@ -13,6 +13,24 @@ void pixels_map(int level, pixels_image m, const uint8_t *tables, int each) {
 		(each ? rows->map_each : rows->map_all)(row_of(&m, y), n, tables);
 }
 
+static void swap(uint8_t *restrict a, uint8_t *restrict b, int n) {
+	for (int i = 0; i < n; i++) {
+		uint8_t level = a[i];
+		a[i] = b[i];
+		b[i] = level;
+	}
+}
+
+void pixels_mirror(int level, pixels_image m, int flip) {
+	const row_loops *rows = rows_of(level);
+	if (flip & flip_vertical)
+		for (int a = 0, b = m.height - 1; a < b; a++, b--)
+			swap(row_of(&m, a), row_of(&m, b), m.width * m.channels);
+	if (flip & flip_horizontal)
+		for (int y = 0; y < m.height; y++)
+			rows->mirror(row_of(&m, y), m.width, m.channels);
+}
+
 void pixels_count(pixels_image m, uint32_t *counts) {
 	// Counts of every other pixel, so that two equal ones do not wait for each other.
 	uint32_t others[768] = {0};

@@ -57,6 +57,9 @@ func (n numbers) operations(width, height int) []operation {
 		list = append(list, operation{name: name, args: args, run: run})
 	}
 	add("invert", mapped8(inverted()))
+	for _, flip := range []Flip{FlipHorizontal, FlipVertical, FlipHorizontal | FlipVertical} {
+		add("mirror", inPlace(func(k kernel, m *Image) { m.mirror(k, flip) }), int(flip))
+	}
 	add("autocontrast", inPlace(autoContrast))
 	add("equalize", inPlace(equalize))
 	for bits := range 9 {

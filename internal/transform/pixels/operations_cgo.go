@@ -5,6 +5,8 @@ package pixels
 /*
 #cgo noescape pixels_map
 #cgo nocallback pixels_map
+#cgo noescape pixels_mirror
+#cgo nocallback pixels_mirror
 #cgo noescape pixels_count
 #cgo nocallback pixels_count
 #cgo noescape pixels_extremes
@@ -72,6 +74,14 @@ func (m *Image) mapEach(k kernel, t *[3]table) {
 		each = 1
 	}
 	C.pixels_map(k.level(), m.c(), (*C.uint8_t)(&t[0][0]), each)
+}
+
+func (m *Image) mirror(k kernel, flip Flip) {
+	if k == inGo {
+		m.mirrorGo(flip)
+		return
+	}
+	C.pixels_mirror(k.level(), m.c(), C.int(flip))
 }
 
 func (m *Image) count(k kernel, h *histogram) {

@@ -9,6 +9,7 @@ type rowScratch struct{}
 
 func (m *Image) mapAll(_ kernel, t table)                   { m.mapAllGo(&t) }
 func (m *Image) mapEach(_ kernel, t *[3]table)              { m.mapEachGo(t) }
+func (m *Image) mirror(_ kernel, flip Flip)                 { m.mirrorGo(flip) }
 func (m *Image) count(_ kernel, h *histogram)               { m.countGo(h) }
 func (m *Image) extremes(kernel) (least, most [3]byte)      { return m.extremesGo() }
 func (m *Image) lumas(kernel) int                           { return m.lumasGo() }

@@ -8,8 +8,6 @@
 #include <immintrin.h>
 #endif
 
-enum { flip_horizontal = 1, flip_vertical = 2 };
-
 // Samples are sorted by channel and mirrored in pieces of this many pixels.
 enum { piece = 512 };
 

@@ -26,6 +26,7 @@ enum { weigh_block = 64 };
 typedef struct {
 	void (*map_all)(uint8_t *row, int n, const uint8_t *table);
 	void (*map_each)(uint8_t *row, int n, const uint8_t *tables);
+	void (*mirror)(uint8_t *row, int pixels, int channels);
 	void (*extremes)(const uint8_t *row, int n, uint8_t *least, uint8_t *most);
 	int64_t (*lumas)(const uint8_t *row, int pixels);
 	void (*gray)(uint8_t *dst, const uint8_t *src, int pixels, int channels);
@@ -60,6 +61,17 @@ static inline const row_loops *rows_of(int level) {
 #endif
 	(void)level;
 	return &rows_plain;
+}
+
+// mirror_pixels mirrors the pixels first..end-1 of a row.
+static inline void mirror_pixels(uint8_t *row, int first, int end, int channels) {
+	uint8_t *a = row + first * channels, *b = row + (end - 1) * channels;
+	for (; a < b; a += channels, b -= channels)
+		for (int c = 0; c < channels; c++) {
+			uint8_t level = a[c];
+			a[c] = b[c];
+			b[c] = level;
+		}
 }
 
 static inline int luma(const uint8_t *p) {

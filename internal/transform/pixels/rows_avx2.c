@@ -38,6 +38,11 @@ static inline TARGET void store_pixels(uint8_t *p, ints v) {
 	_mm_storel_epi64((__m128i *)(p + 16), _mm256_extracti128_si256(x, 1));
 }
 
+static inline TARGET ints reversed(ints v) {
+	const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+	return (ints)_mm256_permutevar8x32_epi32((__m256i)v, order);
+}
+
 static inline TARGET void store_half(uint8_t *p, halves v) {
 	__m128i x = _mm_shuffle_epi8((__m128i)v, _mm_setr_epi8(PACKED));
 	int32_t last = _mm_extract_epi32(x, 2);
@@ -119,6 +124,6 @@ static inline TARGET int inside(doubles u, doubles v, double first, double right
 #include "rows_vectors.h"
 
 const row_loops rows_avx2 = {
-	map_all, map_each, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
+	map_all, map_each, mirror, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
 	to_floats, to_bytes, shift, points, warp,
 };

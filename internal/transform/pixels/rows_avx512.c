@@ -40,6 +40,12 @@ static inline TARGET void store_pixels(uint8_t *p, ints v) {
 	_mm_storeu_si128((__m128i *)(p + 32), _mm512_extracti32x4_epi32(x, 2));
 }
 
+static inline TARGET ints reversed(ints v) {
+	const __m512i order =
+		_mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+	return (ints)_mm512_permutexvar_epi32(order, (__m512i)v);
+}
+
 static inline TARGET void store_half(uint8_t *p, halves v) {
 	const __m256i joined = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7);
 	__m256i x = _mm256_shuffle_epi8((__m256i)v, _mm256_broadcastsi128_si256(PACKED));
@@ -170,6 +176,6 @@ static void map_each_best(uint8_t *row, int n, const uint8_t *tables) {
 }
 
 const row_loops rows_avx512 = {
-	map_all_best, map_each_best, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
-	to_floats, to_bytes, shift, points, warp,
+	map_all_best, map_each_best, mirror, extremes, lumas, gray, saturate, turn, sharpen, box,
+	weigh, to_floats, to_bytes, shift, points, warp,
 };

@@ -5,6 +5,10 @@
 #define TARGET
 #include "rows_loops.h"
 
+static void mirror(uint8_t *row, int pixels, int channels) {
+	mirror_pixels(row, 0, pixels, channels);
+}
+
 static int64_t lumas(const uint8_t *row, int pixels) {
 	int64_t sum = 0;
 	for (int i = 0; i < pixels; i++)
@@ -73,6 +77,6 @@ static void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *
 }
 
 const row_loops rows_plain = {
-	map_all, map_each, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
+	map_all, map_each, mirror, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
 	to_floats, to_bytes, shift, points, warp,
 };

@@ -1,7 +1,28 @@
 // The loops in vectors of LANES numbers of 32 bits or of half as many float64, for the levels that
 // have these. The file that includes this one defines TARGET and the functions on vectors that
-// differ: load_bytes, store_bytes, load_pixels, store_pixels, store_half, gather, whole, limited,
-// limited_half, zeros and inside.
+// differ: load_bytes, store_bytes, load_pixels, store_pixels, reversed, store_half, gather, whole,
+// limited, limited_half, zeros and inside.
+
+// mirror swaps vectors of the two ends, mirrored. Both are loaded before either is stored, so they
+// may overlap.
+static TARGET void mirror(uint8_t *row, int pixels, int channels) {
+	int first = 0, end = pixels;
+	if (channels == 3)
+		for (; end - first >= LANES; first += LANES, end -= LANES) {
+			uint8_t *left = row + 3 * first, *right = row + 3 * (end - LANES);
+			ints a = load_pixels(left), b = load_pixels(right);
+			store_pixels(left, reversed(b));
+			store_pixels(right, reversed(a));
+		}
+	if (channels == 1)
+		for (; end - first >= LANES; first += LANES, end -= LANES) {
+			uint8_t *left = row + first, *right = row + end - LANES;
+			ints a = load_bytes(left), b = load_bytes(right);
+			store_bytes(left, reversed(b));
+			store_bytes(right, reversed(a));
+		}
+	mirror_pixels(row, first, end, channels);
+}
 
 static inline TARGET ints luma_lanes(ints pixels) {
 	ints r = pixels & 255, g = (pixels >> 8) & 255, b = (pixels >> 16) & 255;

@@ -58,6 +58,11 @@ def convolve_v2(img, size, sigma):
     return functional_v2.gaussian_blur(img, size, sigma)
 
 
+def mirror(img, flip):
+    methods = {1: Image.FLIP_LEFT_RIGHT, 2: Image.FLIP_TOP_BOTTOM, 3: Image.ROTATE_180}
+    return img.transpose(methods[flip])
+
+
 def erase(img, left, top, right, bottom, colour):
     img = img.copy()
     img.paste(tuple(colour) if img.mode == "RGB" else colour[0], (left, top, right, bottom))
@@ -89,6 +94,7 @@ OPERATIONS = {
     "blur": blur,
     "convolve": functional.gaussian_blur,
     "convolve_v2": convolve_v2,
+    "mirror": mirror,
     "erase": erase,
     "paste": paste,
 }
