@@ -116,7 +116,7 @@ func (v *view) redrawAs(
 func (v *view) upright() (*pixels.Image, error) {
 	m, err := v.pixels()
 	if err == nil && v.mirror != 0 {
-		reverse(m, v.mirror)
+		pixels.Mirror(m, v.mirror)
 		v.mirror = 0
 	}
 	return m, err
