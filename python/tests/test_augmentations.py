@@ -125,3 +125,126 @@ def test_a_policy_equals_its_library(folder, version, name):
     dataset, got = loaded(folder, transform)
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
+
+
+def recipes():
+    """Whole lists, by name, each with how far levels or numbers may be from the library's."""
+    every = {
+        "erasing": (
+            [V.Resize((40, 50)), V.ToTensor(), V.RandomErasing(0.7, value=(0.1, 2, 3))],
+            0,
+        ),
+        "erasing noise": (
+            [
+                V.RandomResizedCrop(64),
+                V.ToTensor(),
+                V.Normalize([0.5] * 3, [0.2, 0.3, 0.4]),
+                V.RandomErasing(0.7, value="random"),
+            ],
+            1e-5,
+        ),
+        "erasing before Normalize": (
+            [
+                V.RandomResizedCrop(64),
+                V.ToTensor(),
+                V.RandomErasing(0.7, (0.1, 0.4), value=0.3),
+                V.Normalize([0.5] * 3, [0.2, 0.3, 0.4]),
+            ],
+            0,
+        ),
+        "SimCLR": (
+            [
+                V.RandomResizedCrop(64),
+                V.RandomHorizontalFlip(),
+                V.RandomApply([V.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8),
+                V.RandomGrayscale(0.2),
+                V.GaussianBlur(9),
+                V.ToTensor(),
+            ],
+            1.01 / 255,
+        ),
+        "sizes vary": ([V.RandomEqualize(), V.RandAugment(), V.Resize((40, 50)), V.ToTensor()], 0),
+    }
+    for version, T in modules().items():
+        every[f"preset {version}"] = (
+            [
+                T.RandomResizedCrop(64, interpolation=V.InterpolationMode.BILINEAR, antialias=True)
+                if version == "v2"
+                else V.RandomResizedCrop(64),
+                T.RandomHorizontalFlip(0.5),
+                T.TrivialAugmentWide(interpolation=V.InterpolationMode.BILINEAR),
+                T.PILToTensor(),
+                T.ConvertImageDtype(torch.float)
+                if version == "v1"
+                else T.ToDtype(torch.float, scale=True),
+                T.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+                T.RandomErasing(0.4),
+            ],
+            1e-6,  # of ToDtype, which multiplies by 1/255
+        )
+    if "v2" in modules():
+        v2 = modules()["v2"]
+        every["v2 on levels"] = (
+            [
+                v2.RandomResizedCrop(64, antialias=True),
+                v2.ToImage(),
+                v2.RandomInvert(0.3),
+                v2.RandomSolarize(100, 0.5),
+                v2.RandomPosterize(3),
+                v2.GaussianBlur(5),
+                v2.RGB(),
+            ],
+            1,
+        )
+    if importlib.util.find_spec("timm") is not None:
+        from timm.data import create_transform
+
+        for policy in (
+            "rand-m9-mstd0.5-inc1",
+            "rand-m7-n3-mstd101",
+            "rand-m20-mmax30-p1",
+            "rand-t3a",
+            "original",
+            "originalr-mstd0.5",
+            "v0",
+            "v0r-mstd1",
+            "3a",
+        ):
+            for mode in ("const", "pixel", "rand")[: 1 if policy != "original" else 3]:
+                every[f"timm {policy} {mode}"] = (
+                    create_transform(
+                        64,
+                        is_training=True,
+                        auto_augment=policy,
+                        re_prob=0.4,
+                        re_mode=mode,
+                        re_count=3,
+                        interpolation="random" if policy != "v0" else "bicubic",
+                    ),
+                    0 if mode == "const" else 1e-5,
+                )
+        every["timm SimCLR"] = (
+            create_transform(
+                64,
+                is_training=True,
+                color_jitter_prob=0.8,
+                grayscale_prob=0.2,
+                gaussian_blur_prob=0.5,
+                auto_augment="3a",
+            ),
+            0.02,
+        )
+    return every
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_a_recipe_equals_its_library(folder, name, workers):
+    transform, most = recipes()[name]
+    transform = V.Compose(transform) if isinstance(transform, list) else transform
+    parts = split(transform)
+    assert not parts.rest, parts.why
+    dataset, got = loaded(folder, transform, workers)
+    for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
+        difference = (x.double() - y.double()).abs().max().item()
+        assert difference <= most, f"{i}: {difference}"

@@ -11,6 +11,7 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
+from elsewhere import elastic
 from hdmlp import errors
 from hdmlp import transforms as T
 from hdmlp.torch._data.folder import offload, short
@@ -60,7 +61,7 @@ def test_invalid_numbers_of_normalize_are_refused():
     assert "not those that HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
 
 
-ROTATE, ERASE = V.RandomRotation(5), V.RandomErasing()
+ROTATE, ERASE = elastic(), elastic()
 SIZE = "images have no fixed size after it"
 
 
@@ -114,12 +115,12 @@ def test_the_transform_that_cannot_be_offloaded_is_named(
 def test_hdmlps_transforms_beside_the_cause_are_refused():
     with pytest.raises(
         errors.ConfigError,
-        match=r"Resize\(size=9.* cannot run in Python before RandomRotation.* \(it is not",
+        match=r"Resize\(size=9.* cannot run in Python before ElasticTransform.* \(it is not",
     ):
         offload(ht.pil_loader, [T.Resize(9), ROTATE, V.CenterCrop(8)])
     with pytest.raises(
         errors.ConfigError,
-        match=r"CenterCrop\(size=\(8, 8\)\) .* cannot run in Python after RandomRotation",
+        match=r"CenterCrop\(size=\(8, 8\)\) .* cannot run in Python after ElasticTransform",
     ):
         offload(ht.pil_loader, [V.Resize(9), ROTATE, T.CenterCrop(8)])
     with pytest.raises(

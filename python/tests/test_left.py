@@ -12,6 +12,7 @@ features = pytest.importorskip("PIL.features")
 import hdmlp.data
 import hdmlp.torch as ht
 from byhand import by_hand
+from elsewhere import elastic
 from hdmlp import errors
 from hdmlp import transforms as T
 from reference import decoded, picture
@@ -158,7 +159,7 @@ def test_they_are_decoded_by_pillow(folder, name, workers):
 
 RANDOM = {
     "torchvision's": [V.RandomResizedCrop(24), V.RandomHorizontalFlip(), V.ToTensor()],
-    "and Python's": [V.RandomResizedCrop(24), V.ToTensor(), V.RandomErasing(1)],
+    "and Python's": [V.RandomResizedCrop(24), V.ToTensor(), elastic()],
     "ours": [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()],
 }
 

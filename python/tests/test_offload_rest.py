@@ -16,6 +16,7 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp
 import hdmlp.torch as ht
+from elsewhere import elastic
 from hdmlp import data, errors
 from hdmlp import transforms as T
 from offloaded import REFERENCE, TENSOR, darker, folder, same  # noqa: F401
@@ -57,7 +58,7 @@ def carried_out(loader):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
-    erasing = V.RandomErasing(p=1, value=9.0)
+    erasing = elastic()
     for rest, name in ((V.Lambda(darker), "Lambda"), (darker, "darker")):
         want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([REFERENCE, rest]))[0]
         with ht.DataLoader(
@@ -157,8 +158,8 @@ def test_hdmlps_transforms_do_not_run_in_python(folder):
             ht.DataLoader(dataset, 4, **given, shuffle=True)
     with pytest.raises(errors.ConfigError, match=r"CenterCrop.* cannot run in Python after"):
         ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4, shuffle=True)
-    with pytest.raises(errors.ConfigError, match="RandomRotation"):
-        data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
+    with pytest.raises(errors.ConfigError, match="ElasticTransform"):
+        data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), elastic()])
 
 
 def test_torchvisions_loaders_are_offloaded(folder):
@@ -308,7 +309,8 @@ def test_the_warning_is_shown_without_logging_configuration(folder):
     """Once, on the standard error of a plain script."""
     script = (
         "import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
-        "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"
+        "steps = [V.Resize((8, 8)), V.ToTensor(), V.ElasticTransform(2.0, 0.3)]\n"
+        "data = ht.ImageFolder(sys.argv[1], steps)\n"
         "loader = ht.DataLoader(data, 4, seed=1, shuffle=True)\n"
         "for epoch in range(2):\n    for batch in loader: pass\n"
     )
@@ -320,5 +322,5 @@ def test_the_warning_is_shown_without_logging_configuration(folder):
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert done.stderr.count("RandomErasing") == 1
+    assert done.stderr.count("ElasticTransform") == 1
     assert "runs in Python, after what the daemon applies" in done.stderr

@@ -13,6 +13,7 @@ ImageOps = pytest.importorskip("PIL.ImageOps")
 
 import hdmlp.torch as ht
 from byhand import by_hand
+from elsewhere import elastic
 from hdmlp import errors
 from hdmlp import transforms as T
 from reference import decoded, jpegs, picture, read
@@ -90,13 +91,23 @@ def equal(got, want):
 LISTS = {
     "RandomApply": (
         [
-            V.RandomApply([V.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.5),
+            V.RandomApply([V.ColorJitter(0.4, 0.4, 0.4, 0.1), by_size], 0.5),
             V.RandomResizedCrop(32),
             V.ToTensor(),
         ],
         ["Ragged"],
     ),
-    "RandomRotation": ([V.RandomRotation(20), V.Resize((24, 32)), V.ToTensor()], ["Ragged"]),
+    "ElasticTransform": ([elastic(), V.Resize((24, 32)), V.ToTensor()], ["Ragged"]),
+    "RandomRotation, a function": (
+        [
+            V.RandomRotation(20, expand=True),
+            V.RandomEqualize(),
+            by_size,
+            V.Resize((24, 32)),
+            V.ToTensor(),
+        ],
+        ["RandomRotation", "RandomEqualize", "Ragged"],
+    ),
     "a function": ([by_size, V.CenterCrop(24), V.ToTensor()], ["Ragged"]),
     "Resize, a function": (
         [V.Resize(36), by_size, V.CenterCrop(24), V.ToTensor()],
@@ -118,7 +129,7 @@ LISTS = {
         ["Resize", "Ragged"],
     ),
     "a tensor at once": (
-        [V.ToTensor(), V.RandomErasing(1), V.Resize((20, 20), antialias=True)],
+        [V.ToTensor(), elastic(), V.Resize((20, 20), antialias=True)],
         ["Ragged"],
     ),
 }

@@ -134,7 +134,7 @@ def as_angles(name: str, value: object, lengths: tuple[int, ...]) -> list[float]
             raise ValueError(f"If {name} is a single number, it must be positive.")
         value = [-value, value]
     msg = " or ".join(map(str, lengths))
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, Sequence):
         raise TypeError(f"{name} should be a sequence of length {msg}.")
     if len(value) not in lengths or not all(_is_finite(v) for v in value):
         raise ValueError(f"{name} should be a sequence of length {msg}.")

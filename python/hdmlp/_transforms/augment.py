@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .arguments import (
     InterpolationMode,
@@ -16,7 +15,7 @@ from .arguments import (
     as_size,
     as_whole_number,
 )
-from .base import Transform
+from .base import Description, Transform
 
 _MOVING = ("nearest", "bilinear", "bicubic")
 
@@ -38,7 +37,7 @@ class _Moving(Transform):
     def __init__(self, interpolation: object, fill: float | Sequence[float] | None):
         self.interpolation, self.fill = _as_moving(interpolation), as_fill(fill)
 
-    def _described(self, **arguments: object) -> dict[str, Any]:
+    def _described(self, **arguments: object) -> Description:
         return {
             "name": type(self).__name__,
             **arguments,
@@ -72,7 +71,7 @@ class RandAugment(_Moving):
 
     _shown = ("num_ops", "magnitude", "num_magnitude_bins", *_Moving._shown)
     #: The operations with their magnitudes as the installed torch computes them.
-    _operations: list[dict[str, Any]] | None = None
+    _operations: list[Description] | None = None
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class RandAugment(_Moving):
                 f"num_magnitude_bins={num_magnitude_bins}. Got {magnitude}"
             )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(
             num_ops=self.num_ops,
             magnitude=self.magnitude,
@@ -125,7 +124,7 @@ class TrivialAugmentWide(_Moving):
     """
 
     _shown = ("num_magnitude_bins", *_Moving._shown)
-    _operations: list[dict[str, Any]] | None = None  # as RandAugment's
+    _operations: list[Description] | None = None  # as RandAugment's
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class TrivialAugmentWide(_Moving):
         self.num_magnitude_bins = as_whole_number("num_magnitude_bins", num_magnitude_bins)
         _check_bins(self.num_magnitude_bins)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(
             num_magnitude_bins=self.num_magnitude_bins,
             **({} if self._operations is None else {"operations": self._operations}),
@@ -160,7 +159,7 @@ class AutoAugment(_Moving):
 
     _shown = ("policy", *_Moving._shown)
     #: The sub-policies, with magnitudes as the installed torch computes them.
-    _policies: list[list[dict[str, Any]]] | None = None
+    _policies: list[list[Description]] | None = None
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class AutoAugment(_Moving):
         if self.policy not in ("imagenet", "cifar10", "svhn"):
             raise ValueError(f"policy should be imagenet, cifar10 or svhn. Got {policy!r}")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(
             policy=self.policy,
             **({} if self._policies is None else {"policies": self._policies}),
@@ -196,8 +195,6 @@ class RandomRotation(_Moving):
         ValueError: An argument is out of range.
     """
 
-    _shown = ("degrees", "expand", "center", *_Moving._shown)
-
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -210,8 +207,15 @@ class RandomRotation(_Moving):
         self.degrees, self.expand = as_angles("degrees", degrees, (2,)), bool(expand)
         self.center = None if center is None else as_range("center", center)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(degrees=self.degrees, expand=self.expand, center=self.center)
+
+    def __repr__(self) -> str:
+        center = "" if self.center is None else f", center={self.center}"
+        return (
+            f"RandomRotation(degrees={self.degrees}, interpolation={self.interpolation.value}, "
+            f"expand={self.expand}{center}, fill={self.fill})"
+        )
 
 
 class RandomAffine(_Moving):
@@ -256,7 +260,7 @@ class RandomAffine(_Moving):
         self.shear = None if shear is None else as_angles("shear", shear, (2, 4))
         self.center = None if center is None else as_range("center", center)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(
             degrees=self.degrees,
             translate=self.translate,
@@ -281,7 +285,7 @@ class RandomPerspective(_Moving):
         ValueError: An argument is out of range.
     """
 
-    _shown = ("distortion_scale", "p", *_Moving._shown)
+    _shown = ("p",)
 
     def __init__(
         self,
@@ -295,7 +299,7 @@ class RandomPerspective(_Moving):
             raise ValueError("Argument distortion_scale value should be between 0 and 1")
         self.distortion_scale, self.p = distortion_scale, as_probability(p)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(distortion_scale=float(self.distortion_scale), p=float(self.p))
 
 
@@ -327,7 +331,7 @@ class GaussianBlur(Transform):
                 f"sigma values should be positive and of the form (min, max). Got {self.sigma}"
             )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {
             "name": "GaussianBlur",
             "kernel_size": list(self.kernel_size),
@@ -356,13 +360,13 @@ class _Maybe(Transform):
     def __init__(self, p: float = 0.5):
         self.p = as_probability(p)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         other = {self._argument: getattr(self, self._argument)} if self._argument else {}
         return {"name": type(self).__name__, **other, "p": float(self.p)}
 
     def __repr__(self) -> str:
         arguments = list(self.describe().items())[1:]
-        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in arguments)})"
+        return f"{type(self).__name__}({','.join(f'{k}={v}' for k, v in arguments)})"
 
 
 class RandomInvert(_Maybe):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Dict, NoReturn, TypeVar
+
+#: A transform as the daemon takes it: a JSON object with ``name`` and the arguments.
+Description = Dict[str, Any]
 
 _Transform = TypeVar("_Transform", bound="Transform")
 
@@ -26,7 +29,7 @@ class Transform:
     _draws = False
     _position: int | None = None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Describes the transform as the daemon takes it.
 
         Returns:
@@ -68,13 +71,13 @@ class Transform:
         return f"{type(self).__name__}()"
 
 
-def descriptions(transforms: Iterable[Transform]) -> list[dict[str, Any]]:
+def descriptions(transforms: Iterable[Transform]) -> list[Description]:
     """Returns transforms as the daemon takes them, with the positions that it would not assume.
 
     Args:
         transforms: In the order in which the daemon carries them out.
     """
-    made: list[dict[str, Any]] = []
+    made: list[Description] = []
     decodes = 0  # ImgDecode does not count
     for i, t in enumerate(transforms):
         described = t.describe()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from .arguments import as_edge
-from .base import Transform
+from .base import Description, Transform
 
 #: PIL's limit on an image's pixels, by default: twice its MAX_IMAGE_PIXELS.
 _PIXELS = 178956970
@@ -21,7 +20,7 @@ def pil_limit() -> int:
     return _NO_LIMIT if most is None else max(min(int(2 * most), _NO_LIMIT), 1)
 
 
-def within_pil_limit(described: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def within_pil_limit(described: list[Description]) -> list[Description]:
     """Returns descriptions of transforms with PIL's limit, if the program has changed it."""
     first = described[0]
     if pil_limit() == _PIXELS or first["name"] in ("ImgDecode", "Reshape"):
@@ -66,7 +65,7 @@ class ImgDecode(Transform):
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
         self.max_pixels = None if max_pixels is None else as_edge("max_pixels", max_pixels)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {
             "name": "ImgDecode",
             "mode": self.mode,

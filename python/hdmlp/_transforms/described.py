@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .base import Transform
+from .base import Description, Transform
 
 
 class _Described(Transform):
@@ -17,10 +15,10 @@ class _Described(Transform):
     _in_torchvision = False
     _draws = True
 
-    def __init__(self, described: dict[str, Any]):
+    def __init__(self, described: Description):
         self._described = described
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described
 
     def __repr__(self) -> str:

@@ -84,7 +84,7 @@ class State:
         elif isinstance(step, (ours.RandomErasing, Erasing)):
             self._take_erasing(step)
         elif isinstance(step, RGB):
-            if self.channels != 3 or self.tensor:
+            if self.channels != 3:
                 raise Unknown("it needs an image of 3 channels here")
         else:
             self._take_of_image(step)

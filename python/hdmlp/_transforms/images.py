@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .arguments import (
     InterpolationMode,
@@ -20,7 +19,7 @@ from .arguments import (
     check_range,
     pillow_release,
 )
-from .base import Transform
+from .base import Description, Transform
 
 
 class Resize(Transform):
@@ -71,7 +70,7 @@ class Resize(Transform):
         self.size, self.max_size, self.antialias = size, max_size, antialias
         self.interpolation = as_interpolation(interpolation)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         size = self.size if isinstance(self.size, int) else list(self.size)
         return {
             "name": "Resize",
@@ -104,7 +103,7 @@ class CenterCrop(Transform):
     def __init__(self, size: int | Sequence[int]):
         self.size = as_size(size)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "CenterCrop", "size": list(self.size)}
 
     def __repr__(self) -> str:
@@ -145,7 +144,7 @@ class RandomCrop(Transform):
         self.padding, self.pad_if_needed = padding, bool(pad_if_needed)
         self.fill, self.padding_mode = as_fill(fill), as_padding_mode(padding_mode)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         padding = None if self.padding is None else as_padding(self.padding)
         return {
             "name": "RandomCrop",
@@ -203,7 +202,7 @@ class RandomResizedCrop(Transform):
             raise ValueError(f"Ratio should be positive. Got {ratio}")
         self.interpolation, self.antialias = as_interpolations(interpolation), antialias
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         mode = self.interpolation
         return {
             "name": "RandomResizedCrop",
@@ -242,7 +241,7 @@ class RandomHorizontalFlip(Transform):
     def __init__(self, p: float = 0.5):
         self.p = as_probability(p)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": type(self).__name__, "p": float(self.p)}
 
     def __repr__(self) -> str:
@@ -292,7 +291,7 @@ class Pad(Transform):
             as_padding_mode(padding_mode),
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {
             "name": "Pad",
             "padding": as_padding(self.padding),
@@ -329,7 +328,7 @@ class ColorJitter(Transform):
         self.saturation = as_factor_range("saturation", saturation)
         self.hue = as_factor_range("hue", hue, center=0.0, bound=(-0.5, 0.5))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         spans = {
             "brightness": self.brightness,
             "contrast": self.contrast,
@@ -363,7 +362,7 @@ class Grayscale(Transform):
             raise ValueError("num_output_channels should be either 1 or 3")
         self.num_output_channels = num_output_channels
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "Grayscale", "num_output_channels": int(self.num_output_channels)}
 
     def __repr__(self) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .arguments import as_probability
-from .base import Transform
+from .base import Description, Transform
 
 
 class Nested(Transform):
@@ -35,7 +34,7 @@ class Nested(Transform):
             if not isinstance(t, Transform):
                 raise TypeError(f"{t!r} is not a transform of hdmlp.transforms")
 
-    def _described(self, **arguments: object) -> dict[str, Any]:
+    def _described(self, **arguments: object) -> Description:
         return {
             "name": type(self).__name__,
             "transforms": [[t.describe() for t in part] for part in self.parts],
@@ -63,7 +62,7 @@ class RandomApply(Nested):
         super().__init__(transforms)
         self.p = as_probability(p)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         described = self._described(p=float(self.p))
         described["transforms"] = [t for part in described["transforms"] for t in part]
         return described
@@ -83,7 +82,7 @@ class RandomOrder(Nested):
         ValueError: It is empty.
     """
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described()
 
 
@@ -109,7 +108,7 @@ class RandomChoice(Nested):
                 f"p should be a weight for each of the {len(self.transforms)} transforms. Got {p}"
             )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return self._described(**({} if self.p is None else {"p": self.p}))
 
     def __repr__(self) -> str:

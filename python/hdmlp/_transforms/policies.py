@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from .. import _transforms as ours
 from . import attributes
+from .base import Description
 from .image_state import Step, Unknown
 
 
@@ -80,10 +81,10 @@ def _space(t: Any, bins: int, sizes: bool = True) -> dict[str, tuple[list[float]
     return {name: (_magnitudes(t, name, m), signed) for name, (m, signed) in space.items()}
 
 
-def _at(name: str, space: tuple[list[float], bool], index: int | None) -> dict[str, Any]:
+def _at(name: str, space: tuple[list[float], bool], index: int | None) -> Description:
     """Returns an operation with one of its magnitudes, whose moves depend on the image's size."""
     magnitudes, signed = space
-    described: dict[str, Any] = {"name": name, "signed": signed}
+    described: Description = {"name": name, "signed": signed}
     if magnitudes:
         if index is None:
             raise ValueError(f"{name} has no magnitude")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .arguments import as_dtype, as_edge, as_numbers, as_probability, check_range
-from .base import Transform
+from .base import Description, Transform
 
 
 class ToTensor(Transform):
@@ -29,7 +28,7 @@ class ToTensor(Transform):
             raise ValueError(f"layout should be 'NCHW' or 'NHWC'. Got {layout!r}")
         self.layout, self.dtype = layout, as_dtype(dtype)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "ToTensor", "layout": self.layout, "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -52,7 +51,7 @@ class ConvertImageDtype(Transform):
     def __init__(self, dtype: object = "float32"):
         self.dtype = as_dtype(dtype)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "ConvertImageDtype", "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -82,7 +81,7 @@ class Normalize(Transform):
                     f"{name} should have a number for each channel, 1 or 3. Got {value}"
                 )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {
             "name": "Normalize",
             "mean": as_numbers("mean", self.mean),
@@ -137,7 +136,7 @@ class RandomErasing(Transform):
             raise ValueError(f"value should be a number, or one for each channel. Got {value}")
         self.scale, self.ratio, self.value = scale, ratio, value
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         value = self.value if isinstance(self.value, str) else as_numbers("value", self.value)
         return {
             "name": "RandomErasing",
@@ -151,7 +150,7 @@ class RandomErasing(Transform):
     def __repr__(self) -> str:
         return (
             f"RandomErasing(p={self.p}, scale={tuple(self.scale)}, ratio={tuple(self.ratio)}, "
-            f"value={self.value})"
+            f"value={self.value}, inplace={self.inplace})"
         )
 
 
@@ -174,7 +173,7 @@ class Ragged(Transform):
     def __init__(self, largest: int = 8 << 20):
         self.largest = largest
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "Ragged", "largest": self.largest}
 
     def __repr__(self) -> str:
@@ -210,7 +209,7 @@ class Reshape(Transform):
             as_dtype(dtype, ("float32", "int16", "uint16", "uint8")),
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "Reshape", "w": self.w, "h": self.h, "c": self.c, "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -237,7 +236,7 @@ class ScaleShift16(Transform):
     def __init__(self, scale: object, shift: object):
         self.scale, self.shift = as_numbers("scale", scale), as_numbers("shift", shift)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         return {"name": "ScaleShift16", "scale": self.scale, "shift": self.shift}
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Callable
 from .. import _transforms as ours
 from . import attributes
 from .arguments import as_interpolations, pillow_release
+from .base import Description
 from .described import Erasing, Policy
 from .image_state import Step
 
@@ -70,13 +71,13 @@ def _shown(function: Any) -> str:
     return str(getattr(function, "__name__", "")) if function is not None else ""
 
 
-def _operation(op: attributes.AugmentOp) -> dict[str, Any]:
+def _operation(op: attributes.AugmentOp) -> Description:
     """Returns an ``AugmentOp`` as the daemon takes it."""
     expected = _OPERATIONS.get(op.name)
     if expected != (_shown(op.aug_fn), _shown(op.level_fn)):
         raise ValueError(f"its operation {op.name} is not one that HDMLP has")
     std = float(op.magnitude_std)
-    described: dict[str, Any] = {
+    described: Description = {
         "name": op.name,
         "p": float(op.prob),
         "magnitude": float(op.magnitude),
