@@ -187,7 +187,8 @@ func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 func TestTransformsAreNamedOnlyInTheirFiles(t *testing.T) {
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
-		if filepath.Ext(path) != ".go" {
+		// Operations of policies have names of their own, of which some are those of transforms.
+		if filepath.Ext(path) != ".go" || filepath.Base(filepath.Dir(path)) == "policy" {
 			continue
 		}
 		w := wordsOf(t, path)

@@ -59,7 +59,7 @@ type randomRotated struct {
 
 func (s *randomRotated) follow(k *known) error {
 	if s.expand {
-		k.width, k.height, k.shorter = 0, 0, 0
+		k.fixed(0, 0)
 		k.varies = "RandomRotation(expand=True) gives images different sizes; add Resize((224, " +
 			"224)) or CenterCrop(224) after it"
 	}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Dict, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 #: A transform as the daemon takes it: a JSON object with ``name`` and the arguments.
-Description = Dict[str, Any]
+Description = dict[str, Any]
 
 _Transform = TypeVar("_Transform", bound="Transform")
 
