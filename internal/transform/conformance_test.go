@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
 // conformance is the suite: every transform has its entries. What comes out must equal
 // torchvision's to the bit, but where levels are allowed: grey levels by which it may differ
-// anywhere.
+// anywhere. Those that begin with a resize to few pixels are tested with some of the images, as
+// others test decoding.
 var conformance = []struct {
 	transforms string
 	levels     float64
@@ -232,7 +234,11 @@ func TestConformance(t *testing.T) {
 			defer w.Close()
 			w.Record(true)
 			dst := make([]byte, p.Output().Bytes())
+			small := strings.HasPrefix(c.transforms, "Resize((70, ")
 			for i, f := range files {
+				if small && i%4 != 0 {
+					continue
+				}
 				if f.Save["format"] == "JPEG" && !exactJPEG {
 					continue
 				}
