@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, NamedTuple
 
+from . import albumentations
 from .generators import seed_generators
 from .keys import entry_key
 
@@ -28,7 +29,7 @@ class Entries:
 
     Before each that may draw, the generators of torch, Python and numpy are seeded with its key.
     So nothing depends on what ran before it, nor where: in the daemon, in this process or in a
-    worker.
+    worker. albumentations' pipelines, which have generators of their own, are seeded as well.
 
     Args:
         entries: The entries.
@@ -36,6 +37,21 @@ class Entries:
 
     def __init__(self, entries: Iterable[Entry]):
         self.entries = list(entries)
+        self._seeders: dict[int, list[Callable[[int], None]]] | None = None  # by position
+
+    def _seed(self, item: int | None, position: int, draws: bool) -> None:
+        """Seeds everything that an entry draws from."""
+        if not draws or item is None:
+            return
+        key = entry_key(item, position)
+        seed_generators(key)
+        if self._seeders is None:
+            self._seeders = {p: albumentations.seeders(s) for p, s, d in self.entries if d}
+        for seed in self._seeders[position]:
+            seed(key)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_seeders": None}
 
     @property
     def steps(self) -> Sequence[Callable[..., object]]:
@@ -54,8 +70,7 @@ class Entries:
                 generators are left as they are.
         """
         for position, step, draws in self.entries:
-            if draws and item is not None:
-                seed_generators(entry_key(item, position))
+            self._seed(item, position, draws)
             value = step(value)
         return value
 
@@ -68,8 +83,7 @@ class Entries:
         """
         made: Any = values
         for position, step, draws in self.entries:
-            if draws and item is not None:
-                seed_generators(entry_key(item, position))
+            self._seed(item, position, draws)
             made = step(*values)
             values = made if len(values) > 1 else (made,)
         return made
