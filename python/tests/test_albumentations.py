@@ -1,4 +1,4 @@
-"""albumentations' pipelines among transforms: run where it is installed (requirements-peers.txt)."""
+"""albumentations' pipelines among transforms, where it is installed (requirements-peers.txt)."""
 
 import numpy
 import pytest
