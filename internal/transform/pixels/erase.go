@@ -9,10 +9,16 @@ import (
 // Eraser sets parts of packed tensors to values. The values are those of a tensor at an earlier
 // point of the conversions (Target) than the packed one: they go through the rest of them. It is
 // immutable and safe for concurrent use.
-type Eraser struct{ at, target Target }
+type Eraser struct {
+	at, target Target
+	as         bool // values are packed as they are
+}
 
 // NewEraser returns the Eraser for values of a tensor as in at, which are part of one as in target.
-func NewEraser(at, target Target) *Eraser { return &Eraser{at, target} }
+func NewEraser(at, target Target) *Eraser {
+	same := at.Type == Float32 && target.Type == Float32 && len(at.Mean) == len(target.Mean)
+	return &Eraser{at: at, target: target, as: same}
+}
 
 // Area is a rectangle of a tensor of this size.
 type Area struct {
@@ -25,8 +31,10 @@ func (e *Eraser) Fill(dst []byte, a Area, value []float32) {
 	for c := range a.Channels {
 		word := e.word(value[min(c, len(value)-1)], c)
 		for y := a.Min.Y; y < a.Max.Y; y++ {
-			for x := a.Min.X; x < a.Max.X; x++ {
-				e.put(dst, e.index(&a, x, y, c), word)
+			at, step := e.line(&a, y, c)
+			for range a.Dx() {
+				e.put(dst, at, word)
+				at += step
 			}
 		}
 	}
@@ -34,34 +42,43 @@ func (e *Eraser) Fill(dst []byte, a Area, value []float32) {
 
 // Copy sets an area of a packed tensor to values, in the order of channels, rows and columns.
 func (e *Eraser) Copy(dst []byte, a Area, values []float32) {
-	i := 0
 	for c := range a.Channels {
 		for y := a.Min.Y; y < a.Max.Y; y++ {
-			for x := a.Min.X; x < a.Max.X; x++ {
-				e.put(dst, e.index(&a, x, y, c), e.word(values[i], c))
-				i++
+			at, step := e.line(&a, y, c)
+			line := values[:a.Dx()]
+			values = values[a.Dx():]
+			if e.as {
+				for _, x := range line {
+					binary.LittleEndian.PutUint32(dst[4*at:], math.Float32bits(x))
+					at += step
+				}
+				continue
+			}
+			for _, x := range line {
+				e.put(dst, at, e.word(x, c))
+				at += step
 			}
 		}
 	}
 }
 
-// index returns the place of an element in the tensor.
-func (e *Eraser) index(a *Area, x, y, c int) int {
+// line returns the place of the area's first element in a row, and the distance to the next one.
+func (e *Eraser) line(a *Area, y, c int) (at, step int) {
 	if e.target.Layout == CHW {
-		return (c*a.Height+y)*a.Width + x
+		return (c*a.Height+y)*a.Width + a.Min.X, 1
 	}
-	return (y*a.Width+x)*a.Channels + c
+	return (y*a.Width+a.Min.X)*a.Channels + c, a.Channels
 }
 
 // put writes an element.
 func (e *Eraser) put(dst []byte, i int, word uint32) {
-	switch e.target.Type.Size() {
-	case 1:
-		dst[i] = byte(word)
-	case 2:
-		binary.LittleEndian.PutUint16(dst[2*i:], uint16(word))
-	default:
+	switch e.target.Type {
+	case Float32:
 		binary.LittleEndian.PutUint32(dst[4*i:], word)
+	case Uint8:
+		dst[i] = byte(word)
+	default:
+		binary.LittleEndian.PutUint16(dst[2*i:], uint16(word))
 	}
 }
 
