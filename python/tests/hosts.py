@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import uuid
 
 import preloaded
