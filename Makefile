@@ -148,9 +148,11 @@ test-go:
 
 # The race detector finds nothing where no two goroutines run, and makes tests many times slower.
 # Of cmd/hdmlp that is where commands only compute, for long; its other tests of the same commands
-# compute less.
+# compute less. Of the pool it is where gates find limits in virtual time, by hundreds of thousands
+# of reads; its other tests of gates have as many goroutines and fewer reads.
 COMPUTING := ^Test(AnalyzeAlexNet|SimulateWritesPlots|AnAnalysisIsDrawnAgain|$\
-	TheSimulatorTakesTheEnvironment)$$
+	TheSimulatorTakesTheEnvironment|GatesTogetherTakeNoMoreThanTheSourceNeeds|$\
+	GatesToDifferentSourcesFindTheirOwnLimits)$$
 test-race: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential -raced) && \
 		$(GOTEST) -race -tags invariants -p 4 -timeout 20m -skip '$(COMPUTING)' $$packages
@@ -158,7 +160,8 @@ test-race: build/test.stamp
 test-sequential: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential) && \
 		$(GOTEST) -tags invariants -gcflags=-d=checkptr -timeout 20m $$packages
-	$(GOTEST) -tags invariants -gcflags=-d=checkptr -run '$(COMPUTING)' ./cmd/hdmlp
+	$(GOTEST) -tags invariants -gcflags=-d=checkptr -run '$(COMPUTING)' \
+		./cmd/hdmlp ./internal/engine/cache/pool
 
 test-allocations: build/test.stamp
 	$(GOTEST) -run Allocations ./internal/peers/exchange/...
