@@ -188,6 +188,7 @@ def go_test(tree, words):
 
 
 @pytest.mark.slow
+@pytest.mark.ci  # it compiles the whole tree and runs suites that run with the tree anyway
 @pytest.mark.limit(1200)  # they compile and run whole suites, beside others
 def test_the_commands_pass_with_the_examples(tree, program):
     """All of all sections, each suite once: one test, as each worker of pytest that runs some of
