@@ -13,13 +13,29 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
 
 import preloaded
-from preloaded import pytest_configure, pytest_unconfigure  # noqa: F401
+from preloaded import pytest_unconfigure  # noqa: F401
 from timelimit import (  # noqa: F401
     pytest_runtest_call,
     pytest_runtest_setup,
     pytest_runtest_teardown,
 )
 from torchrun import free_port
+
+#: The environment variable of processes that have imported Lightning as well, which takes as long
+#: as torch, and what torch imports for DistributedDataParallel.
+LIGHTNING = "PRELOADED_LIGHTNING"
+
+
+def pytest_configure():
+    """As for all tests; and a server for Lightning's."""
+    preloaded.pytest_configure()
+    preloaded.start(LIGHTNING, "torchvision", "torch._dynamo", "lightning")
+
+
+@pytest.fixture
+def with_lightning(monkeypatch):
+    """Preloaded processes have imported Lightning."""
+    monkeypatch.setenv(preloaded.NAME, os.environ[LIGHTNING])
 
 
 def pytest_collection_modifyitems(items):

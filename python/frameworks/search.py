@@ -4,6 +4,7 @@ optuna or ray. Prints a JSON object.
 In trials with a low learning rate the process is killed at its first step.
 """
 
+import functools
 import json
 import os
 import signal
@@ -57,8 +58,12 @@ def ray_trial(config):
 
 def with_ray(data, folder):
     """As with_optuna."""
+    import ray
     import search_ray
 
+    # The trials' processes are preloaded as well (python/tests/preloaded.py).
+    environment = {"py_executable": os.environ["PYTHON_EXEC"]}
+    ray.init = functools.partial(ray.init, runtime_env=environment)
     results = search_ray.search(data, folder, ray_trial)
     whole = [r for r in results if not r.error
              and r.metrics["training_iteration"] == search_ray.EPOCHS]  # fmt: skip

@@ -5,7 +5,10 @@ from importlib.util import find_spec
 
 import pytest
 
-pytestmark = pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning")
+pytestmark = [
+    pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning"),
+    pytest.mark.usefixtures("with_lightning"),
+]
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,11 @@ def test_every_block_is_run():
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_the_code_of_readme(name, pictures, tmp_path):
+def test_the_code_of_readme(name, pictures, tmp_path, request):
     if name not in ("before", "after", "validation"):
         pytest.importorskip(name.lower())
+    if name == "Lightning":
+        request.getfixturevalue("with_lightning")
     before, after = AROUND[name]
     script = tmp_path / "script.py"
     script.write_text("\n".join([BEFORE, before, BLOCKS[name], after]))

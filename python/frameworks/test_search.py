@@ -37,6 +37,7 @@ def test_the_winner_has_the_loss_that_it_has_alone(name, images, tmp_path):
                 [os.path.dirname(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
             "OMP_NUM_THREADS": "1",
+            "PYTHON_EXEC": preloaded.PYTHON,
             "HDMLP_SOCKET": f"frameworks-{os.getpid()}",
             "HDMLP_MEMORY": "64MiB",
             "RAY_USAGE_STATS_ENABLED": "0",

@@ -1,6 +1,8 @@
 """Lightning's Trainer. argv adds the strategy, and which parts to run."""
 
 import logging
+import os
+import sys
 import warnings
 
 import lightning
@@ -105,6 +107,7 @@ def resume(kept):
 
 
 if __name__ == "__main__":
+    sys.executable = os.environ["PYTHON_EXEC"]  # of the ranks that it starts: preloaded
     lightning.seed_everything(5)
     for part in PARTS:
         if part == "arguments":

@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import uuid
 
 import preloaded
@@ -42,7 +41,7 @@ class Hosts:
         self.directory = str(directory)
         self.bin = os.path.join(self.directory, "bin")
         os.makedirs(self.bin)
-        self.program("python", f'exec {shlex.quote(sys.executable)} "$@"')
+        self.program("python", f'exec {shlex.quote(preloaded.PYTHON)} "$@"')
         self.program("preloaded", f'exec {shlex.quote(preloaded.PYTHON)} "$@"')
         run = f"hosts-{uuid.uuid4().hex[:12]}"
         known = os.path.join(self.directory, "hosts")

@@ -14,6 +14,7 @@ import sys
 import threading
 import uuid
 
+import preloaded
 import pytest
 from hdmlp import errors
 from hdmlp._daemon import connecting
@@ -66,8 +67,8 @@ def on_node(binary, run, node, *command):
 
 
 def run_script(binary, tmp_path, script, *arguments, nodes=2, **variables):
-    """Runs a Python script on nodes with two ranks each: ranks 0 and 1 on node 0, 2 and 3 on node
-    1. Its last argument is an empty directory, for waiting.barrier.
+    """Runs a Python script, preloaded, on nodes with two ranks each: ranks 0 and 1 on node 0, 2 and
+    3 on node 1. Its last argument is an empty directory, for waiting.barrier.
 
     Returns:
         What its ranks printed as lines of JSON, by rank, and the finished process.
@@ -97,7 +98,7 @@ def run_script(binary, tmp_path, script, *arguments, nodes=2, **variables):
                 "--run",
                 f"script-{os.getpid()}",
                 "--",
-                sys.executable,
+                preloaded.PYTHON,
                 str(tmp_path / "script.py"),
                 *arguments,
                 str(tmp_path / "wait"),

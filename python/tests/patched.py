@@ -7,6 +7,7 @@ Prints a line of JSON for each patch: its name, and what differs (nothing, if al
 ``sitecustomize.py`` of ``test_originals.py`` has applied it. Each patch has a process of its own.
 """
 
+import gc
 import json
 import os
 import sys
@@ -47,6 +48,7 @@ def compare(name, root):
 
 def forked(names, root, apply):
     """Compares in a process of its own for each patch."""
+    gc.freeze()  # or else each process would look through it all, and so have a copy of it
     for name in names:
         if os.fork() == 0:
             apply(name)

@@ -20,39 +20,47 @@ import pytest
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.path.join(_HERE, "preloaded_python")
-_NAME = "PRELOADED_PYTHON"
-_server = []  # if this process started it
+NAME = "PRELOADED_PYTHON"
+_servers = {}  # by name: those that this process started
 
 
 def pytest_configure():
-    """Starts the server for this process and those that it starts, workers of pytest as well. It
-    imports nothing before it is first used, and ends with this process."""
-    if _NAME in os.environ:
+    """Starts the server for this process and those that it starts, workers of pytest as well."""
+    start(NAME, "torchvision")
+
+
+def start(name, *modules):
+    """Starts a server whose processes have imported these modules, unless there is one: of this
+    process or one that started it. It imports nothing before it is first used, and ends with this
+    process. :data:`PYTHON` uses the one of :data:`NAME`.
+
+    Args:
+        name: The environment variable with its address.
+    """
+    if name in os.environ:
         return
-    os.environ[_NAME] = os.path.join(tempfile.mkdtemp(prefix="preloaded-"), "socket")
+    os.environ[name] = os.path.join(tempfile.mkdtemp(prefix="preloaded-"), "socket")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.environ[_NAME])  # a path, which other network namespaces have as well
+        listener.bind(os.environ[name])  # a path, which other network namespaces have as well
         listener.listen(64)
         number = str(listener.fileno())
-        _server.append(
-            subprocess.Popen(
-                [sys.executable, os.path.join(_HERE, "preloaded_server.py"), number],
-                pass_fds=[listener.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=environment,
-            )
+        _servers[name] = subprocess.Popen(
+            [sys.executable, os.path.join(_HERE, "preloaded_server.py"), number, *modules],
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
         )
 
 
 def pytest_unconfigure():
-    for server in _server:
+    for name, server in _servers.items():
         server.kill()
         server.wait()
-        shutil.rmtree(os.path.dirname(os.environ.pop(_NAME)))
-    _server.clear()
+        shutil.rmtree(os.path.dirname(os.environ.pop(name)))
+    _servers.clear()
 
 
 @pytest.fixture

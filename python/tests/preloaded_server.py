@@ -36,8 +36,8 @@ def end_with_parent():
 class Server:
     """Forks, and waits for the ends of processes and of their clients."""
 
-    def __init__(self, listener):
-        self._listener = listener
+    def __init__(self, listener, modules):
+        self._listener, self._modules = listener, modules
         self._running = {}  # file descriptors of connections and processes to both, and the ID
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
@@ -57,7 +57,7 @@ class Server:
         if request is None:
             connection.close()
             return None
-        preload()
+        preload(self._modules)
         pid = os.fork()
         if pid == 0:
             end_with_parent()
@@ -102,10 +102,10 @@ def answer(connection, number):
         connection.sendall(number.to_bytes(4, "big"))
 
 
-def preload():
-    if "torchvision" not in sys.modules:
-        import torchvision  # noqa: F401
-
+def preload(modules):
+    if modules and modules[-1] not in sys.modules:
+        for name in modules:
+            importlib.import_module(name)
         gc.collect()
         gc.freeze()  # or else each process would look through it all, and so have a copy of it
 
@@ -213,6 +213,6 @@ def leave(status):
 
 if __name__ == "__main__":
     end_with_parent()
-    request, files = Server(socket.socket(fileno=int(sys.argv[1]))).request()
+    request, files = Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).request()
     become(request, files)
     leave(status_of(request["argv"][1:]))

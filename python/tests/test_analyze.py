@@ -49,9 +49,9 @@ def environment(tmp_path, monkeypatch):
 
 
 def analyzed(
-    binary, environment, *command, seconds="4s", stdin=None, flags=(), python=sys.executable
+    binary, environment, *command, seconds="4s", stdin=None, flags=(), python=preloaded.PYTHON
 ):
-    """Runs it on a script in this Python; returns how that ended."""
+    """Runs it on a script, which is preloaded; returns how that ended."""
     command = [python, *command] if command[0].endswith(".py") else list(command)
     return subprocess.run(
         [binary, "analyze", "--json", "--time", seconds, *flags, "--", *command],
@@ -109,8 +109,7 @@ def script(name):
 
 
 def odd(binary, environment, kind, **more):
-    """Analyzes odd.py in a process in which torch has been imported before, but for a kind whose
-    processes must be in one group."""
+    """Analyzes odd.py; of a kind whose processes must be in one group in a Python of its own."""
     python = sys.executable if kind == "forking" else preloaded.PYTHON
     return analyzed(binary, environment, script("odd.py"), kind, python=python, **more)
 
@@ -126,7 +125,9 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     def analyze(environment, seconds):
         directory = str(tmp_path / "data")
         return analyzed(
-            binary, environment, script("sleeping.py"), directory, str(workers), seconds=seconds
+            *(binary, environment, script("sleeping.py"), directory, str(workers)),
+            seconds=seconds,
+            python=sys.executable,
         )
 
     def holds(found, means):
@@ -219,7 +220,7 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
     done = analyzed(
         *(binary, environment, script("served.py"), images, kind),
         seconds="8s",
-        python=preloaded.PYTHON if kind in ("hdmlp", "plain") else sys.executable,
+        python=sys.executable if kind == "torch" else preloaded.PYTHON,
     )
     found = measured(done)
     assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
@@ -237,9 +238,8 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
 @pytest.mark.parametrize("kind", ["items", "some", "breaking"])
 def test_the_recommendation_is_tried(binary, environment, images, kind):
     """The script gets from hdmlp's loader what it got from torch's, or it fails."""
-    python = sys.executable if kind == "breaking" else preloaded.PYTHON
     command = [script("served.py"), images, kind]
-    done = analyzed(binary, environment, *command, flags=["--validate"], python=python)
+    done = analyzed(binary, environment, *command, flags=["--validate"])
     assert measured(done)["validation"]["measured_epoch_s"] > 0
 
 
@@ -248,8 +248,8 @@ def test_ranks_are_measured_together(binary, environment, start):
     """Their gradients are averaged: if they did not change phases at one step, they would hang."""
     command = [script("ranks.py"), "2", start, free_port()]
     if start == "torchrun":
-        command = [*torchrun(2, free_port(), sys.executable), script("ranks.py")]
-    found = measured(analyzed(binary, environment, *command))
+        command = [*torchrun(2, free_port()), script("ranks.py")]
+    found = measured(analyzed(binary, {**environment, "PYTHON_EXEC": preloaded.PYTHON}, *command))
     assert found["ranks"] == 2
     assert found["dataset"]["samples"] == 1000
     assert found["loader"]["workers"] == 2
@@ -325,7 +325,8 @@ def test_a_reader_that_goes_away_leaves_nothing(binary, environment, tmp_path):
 
 
 def test_a_program_before_the_training_is_passed_over(binary, environment):
-    command = f"{sys.executable} {script('odd.py')} short; {sys.executable} {script('odd.py')} two"
+    run = f"{preloaded.PYTHON} {script('odd.py')}"
+    command = f"{run} short; {run} two"
     found = measured(analyzed(binary, environment, "sh", "-c", command))
     assert found["training"]
     assert any("too early to be measured" in note["text"] for note in found["notes"])
@@ -333,7 +334,7 @@ def test_a_program_before_the_training_is_passed_over(binary, environment):
 
 def test_a_second_training_is_named(binary, environment):
     command = (
-        f"{sys.executable} {script('odd.py')} forking & {sys.executable} {script('odd.py')} two"
+        f"{sys.executable} {script('odd.py')} forking & {preloaded.PYTHON} {script('odd.py')} two"
     )
     found = measured(analyzed(binary, environment, "sh", "-c", command))
     named = [note["text"] for note in found["notes"] if "and is not measured" in note["text"]]
@@ -342,7 +343,7 @@ def test_a_second_training_is_named(binary, environment):
 
 def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
     running = subprocess.Popen(
-        [binary, "analyze", "--time", "8s", "--", sys.executable, script("odd.py"), "two"],
+        [binary, "analyze", "--time", "8s", "--", preloaded.PYTHON, script("odd.py"), "two"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -359,7 +360,7 @@ def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
 
 
 def test_an_interrupted_validation_prints_what_was_measured(binary, environment, images):
-    command = [sys.executable, script("served.py"), images, "torch"]
+    command = [preloaded.PYTHON, script("served.py"), images, "torch"]
     running = subprocess.Popen(
         [binary, "analyze", "--time", "4s", "--validate", "--", *command],
         env=environment,
@@ -390,7 +391,7 @@ def test_input_and_output_are_the_scripts(binary, environment):
     assert measured(done)["training"]
     assert "read a line" in done.stderr
     text = subprocess.run(
-        [binary, "analyze", "--time", "4s", "--", sys.executable, script("odd.py"), "reading"],
+        [binary, "analyze", "--time", "4s", "--", preloaded.PYTHON, script("odd.py"), "reading"],
         env=environment,
         input="a line",
         capture_output=True,

@@ -144,33 +144,65 @@ def test_every_section_has_commands_to_run():
     assert DOCUMENT.count("**Run.**") == 6
 
 
+def merged(commands):
+    """The commands without repetitions: those that differ only in their packages or files, as one.
+
+    Returns:
+        Lists of words: the ones before the packages or files, and these.
+    """
+    found: dict[tuple[str, ...], dict[str, None]] = {}
+    for words in map(shlex.split, commands):
+        start = {"go": 2, ".venv/bin/python": 3}.get(words[0], len(words))
+        if any(word.startswith("-") for word in words[start:]):
+            start = len(words)
+        found.setdefault(tuple(words[:start]), {}).update(dict.fromkeys(words[start:]))
+    return [(list(before), list(names)) for before, names in found.items()]
+
+
+def test_commands_that_differ_in_packages_or_files_are_merged():
+    commands = [
+        "go test . ./a",
+        "make build",
+        "go test ./b ./a",
+        "go test ./a -run X",
+        "make build",
+    ]
+    assert merged(commands) == [
+        (["go", "test"], [".", "./a", "./b"]),
+        (["make", "build"], []),
+        (["go", "test", "./a", "-run", "X"], []),
+    ]
+
+
 def go_test(tree, words):
-    """Run a ``go test`` of the document; that of the engine must run the added policy."""
+    """Run a ``go test`` of the document; that of the engine must run the added policy, and runs
+    only this one."""
     # Short: what takes longest does not depend on the examples, and is run with the tree itself.
     own = os.environ.get("GOFLAGS", "")
     flags = {"GOFLAGS": f"{own} -short -trimpath -tags=netgo,osusergo"}
     if "./internal/node" in words:
+        words = [f"({word})/^hashed$" if "|" in word else word for word in words]
         assert "/hashed/" in run(tree, GO, *words, "-v", **flags)
     else:
         run(tree, GO, *words, **flags)
 
 
 @pytest.mark.slow
+@pytest.mark.ci  # it compiles the whole tree and runs suites that run with the tree anyway
 @pytest.mark.limit(1200)  # they compile and run whole suites, beside others
-@pytest.mark.parametrize(
-    "commands", [commands for _, commands in RUN], ids=[title for title, _ in RUN]
-)
-def test_the_commands_pass_with_the_examples(commands, tree, program):
-    for command in commands.splitlines():
-        words = shlex.split(command)
+def test_the_commands_pass_with_the_examples(tree, program):
+    """All of all sections, each suite once: one test, as each worker of pytest that runs some of
+    them has a tree of its own."""
+    commands = [line for _, commands in RUN for line in commands.splitlines()]
+    for words, names in merged(commands):
         if words[:2] == ["go", "test"]:
-            go_test(tree, words[1:])
+            go_test(tree, [*words[1:], *names])
         elif words[:3] == [".venv/bin/python", "-m", "pytest"]:
-            run(tree, sys.executable, *words[1:3], "-q", "-p", "no:cacheprovider", *words[3:])
+            run(tree, sys.executable, *words[1:], "-q", "-p", "no:cacheprovider", *names)
         elif words[0] == "python/hdmlp/bin/hdmlp":
             run(tree, *words)
         else:
-            assert words == ["make", "build"], command  # which the fixture program has done
+            assert words == ["make", "build"], words  # which the fixture program has done
 
 
 @pytest.mark.slow

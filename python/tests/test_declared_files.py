@@ -10,10 +10,10 @@ import logging
 import mmap
 import os
 import pickle
-import sys
 import threading
 
 import numpy
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -81,6 +81,7 @@ def test_items_are_those_of_torchs_loader(directory, kind, workers):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawns_preloaded")
 def test_workers_that_are_spawned(directory):
     mine = Masks(directory)
     with ht.DataLoader(
@@ -473,4 +474,4 @@ assert inner._content._copying.tally.counts()["served"] == len(mine)
 @pytest.mark.slow
 def test_accelerate(directory):
     pytest.importorskip("accelerate")
-    run(sys.executable, "-c", PREPARED, str(directory))
+    run(preloaded.PYTHON, "-c", PREPARED, str(directory))

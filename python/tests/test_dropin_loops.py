@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -288,5 +289,5 @@ multiprocessing.set_start_method("spawn")
 print(multiprocessing.get_start_method())
 """
     environ = {**os.environ, "PYTHONPATH": PATH}
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True)
+    done = subprocess.run([preloaded.PYTHON, "-c", script], env=environ, capture_output=True)
     assert done.stdout == b"spawn\n", done.stderr.decode()

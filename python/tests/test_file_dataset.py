@@ -68,6 +68,7 @@ def test_items_are_those_of_torchs_loader(directory, workers):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawns_preloaded")
 def test_workers_that_are_spawned(directory):
     mine = Made(directory)
     with ht.DataLoader(mine, 8, num_workers=2, multiprocessing_context="spawn") as loader:

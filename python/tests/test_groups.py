@@ -106,7 +106,7 @@ def test_groups_are_found_without_a_launcher(ranks):
         print(second.rank, second.world_size)
         '''
         import textwrap
-        command = [sys.executable, "-c", textwrap.dedent(code), sys.argv[1]]
+        command = [os.environ["PYTHON_EXEC"], "-c", textwrap.dedent(code), sys.argv[1]]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         lines = done.stdout.splitlines()
         sampler = DistributedSampler(data, 2, 1, seed=3)

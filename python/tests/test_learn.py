@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht
 import learned
 import owndata
+import preloaded
 from declaredfiles import only_served
 
 SCRIPT = learned.__file__
@@ -46,7 +47,7 @@ def run(binary, *command, flags=("--json",)):
 
 def learn(binary, name, directory, workers=0, kind="torch"):
     """What follows for the dataset of the script."""
-    done = run(binary, sys.executable, SCRIPT, name, directory, workers, kind)
+    done = run(binary, preloaded.PYTHON, SCRIPT, name, directory, workers, kind)
     assert done.returncode == 0, done.stderr
     (answer,) = json.loads(done.stdout)["datasets"]
     return answer
@@ -236,7 +237,7 @@ def test_the_script_runs_to_its_end_as_without_it(binary, directory):
 
 @pytest.mark.parametrize("workers", [1])
 def test_a_script_that_fails(binary, directory, workers):
-    done = run(binary, sys.executable, SCRIPT, "Failing", directory, workers, "torch")
+    done = run(binary, preloaded.PYTHON, SCRIPT, "Failing", directory, workers, "torch")
     assert done.returncode == 1
     assert "ValueError: item 5 is bad" in done.stderr
     result = json.loads(done.stdout)

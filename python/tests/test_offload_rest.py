@@ -5,8 +5,8 @@ import io
 import logging
 import os
 import subprocess
-import sys
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -316,7 +316,7 @@ def test_the_warning_is_shown_without_logging_configuration(folder):
     )
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     done = subprocess.run(
-        [sys.executable, "-c", script, folder],
+        [preloaded.PYTHON, "-c", script, folder],
         capture_output=True,
         text=True,
         check=True,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,7 +20,8 @@ SITECUSTOMIZE = """
 import os, sys
 if sys.argv[-1:] == ["sitecustomize"] or "sitecustomize" in sys.orig_argv:
     sys.path[:0] = {paths!r}
-    import patches
+    import gc, patches
+    gc.freeze()
     for name in patches.PATCHES:
         if os.fork() == 0:
             os.environ["PATCHED_WITH"] = name
@@ -57,15 +59,16 @@ def results(pictures, tmp_path_factory):
     def of(when):
         if when in found:
             return found[when]
-        environment = dict(os.environ)
-        if when == "sitecustomize":
+        environment, python = dict(os.environ), preloaded.PYTHON
+        if when == "sitecustomize":  # before torch is imported
+            python = sys.executable
             site = tmp_path_factory.mktemp("site")
             (site / "sitecustomize.py").write_text(
                 SITECUSTOMIZE.format(paths=[here, *environment["PYTHONPATH"].split(os.pathsep)])
             )
             environment["PYTHONPATH"] = os.pathsep.join([str(site), environment["PYTHONPATH"]])
         done = subprocess.run(
-            [sys.executable, os.path.join(here, "patched.py"), pictures, when],
+            [python, os.path.join(here, "patched.py"), pictures, when],
             env=environment,
             stdout=subprocess.PIPE,
             text=True,

@@ -71,6 +71,7 @@ def _in_child(loader, queue):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawns_preloaded")
 def test_a_loader_can_be_passed_to_a_spawned_process(daemon, folder):
     loader = ht.DataLoader(dataset(folder), batch_size=4, seed=3, shuffle=True)
     copy = pickle.loads(pickle.dumps(loader))

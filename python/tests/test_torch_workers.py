@@ -42,6 +42,7 @@ def bulky(batch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spawns_preloaded")
 @pytest.mark.parametrize("workers, context", [(0, None), (1, "fork"), (3, "fork"), (2, "spawn")])
 def test_transforms_do_not_depend_on_workers(daemon, folder, workers, context):
     random.seed(5)

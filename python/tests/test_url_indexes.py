@@ -6,9 +6,9 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import uuid
 
+import preloaded
 import pytest
 from hdmlp._daemon import connecting
 from object_server import BUCKET, ObjectServer
@@ -106,7 +106,7 @@ def test_two_daemons_that_share_a_directory_index_once(server, tmp_path):
         socket = {"HDMLP_SOCKET": f"hdmlp-{uuid.uuid4().hex}", "HDMLP_LINGER": "30s"}
         running.append(
             subprocess.Popen(
-                [sys.executable, "-c", PROCESS, command()[-1]],
+                [preloaded.PYTHON, "-c", PROCESS, command()[-1]],
                 env={**os.environ, **socket},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -3,9 +3,9 @@
 import os
 import re
 import subprocess
-import sys
 
 import hdmlp.torch as ht
+import preloaded
 import proxies
 import pytest
 from hdmlp import errors
@@ -118,7 +118,7 @@ def test_logs_of_every_level_have_no_keys(server):
     said = ""
     for bucket, code in ((BUCKET, 0), ("nothing", 1)):
         done = subprocess.run(
-            [sys.executable, "-c", LOGGED, f"s3://{bucket}/shards/{{000..003}}.tar"],
+            [preloaded.PYTHON, "-c", LOGGED, f"s3://{bucket}/shards/{{000..003}}.tar"],
             env=environment,
             capture_output=True,
             text=True,

@@ -9,6 +9,7 @@ import sys
 import time
 
 import hdmlp.torch as ht
+import preloaded
 import pytest
 from hdmlp import data, errors
 from hdmlp._daemon import connecting
@@ -265,7 +266,7 @@ def test_the_daemon_has_no_keys_of_its_own(server, monkeypatch):
         next(iter(loader))
 
         def other(**environment):
-            command = [sys.executable, "-c", JOIN, url]
+            command = [preloaded.PYTHON, "-c", JOIN, url]
             return subprocess.run(
                 command, env={**os.environ, **environment}, capture_output=True, text=True
             ).stdout.strip()

@@ -57,13 +57,22 @@ func NewSource(t T, sizes []int) *Source {
 	return &Source{Index: index, Reads: make([]atomic.Int32, len(sizes)), Bad: map[int]bool{}}
 }
 
-// Content returns the bytes of a sample of the given size.
+// block is how much of a sample is random: drawing megabytes takes seconds with the race detector.
+const block = 1 << 16
+
+// Content returns the bytes of a sample of the given size. Each block after the first is the first
+// one with its own offset at its beginning.
 func Content(id int, size int64) []byte {
 	b := make([]byte, size)
 	r := rand.New(rand.NewPCG(uint64(id), 1))
-	for i := 0; i < len(b); i += 8 {
-		var w [8]byte
+	var w [8]byte
+	for i := 0; i < min(len(b), block); i += 8 {
 		binary.LittleEndian.PutUint64(w[:], r.Uint64())
+		copy(b[i:], w[:])
+	}
+	for i := block; i < len(b); i += block {
+		copy(b[i:], b[:block])
+		binary.LittleEndian.PutUint64(w[:], uint64(i))
 		copy(b[i:], w[:])
 	}
 	return b
