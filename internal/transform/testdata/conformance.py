@@ -70,9 +70,25 @@ def make(seed, width, height, mode, save):
 
 
 #: Transforms that draw themselves, from generators seeded with the step's key.
-SEEDED = """RandAugment TrivialAugmentWide AutoAugment RandomRotation RandomAffine GaussianBlur
-RandomInvert RandomPosterize RandomSolarize RandomAdjustSharpness RandomAutocontrast RandomEqualize
-RandomGrayscale RandomApply RandomOrder RandomChoice RandomErasing""".split()
+SEEDED = (
+    "RandAugment",
+    "TrivialAugmentWide",
+    "AutoAugment",
+    "RandomRotation",
+    "RandomAffine",
+    "GaussianBlur",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomGrayscale",
+    "RandomApply",
+    "RandomOrder",
+    "RandomChoice",
+    "RandomErasing",
+)
 
 
 def built(name, args):
@@ -82,12 +98,11 @@ def built(name, args):
         args["interpolation"] = InterpolationMode(args["interpolation"])
     if "policy" in args:
         args["policy"] = T.AutoAugmentPolicy(args["policy"])
-    if name == "RandomPosterize" or name == "GaussianBlur" or name.endswith("Augment"):
-        args = {k: int(v) if isinstance(v, float) and k != "sigma" and k != "p" else v for k, v in args.items()}
-        if isinstance(args.get("kernel_size"), list):
-            args["kernel_size"] = [int(k) for k in args["kernel_size"]]
-    if name == "TrivialAugmentWide" and "num_magnitude_bins" in args:
-        args["num_magnitude_bins"] = int(args["num_magnitude_bins"])
+    for key in ("bits", "num_ops", "magnitude", "num_magnitude_bins", "size", "kernel_size"):
+        if isinstance(args.get(key), list):
+            args[key] = [int(v) for v in args[key]]
+        elif key in args:
+            args[key] = int(args[key])
     if "transforms" in args:
         args["transforms"] = [inner(t) for t in args["transforms"]]
     return getattr(T, name)(**args)
@@ -98,8 +113,6 @@ def inner(t):
         return T.Compose([inner(one) for one in t])
     t = dict(t)
     name = t.pop("name")
-    if name in ("CenterCrop", "RandomCrop", "RandomRotation") and isinstance(t.get("size"), float):
-        t["size"] = int(t["size"])
     return built(name, t)
 
 
