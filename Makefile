@@ -12,7 +12,8 @@
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=records: tar shards beside
 #                     webdataset and mosaicml-streaming, files by lists, pairs, volumes;
 #                     SCENARIO=objects: a slow object store; lmdb: beside py-lmdb, and fio where
-#                     it is installed; lmdbio: LMDBIO's figures, drawn; grid,
+#                     it is installed; lmdbio: LMDBIO's figures, drawn; recipes: augmentation
+#                     policies beside torchvision's v2 on tensors and DALI; grid,
 #                     share, streams, before: with jobs that share, an earlier commit
 #                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
 #                     analyze's predictions beside runs
@@ -253,8 +254,8 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks items lmdb lmdb/% lmdbio objects records records/%
-PEERS := lmdb lmdb/% lmdbio objects records records/shards
+NEWEST := o p q frameworks items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
+PEERS := lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)
 bench: $(if $(filter $(PEERS),$(ASKED)),build/peers/stamp)

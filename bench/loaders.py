@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
+from recipe_lists import MEAN, ON_TENSORS, RECIPES, STD
+
 Batch = tuple[Any, Any]
 
 
@@ -133,7 +135,72 @@ class Pipeline(Torch):
         self._load(dataset)
 
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+class Tensors(Torch):
+    """Images decoded to tensors, and transformed by torchvision's v2 on these."""
+
+    def start(self) -> None:
+        import torch
+        from torchvision.io import ImageReadMode, decode_image
+
+        torch.set_num_threads(1)
+        transform = ON_TENSORS[self._spec["pipeline"].partition("/")[2]]()
+
+        def decoded(path: str) -> Any:
+            return decode_image(path, ImageReadMode.RGB)
+
+        self._load(
+            self._datasets.ImageFolder(self._spec["path"], loader=decoded, transform=transform)
+        )
+
+
+class Dali:
+    """DALI's pipeline on the processor, and its iterator for torch."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        from nvidia.dali import fn, pipeline_def, types
+        from nvidia.dali.auto_aug import rand_augment, trivial_augment
+        from nvidia.dali.plugin.pytorch import DALIClassificationIterator
+
+        @pipeline_def(enable_conditionals=True)
+        def pipeline() -> Any:
+            files, labels = fn.readers.file(
+                file_root=spec["path"], random_shuffle=True, name="files"
+            )
+            images = fn.decoders.image_random_crop(files, device="cpu")
+            images = fn.resize(images, size=[224, 224])
+            images = fn.flip(images, horizontal=fn.random.coin_flip(probability=0.5))
+            if name == "trivial":
+                images = trivial_augment.trivial_augment_wide(images, shape=[224, 224])
+            elif name == "rand":
+                images = rand_augment.rand_augment(images, n=2, m=9, shape=[224, 224])
+            images = fn.crop_mirror_normalize(
+                images,
+                dtype=types.FLOAT,
+                mean=[255 * mean for mean in MEAN],
+                std=[255 * std for std in STD],
+            )
+            return images, labels
+
+        name = spec["pipeline"].partition("/")[2]
+        self._pipeline = pipeline(
+            batch_size=spec["batch_size"],
+            num_threads=spec["workers"],
+            device_id=None,
+            seed=spec["seed"],
+        )
+        self._iterator_of, self._loader = DALIClassificationIterator, None
+
+    def start(self) -> None:
+        self._loader = self._iterator_of(self._pipeline, reader_name="files", auto_reset=True)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        for batches in self._loader:
+            yield batches[0]["data"], batches[0]["label"]
+
+    def finish(self) -> Optional[dict[str, Any]]:
+        self._loader = None
+        return None
+
 
 #: Seconds that an image takes in the pipeline `slow`, without a processor.
 SLOW = 0.005
@@ -146,9 +213,11 @@ def wait(image: Any) -> Any:
 
 
 def torch_transforms(pipeline: str) -> Any:
-    """The transforms of pipelines.PIPELINES."""
+    """The transforms of pipelines.PIPELINES, or with ``recipes/`` before it, of a recipe."""
     from torchvision import transforms as t
 
+    if pipeline.startswith("recipes/"):
+        return RECIPES[pipeline.partition("/")[2]][1]()
     if pipeline == "timm":
         import timm.data
 
@@ -382,6 +451,8 @@ CONTENDERS = {
     "plain": Plain,
     "torch": Torch,
     "pipeline": Pipeline,
+    "tensors": Tensors,
+    "dali": Dali,
     "hdmlp": HDMLP,
     "bare": Bare,
     "ready": Ready,

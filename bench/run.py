@@ -25,6 +25,7 @@ import lmdbio
 import own_items
 import page_cache
 import pipelines
+import recipes
 import records
 import regressions
 import rounds
@@ -66,6 +67,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + stored.all_stored(quick)
         + lmdb_values.all_lmdb(quick)
         + lmdbio.all_lmdbio(quick)
+        + recipes.all_recipes(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -317,7 +319,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, records, objects, lmdb, lmdbio and before",
+        "analyze, items, records, objects, lmdb, lmdbio, recipes and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

@@ -31,6 +31,8 @@ var kinds = []kind{
 	gaussianBlur,
 	timmRandAugment,
 	timmAutoAugment,
+	pilGaussianBlur,
+	pilSolarize,
 	randomInvert,
 	randomPosterize,
 	randomSolarize,
