@@ -46,6 +46,7 @@ var kinds = []kind{
 	normalize,
 	randomErasing,
 	timmRandomErasing,
+	views,
 	scaleShift16,
 	reshape,
 	ragged,

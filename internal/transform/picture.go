@@ -11,8 +11,8 @@ import (
 )
 
 // Picture converts a result of Worker.Apply back into an image for display: it reverses Normalize
-// and converts numbers from 0 to 1 to levels. It returns an error for arrays and ragged images, and
-// if sample has the wrong length.
+// and converts numbers from 0 to 1 to levels. Views lie side by side. It returns an error for
+// arrays and ragged images, and if sample has the wrong length.
 func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if p.known.stage == raw {
 		return nil, errors.New("an array cannot be shown as a picture")
@@ -23,30 +23,47 @@ func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if len(sample) != p.bytes {
 		return nil, fmt.Errorf("a sample has %d bytes, not %d", p.bytes, len(sample))
 	}
-	width := p.known.width
-	height := p.known.height
-	channels := p.known.channels
+	shown := []known{p.known}
+	if p.Views() {
+		shown = p.known.views
+	}
+	width, height := 0, 0
+	for i := range shown {
+		width += shown[i].width
+		height = max(height, shown[i].height)
+	}
 	picture := image.NewNRGBA(image.Rect(0, 0, width, height))
-	for y := range height {
-		for x := range width {
-			at := picture.Pix[picture.PixOffset(x, y):][:4]
-			for c := range 3 {
-				from := min(c, channels-1)
-				i := (y*width+x)*channels + from
-				if p.known.target.Layout == pixels.CHW {
-					i = (from*height+y)*width + x
-				}
-				at[c] = p.level(sample, i, from)
-			}
-			at[3] = 255
-		}
+	left := 0
+	for i := range shown {
+		k := &shown[i]
+		k.draw(picture, left, sample)
+		left += k.width
+		sample = sample[k.output().Bytes():]
 	}
 	return picture, nil
 }
 
+// draw draws a sample from this column of a picture on.
+func (k *known) draw(picture *image.NRGBA, left int, sample []byte) {
+	for y := range k.height {
+		for x := range k.width {
+			at := picture.Pix[picture.PixOffset(left+x, y):][:4]
+			for c := range 3 {
+				from := min(c, k.channels-1)
+				i := (y*k.width+x)*k.channels + from
+				if k.target.Layout == pixels.CHW {
+					i = (from*k.height+y)*k.width + x
+				}
+				at[c] = k.level(sample, i, from)
+			}
+			at[3] = 255
+		}
+	}
+}
+
 // level returns the gray level from which element i, of this channel, was made.
-func (p *Program) level(sample []byte, i, channel int) byte {
-	t := &p.known.target
+func (k *known) level(sample []byte, i, channel int) byte {
+	t := &k.target
 	var v float32
 	switch t.Type {
 	case pixels.Uint8:

@@ -92,7 +92,7 @@ const (
 // A patch is a rectangle of the tensor that becomes something else.
 type patch struct {
 	at    image.Rectangle
-	step  int // whose patch it is
+	index int // of the step whose patch it is, in its list
 	value []float32
 	// The elements in the order (channel, row, column), or one for each channel, are
 	// Worker.noise[from:], of which there are several if it is noise.
@@ -190,9 +190,9 @@ func (s *timmErasing) apply(v *view, d *draws) error {
 func (v *view) patch(n noise, value []float32, size image.Point, d *draws) patch {
 	w := v.w
 	p := patch{
-		at: image.Rectangle{Max: size}, step: w.step, value: value, noise: n, from: len(w.noise),
+		at: image.Rectangle{Max: size}, index: w.index, value: value, noise: n, from: len(w.noise),
 	}
-	channels := w.program.known.channels
+	channels := w.known.channels
 	switch n {
 	case perChannel:
 		w.noise = d.Torch.Normal(w.noise, channels)
@@ -214,14 +214,19 @@ func (v *view) erase(p patch, left, top int) {
 	v.w.patches = append(v.w.patches, p)
 }
 
-// erase applies the patches to a tensor in their order.
-func (w *Worker) erase(dst []byte) {
-	p := w.program
+// eraseNothing forgets the patches of an earlier tensor.
+func (w *Worker) eraseNothing() {
+	w.patches = w.patches[:0]
+	w.noise = w.noise[:0]
+}
+
+// erase applies the patches to a tensor in their order. erasers are those of the list's steps.
+func (w *Worker) erase(dst []byte, erasers []*pixels.Eraser) {
+	k := w.known
 	for _, patch := range w.patches {
-		e := p.erasers[patch.step]
+		e := erasers[patch.index]
 		area := pixels.Area{
-			Rectangle: patch.at, Width: p.known.width, Height: p.known.height,
-			Channels: p.known.channels,
+			Rectangle: patch.at, Width: k.width, Height: k.height, Channels: k.channels,
 		}
 		switch patch.noise {
 		case noNoise:

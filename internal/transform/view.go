@@ -22,7 +22,8 @@ type view struct {
 	height int
 	format codec.Format
 	source pixels.Image // after decoding
-	buffer int          // index of the worker's buffer that holds source
+	shared bool         // source belongs to other views as well, and must not change
+	buffer int          // index of the worker's buffer that holds source, unless it is shared
 	box    image.Rectangle
 	scaled bool // box is resized to full, of which window is kept
 	// the part of box that remains after decoding at a smaller size cuts pixels; used while
@@ -93,11 +94,9 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 	// Resizing and mirroring commute, except for filters that have to decide which of two pixels is
 	// nearer.
 	if v.mirror != 0 && (f == pixels.Nearest || f == pixels.Box) {
-		if err := v.compute(); err != nil {
+		if _, err := v.upright(); err != nil {
 			return err
 		}
-		pixels.Mirror(&v.source, v.mirror)
-		v.mirror = 0
 	}
 	v.scaled = true
 	v.full = image.Pt(width, height)
@@ -112,6 +111,9 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 // may do that in place.
 func (v *view) pixels() (*pixels.Image, error) {
 	err := v.compute()
+	if err == nil && v.shared {
+		err = v.own()
+	}
 	return &v.source, err
 }
 
@@ -121,6 +123,7 @@ func (v *view) spare() *pixels.Image { return &v.w.buffers[1-v.buffer] }
 // become makes the contents of the spare buffer the image.
 func (v *view) become() {
 	v.buffer = 1 - v.buffer
+	v.shared = false
 	v.source = v.w.buffers[v.buffer]
 	v.box, v.scaled = v.source.Bounds(), false
 }
@@ -279,10 +282,10 @@ func (v *view) extend(r image.Rectangle, b border) error {
 		v.cut(inner)
 		r = r.Sub(inner.Min)
 	}
-	src, err := v.pixels()
-	if err != nil {
+	if err := v.compute(); err != nil {
 		return err
 	}
+	src := &v.source
 	if err := v.w.spare(1-v.buffer, r.Dx(), r.Dy(), src.Channels); err != nil {
 		return err
 	}
