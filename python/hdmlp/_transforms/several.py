@@ -8,6 +8,7 @@ from typing import NamedTuple
 from . import image_state
 from .image_state import State, Unknown
 from .multiview import Step, Views, Wrapped
+from .wrappers import views_of
 
 
 class Several(NamedTuple):
@@ -33,7 +34,7 @@ def several(
     """Returns what the daemon does for a transform that makes views; None: it makes none.
 
     Args:
-        t: The transform: :class:`Views`.
+        t: The transform: :class:`Views`, or an object of a class that is known to do the same.
         state: What is known of the image.
         flat: Flattens a list of transforms.
         steps: Returns ours for one of another library; raises Unknown if there are none.
@@ -42,7 +43,7 @@ def several(
     Raises:
         Unknown: The daemon cannot make one of the views.
     """
-    lists: Sequence[object] | None = t.lists if isinstance(t, Views) else None
+    lists: Sequence[object] | None = t.lists if isinstance(t, Views) else views_of(t)
     if lists is None:
         return None
     described: list[object] = []
