@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // RandomErasing sets a random rectangle of a tensor to a value, with probability p (in float32).
@@ -30,9 +31,9 @@ var randomErasing = kind{
 	build: func(a *arguments) step {
 		a.Flag("inplace")
 		s := &erasing{p: a.chance("p")}
-		s.part.scale[0], s.part.scale[1] = a.Pair("scale", 0, 1)
-		s.part.ratio[0], s.part.ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.part.logs = a.logs("log_ratio", s.part.ratio)
+		s.part.Scale[0], s.part.Scale[1] = a.Pair("scale", 0, 1)
+		s.part.Ratio[0], s.part.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
+		s.part.Logs = a.logs("log_ratio", s.part.Ratio)
 		if text := ""; a.Text("value", &text) {
 			s.noise = perElement
 			if text != "random" {
@@ -119,7 +120,7 @@ func followErasing(k *known, n noise, value []float32) error {
 
 type erasing struct {
 	p     float32
-	part  randomPart
+	part  policy.Part
 	value []float32
 	noise noise
 }
@@ -132,10 +133,9 @@ func (s *erasing) apply(v *view, d *draws) error {
 	}
 	width, height := v.size()
 	for range 10 {
-		a := s.part.attempt(float64(width*height), d)
-		sides := a.sides(a.ratio) // whose X is the height here
-		if (a.sides(a.before) != sides || a.sides(a.after) != sides) &&
-			v.w.program.known.leaves() {
+		a := s.part.Attempt(float64(width*height), d)
+		sides, sure := a.Sides() // its X is the height here
+		if !sure && v.w.program.known.leaves() {
 			return errRounding
 		}
 		if sides.X >= height || sides.Y >= width {

@@ -28,6 +28,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/transform/arrays"
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/random"
@@ -74,7 +75,7 @@ type known struct {
 	leave              bool            // those that only others decode are left to the receiver
 	most               int64           // the most pixels that they may have
 	target             pixels.Target   // the tensor that images become
-	array              *array          // of samples that are arrays, else nil
+	array              *arrays.Array   // of samples that are arrays, else nil
 	erased             []pixels.Target // what the tensor is where parts of it are erased
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
@@ -321,7 +322,7 @@ func (p *Program) prepare() error {
 	}
 	switch p.known.stage {
 	case raw:
-		return p.known.array.check()
+		return p.known.array.Check()
 	case several:
 		return p.prepareViews()
 	}
@@ -357,8 +358,8 @@ func (k *known) output() Output {
 	case k.stage == sizes:
 		o.Shape = []int{0, 0, k.channels}
 	case k.stage == raw:
-		o.Shape = k.array.shape[:]
-		o.Type = k.array.to()
+		o.Shape = k.array.Shape[:]
+		o.Type = k.array.Type()
 		o.Layout = pixels.HWC
 	case o.Layout == pixels.CHW:
 		o.Shape = []int{k.channels, k.height, k.width}

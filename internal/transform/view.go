@@ -275,7 +275,7 @@ func (v *view) extend(r image.Rectangle, b border) error {
 			r.Dy(), v.most())
 	}
 	r = v.unflipped(r)
-	if !b.mirrors() { // only the visible part, and at least the pixels next to it
+	if !b.Mirrors() { // only the visible part, and at least the pixels next to it
 		inner := image.Rect(
 			min(max(r.Min.X, 0), width-1), min(max(r.Min.Y, 0), height-1),
 			min(max(r.Max.X, 1), width), min(max(r.Max.Y, 1), height))
@@ -291,61 +291,9 @@ func (v *view) extend(r image.Rectangle, b border) error {
 	}
 	dst := v.spare()
 	dst.Reset(r.Dx(), r.Dy(), src.Channels)
-	v.w.columns = b.places(v.w.columns[:0], r.Min.X, r.Max.X, src.Width)
-	v.w.rows = b.places(v.w.rows[:0], r.Min.Y, r.Max.Y, src.Height)
-	for y, from := range v.w.rows {
-		if from < 0 {
-			b.paint(dst.Row(y), src.Channels)
-		} else {
-			b.draw(dst.Row(y), src.Row(from), v.w.columns, src.Channels)
-		}
-	}
+	v.w.extender.Extend(dst, src, r.Min, b.Border)
 	v.become()
 	return nil
-}
-
-// places appends, for positions from..to-1 along an axis of n pixels, the pixel shown there, or -1
-// for the fill.
-func (b border) places(list []int, from, to, n int) []int {
-	for i := from; i < to; i++ {
-		at := i
-		switch {
-		case i >= 0 && i < n:
-		case b.mode == "edge" || b.mode == "reflect" && n == 1:
-			at = min(max(i, 0), n-1)
-		case b.mode == "reflect":
-			period := 2 * (n - 1)
-			at = (i%period + period) % period
-			at = min(at, period-at)
-		case b.mode == "symmetric":
-			period := 2 * n
-			at = (i%period + period) % period
-			at = min(at, period-1-at)
-		default:
-			at = -1
-		}
-		list = append(list, at)
-	}
-	return list
-}
-
-// paint fills a row with the fill colour.
-func (b border) paint(row []byte, channels int) {
-	for i := range row {
-		row[i] = b.fill[i%channels]
-	}
-}
-
-// draw fills a row with the pixels of src that columns lists.
-func (b border) draw(dst, src []byte, columns []int, channels int) {
-	for x, from := range columns {
-		to := dst[x*channels : (x+1)*channels]
-		if from < 0 {
-			copy(to, b.fill[:])
-		} else {
-			copy(to, src[from*channels:(from+1)*channels])
-		}
-	}
 }
 
 // note records what a step decided, if the worker is recording.

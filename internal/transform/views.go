@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -58,7 +59,7 @@ func (a *arguments) lists() [][]namedStep {
 
 // list builds the list of a view.
 func (a *arguments) list(view int, given json.RawMessage) (list []namedStep) {
-	entries, err := flattened(given)
+	entries, err := describe.Flatten(given)
 	if err != nil {
 		a.Fault("views", "view %d must be a transform, or a list of them", view)
 	}
@@ -70,26 +71,6 @@ func (a *arguments) list(view int, given json.RawMessage) (list []namedStep) {
 		list = append(list, namedStep{name, s})
 	}
 	return list
-}
-
-// flattened returns the entries of a list whose elements may be lists, or the only entry.
-func flattened(given json.RawMessage) (entries []map[string]json.RawMessage, err error) {
-	var list []json.RawMessage
-	if json.Unmarshal(given, &list) != nil || list == nil {
-		var entry map[string]json.RawMessage
-		if err := json.Unmarshal(given, &entry); err != nil || entry == nil {
-			return nil, errors.Join(errors.New("no object"), err)
-		}
-		return []map[string]json.RawMessage{entry}, nil
-	}
-	for _, one := range list {
-		inner, err := flattened(one)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, inner...)
-	}
-	return entries, nil
 }
 
 func (s viewed) follow(k *known) error {

@@ -13,15 +13,14 @@ import (
 // Worker applies a Program to samples, one at a time. It is not safe for concurrent use, reuses its
 // memory for every sample, and must be closed.
 type Worker struct {
-	program *Program
-	decoder codec.Decoder
-	resizer pixels.Resizer
-	editor  pixels.Editor
-	buffers [2]pixels.Image
-	base    pixels.Image // of which views are made
-	columns []int        // of extend
-	rows    []int
-	view    view
+	program  *Program
+	decoder  codec.Decoder
+	resizer  pixels.Resizer
+	editor   pixels.Editor
+	buffers  [2]pixels.Image
+	base     pixels.Image // of which views are made
+	extender pixels.Extender
+	view     view
 	// metadata is what the current sample says beside its pixels; of large ones nothing is kept.
 	metadata []byte
 	draws    draws
@@ -179,7 +178,7 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	case raw:
 		var dst []byte
 		if dst, err = alloc(0, p.bytes); err == nil {
-			err = p.known.array.apply(dst, src)
+			err = p.known.array.Apply(dst, src)
 		}
 	case sizes:
 		err = w.ragged(alloc, src, key)
