@@ -111,17 +111,33 @@ func (o transformOptions) check() (*transform.Program, error) {
 
 // transformAnswer is what `hdmlp transform --json` prints.
 type transformAnswer struct {
-	Output struct {
-		Shape  []int  `json:"shape"`
-		Type   string `json:"type"`
-		Layout string `json:"layout"`
-		Bytes  int    `json:"bytes"`
-	} `json:"output"`
+	Output transformOutput    `json:"output"`
+	Views  []transformOutput  `json:"views,omitempty"` // Output is the first of them
 	Images []transformedImage `json:"images"`
 	Sheet  string             `json:"contact_sheet"` // "" if no image could be transformed
 	Times  []transformTime    `json:"times"`
 
 	failures []error
+}
+
+// transformOutput is what a sample becomes.
+type transformOutput struct {
+	Shape  []int  `json:"shape"`
+	Type   string `json:"type"`
+	Layout string `json:"layout"`
+	Bytes  int    `json:"bytes"`
+}
+
+func newTransformOutput(o transform.Output) transformOutput {
+	return transformOutput{
+		Shape: o.Shape, Type: o.Type.String(), Bytes: o.Bytes(),
+		Layout: [...]string{pixels.CHW: "CHW", pixels.HWC: "HWC"}[o.Layout],
+	}
+}
+
+func (o transformOutput) String() string {
+	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(o.Shape)), " x "), "[]")
+	return fmt.Sprintf("%s %s (%s), %s", shape, o.Type, o.Layout, byteSize(float64(o.Bytes)))
 }
 
 type transformedImage struct {
@@ -190,11 +206,14 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 	program *transform.Program,
 ) (*transformAnswer, error) {
 	answer := &transformAnswer{}
-	o := program.Output()
-	answer.Output.Shape = o.Shape
-	answer.Output.Type = o.Type.String()
-	answer.Output.Bytes = o.Bytes()
-	answer.Output.Layout = [...]string{pixels.CHW: "CHW", pixels.HWC: "HWC"}[o.Layout]
+	answer.Output = newTransformOutput(program.Output())
+	bytes := 0 // of a sample
+	for _, o := range program.Outputs() {
+		bytes += o.Bytes()
+		if program.Views() {
+			answer.Views = append(answer.Views, newTransformOutput(o))
+		}
+	}
 	w := program.Worker()
 	defer w.Close()
 	w.Record(true)
@@ -213,7 +232,7 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 				return nil, err
 			}
 			epoch := opts.epoch + e
-			buffer := make([]byte, o.Bytes())
+			buffer := make([]byte, bytes)
 			if err := w.Apply(buffer, data,
 				transform.Key{Seed: opts.seed, Epoch: epoch, Sample: shown.Sample}); err != nil {
 				answer.failures = append(answer.failures,
@@ -284,9 +303,12 @@ func writePNG(path string, picture image.Image) (err error) {
 // print formats the answer for people.
 func (a *transformAnswer) print(out io.Writer) error {
 	var b strings.Builder
-	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.Output.Shape)), " x "), "[]")
-	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout,
-		byteSize(float64(a.Output.Bytes)))
+	if len(a.Views) == 0 {
+		fmt.Fprintf(&b, "A sample becomes %v\n", a.Output)
+	}
+	for i, o := range a.Views {
+		fmt.Fprintf(&b, "View %d of a sample is %v\n", i, o)
+	}
 	for _, img := range a.Images {
 		if img.Error != "" && len(img.Draws) == 0 {
 			continue // the error goes to standard error

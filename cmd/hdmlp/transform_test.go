@@ -60,6 +60,38 @@ func readPNG(t *testing.T, path string) image.Image {
 	return m
 }
 
+// TestTransformShowsViews checks that the views of a sample are one picture, side by side.
+func TestTransformShowsViews(t *testing.T) {
+	path := paintedPNG(t, "a.png", 60, 40)
+	args := []string{
+		path, "--out", filepath.Join(t.TempDir(), "look"), "--transforms",
+		"Views([[RandomResizedCrop(24), ToTensor()], [CenterCrop((9, 6)), ToTensor()]])",
+	}
+	out, messages, code := askTransform(t, args...)
+	if code != 0 {
+		t.Fatal(messages)
+	}
+	for _, want := range []string{
+		"View 0 of a sample is 3 x 24 x 24 float32 (CHW), 6.75 KiB\n",
+		"View 1 of a sample is 3 x 9 x 6 float32 (CHW), 648 B\n", "Views: RandomResizedCrop",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q lacks %q", out, want)
+		}
+	}
+	out, messages, code = askTransform(t, append(args, "--json")...)
+	var answer transformAnswer
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || code != 0 {
+		t.Fatal(err, messages)
+	}
+	if len(answer.Views) != 2 || answer.Views[1].Bytes != 648 {
+		t.Errorf("views %+v", answer.Views)
+	}
+	if m := readPNG(t, answer.Images[0].Draws[0].File); m.Bounds() != image.Rect(0, 0, 30, 24) {
+		t.Errorf("the picture has %v", m.Bounds())
+	}
+}
+
 // TestTransformWritesPictures checks their pixels, normalised or not, and that the answer has the
 // random parameters.
 func TestTransformWritesPictures(t *testing.T) {

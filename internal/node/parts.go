@@ -39,17 +39,14 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}
 	var parts []runner.Part
 	for i, m := range made {
-		out := job.Output{Field: outputs[i].name}
+		c.Outputs = append(c.Outputs, resultsOf(outputs[i].name, m)...)
 		if m.Program != nil {
-			o := m.Program.Output()
-			out.Shape, out.Type = o.Shape, o.Type.String()
 			name := ""
 			if len(made) > 1 {
 				name = outputs[i].name
 			}
 			parts = append(parts, runner.Part{Name: name, Program: m.Program})
 		}
-		c.Outputs = append(c.Outputs, out)
 	}
 	c.Samples = sizesOf(made)
 	return func() {
@@ -63,9 +60,28 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 				out.Preprocessor = a.preprocessor.Fields()[next]
 				next++
 			}
-			a.parts.Outputs = append(a.parts.Outputs, out)
+			for out.View = range m.Results() {
+				a.parts.Outputs = append(a.parts.Outputs, out)
+			}
 		}
 	}, nil
+}
+
+// resultsOf returns what processes are to know of an output of this field: one, or each view.
+func resultsOf(field string, m request.Output) []job.Output {
+	if m.Program == nil {
+		return []job.Output{{Field: field}}
+	}
+	var list []job.Output
+	for view, o := range m.Program.Outputs() {
+		out := job.Output{Field: field, Shape: o.Shape, Type: o.Type.String()}
+		if m.Program.Views() {
+			out.View = new(int)
+			*out.View = view
+		}
+		list = append(list, out)
+	}
+	return list
 }
 
 // outputField is a field of the dataset's samples.

@@ -26,7 +26,7 @@ func TestMiddleWhereNoCropFits(t *testing.T) {
 		for sample := range 5 {
 			var d draws
 			d.Begin(Key{Sample: sample}.Item(), 1)
-			if got, _ := s.part(c.width, c.height, &d); got != c.want {
+			if got, _ := s.Draw(c.width, c.height, &d); got != c.want {
 				t.Errorf("%d x %d, ratio %v: %v, want %v", c.width, c.height, c.ratio, got, c.want)
 			}
 		}

@@ -90,14 +90,14 @@ func TestParts(t *testing.T) {
 		for _, size := range [][2]int{{500, 375}, {100, 900}, {7, 3}, {2048, 1365}} {
 			var keys []string
 			s := partOf([2]float64{0.08, 1}, [2]float64{3. / 4, 4. / 3})
-			s.timm = timm
+			s.Timm = timm
 			var ours [4][]float64
 			sures := make([]bool, n)
 			for sample := range n {
 				var d draws
 				d.Begin(Key{Seed: 11, Epoch: 5, Sample: sample}.Item(), 1)
 				keys = append(keys, fmt.Sprint(d.Key()))
-				r, sure := s.part(size[0], size[1], &d)
+				r, sure := s.Draw(size[0], size[1], &d)
 				for i, v := range []int{r.Min.Y, r.Min.X, r.Dy(), r.Dx()} {
 					ours[i] = append(ours[i], float64(v))
 				}
@@ -108,7 +108,7 @@ func TestParts(t *testing.T) {
 			}
 			theirs := floats(t, py.ask(map[string]any{"parts": map[string]any{
 				"keys": keys, "width": size[0], "height": size[1],
-				"scale": s.scale, "ratio": s.ratio, "timm": timm,
+				"scale": s.Scale, "ratio": s.Ratio, "timm": timm,
 			}}), 4)
 			for sample := range n {
 				for i := range ours {

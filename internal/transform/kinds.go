@@ -48,6 +48,7 @@ var kinds = []kind{
 	normalize,
 	randomErasing,
 	timmRandomErasing,
+	views,
 	scaleShift16,
 	reshape,
 	ragged,

@@ -11,6 +11,7 @@ var lists = []string{
 	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((150, 100), 'nearest'), CenterCrop(9)",
 	"Pad(100, padding_mode='reflect'), CenterCrop(9)",
 	"Grayscale(), Resize((20, 30))", "Resize(300), CenterCrop(200), Resize((3, 3))",
+	"Views([[Resize(300), CenterCrop(200)], [Pad(9), CenterCrop(5)], [CenterCrop(7), Grayscale()]])",
 	"CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
 }
 

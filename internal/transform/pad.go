@@ -6,6 +6,7 @@ import (
 	"image"
 
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
 // Pad adds a border to an image.
@@ -53,14 +54,14 @@ func (m margins) outside(r image.Rectangle) image.Rectangle {
 
 // border is the contents of a border: the arguments fill and padding_mode.
 type border struct {
-	fill [3]byte
-	one  bool // fill is the same for all channels
-	mode string
+	pixels.Border
+	one bool // fill is the same for all channels
 }
 
 func (a *arguments) border() border {
-	b := border{mode: a.Choice("padding_mode", "constant", "edge", "reflect", "symmetric")}
-	b.fill, b.one = a.fill()
+	var b border
+	b.Mode = a.Choice("padding_mode", "constant", "edge", "reflect", "symmetric")
+	b.Fill, b.one = a.fill()
 	return b
 }
 
@@ -77,9 +78,6 @@ func (a *arguments) fill() (fill [3]byte, one bool) {
 	}
 	return fill, len(levels) < 2
 }
-
-// mirrors reports whether the border depends on more of the image than its outermost pixels.
-func (b border) mirrors() bool { return b.mode == "reflect" || b.mode == "symmetric" }
 
 func (b border) follow(k *known) error {
 	if !b.one && k.channels == 1 {

@@ -144,7 +144,7 @@ func (w *Worker) raggedAlloc(alloc Alloc, src []byte) ([]byte, error) {
 	if size+int64(len(w.metadata)) > int64(k.largest) {
 		return nil, errLarge
 	}
-	dst, err := alloc(raggedHead + int(size) + len(w.metadata))
+	dst, err := alloc(0, raggedHead+int(size)+len(w.metadata))
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (w *Worker) raggedAlloc(alloc Alloc, src []byte) ([]byte, error) {
 
 // raggedEncoded delivers a sample in encoded form.
 func raggedEncoded(alloc Alloc, src []byte) error {
-	dst, err := alloc(raggedHead + len(src))
+	dst, err := alloc(0, raggedHead+len(src))
 	if err != nil {
 		return err
 	}

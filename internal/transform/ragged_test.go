@@ -15,7 +15,7 @@ import (
 // was asked for.
 func applied(t testing.TB, w *Worker, src []byte, key Key) (made []byte, asked []int, err error) {
 	t.Helper()
-	err = w.ApplyTo(func(size int) ([]byte, error) {
+	err = w.ApplyTo(func(_, size int) ([]byte, error) {
 		asked, made = append(asked, size), make([]byte, size)
 		return made, nil
 	}, src, key)
@@ -118,7 +118,7 @@ func TestRaggedRoom(t *testing.T) {
 	defer w.Close()
 	full := errors.New("full")
 	cut := encodedPNG(t, 50, 40)
-	err := w.ApplyTo(func(int) ([]byte, error) { return nil, full }, cut[:len(cut)/2], Key{})
+	err := w.ApplyTo(func(int, int) ([]byte, error) { return nil, full }, cut[:len(cut)/2], Key{})
 	if !errors.Is(err, full) {
 		t.Errorf("%v, want %v", err, full)
 	}

@@ -77,7 +77,7 @@ func (s randomCropped) apply(v *view, d *draws) error {
 	}
 	if s.needed && (whole.Dx() < s.width || whole.Dy() < s.height) {
 		// Each of up to three borders mirrors the result of the one before.
-		if s.border.mirrors() {
+		if s.border.Mirrors() {
 			if err := v.extend(whole, s.border); err != nil {
 				return err
 			}

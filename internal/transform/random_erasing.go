@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // RandomErasing sets a random rectangle of a tensor to a value, with probability p (in float32).
@@ -30,9 +31,9 @@ var randomErasing = kind{
 	build: func(a *arguments) step {
 		a.Flag("inplace")
 		s := &erasing{p: a.chance("p")}
-		s.part.scale[0], s.part.scale[1] = a.Pair("scale", 0, 1)
-		s.part.ratio[0], s.part.ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.part.logs = a.logs("log_ratio", s.part.ratio)
+		s.part.Scale[0], s.part.Scale[1] = a.Pair("scale", 0, 1)
+		s.part.Ratio[0], s.part.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
+		s.part.Logs = a.logs("log_ratio", s.part.Ratio)
 		if text := ""; a.Text("value", &text) {
 			s.noise = perElement
 			if text != "random" {
@@ -92,7 +93,7 @@ const (
 // A patch is a rectangle of the tensor that becomes something else.
 type patch struct {
 	at    image.Rectangle
-	step  int // whose patch it is
+	index int // of the step whose patch it is, in its list
 	value []float32
 	// The elements in the order (channel, row, column), or one for each channel, are
 	// Worker.noise[from:], of which there are several if it is noise.
@@ -119,7 +120,7 @@ func followErasing(k *known, n noise, value []float32) error {
 
 type erasing struct {
 	p     float32
-	part  randomPart
+	part  policy.Part
 	value []float32
 	noise noise
 }
@@ -132,10 +133,9 @@ func (s *erasing) apply(v *view, d *draws) error {
 	}
 	width, height := v.size()
 	for range 10 {
-		a := s.part.attempt(float64(width*height), d)
-		sides := a.sides(a.ratio) // whose X is the height here
-		if (a.sides(a.before) != sides || a.sides(a.after) != sides) &&
-			v.w.program.known.leaves() {
+		a := s.part.Attempt(float64(width*height), d)
+		sides, sure := a.Sides() // its X is the height here
+		if !sure && v.w.program.known.leaves() {
 			return errRounding
 		}
 		if sides.X >= height || sides.Y >= width {
@@ -190,9 +190,9 @@ func (s *timmErasing) apply(v *view, d *draws) error {
 func (v *view) patch(n noise, value []float32, size image.Point, d *draws) patch {
 	w := v.w
 	p := patch{
-		at: image.Rectangle{Max: size}, step: w.step, value: value, noise: n, from: len(w.noise),
+		at: image.Rectangle{Max: size}, index: w.index, value: value, noise: n, from: len(w.noise),
 	}
-	channels := w.program.known.channels
+	channels := w.known.channels
 	switch n {
 	case perChannel:
 		w.noise = d.Torch.Normal(w.noise, channels)
@@ -214,14 +214,19 @@ func (v *view) erase(p patch, left, top int) {
 	v.w.patches = append(v.w.patches, p)
 }
 
-// erase applies the patches to a tensor in their order.
-func (w *Worker) erase(dst []byte) {
-	p := w.program
+// eraseNothing forgets the patches of an earlier tensor.
+func (w *Worker) eraseNothing() {
+	w.patches = w.patches[:0]
+	w.noise = w.noise[:0]
+}
+
+// erase applies the patches to a tensor in their order. erasers are those of the list's steps.
+func (w *Worker) erase(dst []byte, erasers []*pixels.Eraser) {
+	k := w.known
 	for _, patch := range w.patches {
-		e := p.erasers[patch.step]
+		e := erasers[patch.index]
 		area := pixels.Area{
-			Rectangle: patch.at, Width: p.known.width, Height: p.known.height,
-			Channels: p.known.channels,
+			Rectangle: patch.at, Width: k.width, Height: k.height, Channels: k.channels,
 		}
 		switch patch.noise {
 		case noNoise:

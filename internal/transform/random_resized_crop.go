@@ -1,10 +1,10 @@
 package transform
 
 import (
-	"image"
 	"math"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // RandomResizedCrop crops a part of random area and aspect ratio and resizes it.
@@ -33,10 +33,10 @@ var randomResizedCrop = kind{
 		s := &randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
 		s.height, s.width = a.Size("size")
-		s.scale[0], s.scale[1] = a.Pair("scale", 0, 1e6)
-		s.ratio[0], s.ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.timm = a.Choice("draws", "torchvision", "timm") == "timm"
-		s.logs = a.logs("log_ratio", s.ratio)
+		s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
+		s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
+		s.Timm = a.Choice("draws", "torchvision", "timm") == "timm"
+		s.Logs = a.logs("log_ratio", s.Ratio)
 		return s
 	},
 }
@@ -55,10 +55,8 @@ func (a *arguments) logs(name string, numbers [2]float64) (logs [2]float32) {
 }
 
 type randomPart struct {
+	policy.Part
 	width, height int
-	scale, ratio  [2]float64
-	logs          [2]float32      // of ratio
-	timm          bool            // numbers are drawn as timm does
 	filters       []pixels.Filter // one is drawn per sample if there are several
 	order         pixels.Order
 }
@@ -73,7 +71,7 @@ func (s *randomPart) follow(k *known) error {
 
 func (s *randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
-	part, sure := s.part(width, height, d)
+	part, sure := s.Draw(width, height, d)
 	if !sure && v.w.program.known.leaves() {
 		return errRounding
 	}
@@ -91,70 +89,4 @@ func (s *randomPart) apply(v *view, d *draws) error {
 	v.note(drawn...)
 	v.crop(part)
 	return v.resize(s.width, s.height, filter, s.order)
-}
-
-// attempt is an area and an aspect ratio that were drawn for a part. torch's exponential gives the
-// ratio or one of the two float32 beside it: which differs between releases, processors and
-// libraries.
-type attempt struct {
-	area, ratio   float64
-	before, after float64
-}
-
-// attempt draws as torchvision does, in float32 and then in float64; or as timm, in float64.
-func (s *randomPart) attempt(area float64, d *draws) (a attempt) {
-	if s.timm {
-		a.area = d.Python.Uniform(s.scale[0], s.scale[1]) * area
-		a.ratio = math.Exp(d.Python.Uniform(math.Log(s.ratio[0]), math.Log(s.ratio[1])))
-		a.before, a.after = a.ratio, a.ratio
-		return a
-	}
-	a.area = area * float64(d.Torch.Uniform(float32(s.scale[0]), float32(s.scale[1])))
-	ratio := float32(math.Exp(float64(d.Torch.Uniform(s.logs[0], s.logs[1]))))
-	a.ratio = float64(ratio)
-	a.before = float64(math.Nextafter32(ratio, 0))
-	a.after = float64(math.Nextafter32(ratio, math.MaxFloat32))
-	return a
-}
-
-// sides returns the width and height of a part with the area and this ratio.
-func (a *attempt) sides(ratio float64) image.Point {
-	return image.Pt(round(math.Sqrt(a.area*ratio)), round(math.Sqrt(a.area/ratio)))
-}
-
-// place draws where a part lies that is smaller by these numbers of pixels.
-func (s *randomPart) place(across, down int, d *draws) (at image.Point) {
-	if s.timm {
-		at.Y = d.Python.Below(down + 1)
-		at.X = d.Python.Below(across + 1)
-		return at
-	}
-	at.Y = d.Torch.Below(down + 1)
-	at.X = d.Torch.Below(across + 1)
-	return at
-}
-
-// part draws the part of a width x height image (get_params of torchvision and timm): ten attempts,
-// and then the largest centre crop that ratio allows. sure is false if a side depends on how torch
-// rounds an exponential.
-func (s *randomPart) part(width, height int, d *draws) (part image.Rectangle, sure bool) {
-	sure = true
-	for range 10 {
-		a := s.attempt(float64(width*height), d)
-		sides := a.sides(a.ratio)
-		sure = sure && a.sides(a.before) == sides && a.sides(a.after) == sides
-		if 0 < sides.X && sides.X <= width && 0 < sides.Y && sides.Y <= height {
-			at := s.place(width-sides.X, height-sides.Y, d)
-			return image.Rectangle{Min: at, Max: at.Add(sides)}, sure
-		}
-	}
-	w, h := width, height
-	switch ratio := float64(width) / float64(height); {
-	case ratio < s.ratio[0]:
-		h = max(round(float64(w)/s.ratio[0]), 1)
-	case ratio > s.ratio[1]:
-		w = max(round(float64(h)*s.ratio[1]), 1)
-	}
-	left, top := (width-w)/2, (height-h)/2
-	return image.Rect(left, top, left+w, top+h), sure
 }

@@ -50,16 +50,16 @@ func (s scaled) follow(k *known) error {
 	if k.stage != raw {
 		return errors.New("it works on arrays, and needs Reshape before it")
 	}
-	if k.array.scale != nil {
+	if k.array.Scale != nil {
 		return errors.New("the list already has a ScaleShift16 before it")
 	}
-	c := k.array.shape[2]
+	c := k.array.Shape[2]
 	for _, list := range [][]float32{s.scale, s.shift} {
 		if len(list) != 1 && len(list) != c {
 			return fmt.Errorf("scale and shift have %d and %d numbers, and the array's last "+
 				"axis has %d", len(s.scale), len(s.shift), c)
 		}
 	}
-	k.array.scale, k.array.shift = spread(s.scale, c), spread(s.shift, c)
+	k.array.Scale, k.array.Shift = spread(s.scale, c), spread(s.shift, c)
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // kolmogorov is the p-value of list being drawn from the distribution function
@@ -73,7 +75,7 @@ func TestCropsAreTorchvisions(t *testing.T) {
 		for sample := range n {
 			var d draws
 			d.Begin(Key{Seed: 11, Epoch: 5, Sample: sample}.Item(), 1)
-			r, _ := s.part(c.width, c.height, &d)
+			r, _ := s.Draw(c.width, c.height, &d)
 			for i, v := range []int{r.Min.Y, r.Min.X, r.Dy(), r.Dx()} {
 				ours[i] = append(ours[i], float64(v))
 			}
@@ -103,9 +105,9 @@ func TestCropsAreTorchvisions(t *testing.T) {
 }
 
 // partOf returns what draws parts as torchvision does.
-func partOf(scale, ratio [2]float64) *randomPart {
+func partOf(scale, ratio [2]float64) *policy.Part {
 	a := randomResizedCrop.arguments("", nil)
-	return &randomPart{scale: scale, ratio: ratio, logs: a.logs("log_ratio", ratio)}
+	return &policy.Part{Scale: scale, Ratio: ratio, Logs: a.logs("log_ratio", ratio)}
 }
 
 // floats are an answer's numbers, in so many columns.
@@ -130,7 +132,7 @@ func TestAreaAndRatioAreDistributedAsSpecified(t *testing.T) {
 	for sample := range 20000 {
 		var d draws
 		d.Begin(Key{Seed: 3, Epoch: 0, Sample: sample}.Item(), 1)
-		r, _ := s.part(edge, edge, &d)
+		r, _ := s.Draw(edge, edge, &d)
 		areas = append(areas, float64(r.Dx())*float64(r.Dy())/(edge*edge))
 		ratios = append(ratios, math.Log2(float64(r.Dx())/float64(r.Dy())))
 	}

@@ -28,6 +28,10 @@ func TestParse(t *testing.T) {
 		`ImgDecode('L', fast=True), ConvertImageDtype(torch.half)`: `[` +
 			`{"fast":true,"mode":"L","name":"ImgDecode"},` +
 			`{"dtype":"float16","name":"ConvertImageDtype"}]`,
+		`Views(Compose([Resize(3), ToTensor()]), n=2)`: `[{"n":2,"name":"Views","views":` +
+			`[{"name":"Resize","size":3},{"name":"ToTensor"}]}]`,
+		`T.Views([[Resize(3)], T.ToTensor()])`: `[{"name":"Views","views":[[{"name":"Resize",` +
+			`"size":3}],{"name":"ToTensor"}]}]`,
 		``:                                `[]`,
 		`[]`:                              `[]`,
 		`[{"name": "Resize", "size": 3}]`: `[{"name": "Resize", "size": 3}]`,

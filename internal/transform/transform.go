@@ -28,6 +28,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/transform/arrays"
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/random"
@@ -74,10 +75,12 @@ type known struct {
 	leave              bool            // those that only others decode are left to the receiver
 	most               int64           // the most pixels that they may have
 	target             pixels.Target   // the tensor that images become
-	array              *array          // of samples that are arrays, else nil
+	array              *arrays.Array   // of samples that are arrays, else nil
 	erased             []pixels.Target // what the tensor is where parts of it are erased
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
+	views              []known         // of each view at its end
+	within             bool            // the list is that of a view
 }
 
 // stage is the form of a sample at a position in the list.
@@ -89,6 +92,7 @@ const (
 	tensor               // a tensor, of an image
 	raw                  // an array
 	sizes                // an image, each of its own size
+	several              // several views of an image
 )
 
 // fixed sets the size that all images have from here on.
@@ -111,6 +115,8 @@ func (k *known) image() error {
 		return errors.New("it works on images, and Reshape makes arrays")
 	case sizes:
 		return errors.New("Ragged must come last in the list")
+	case several:
+		return errors.New("Views must come last in the list")
 	}
 	return nil
 }
@@ -146,7 +152,8 @@ type Program struct {
 	packer    *pixels.Packer
 	erasers   []*pixels.Eraser // of steps that erase parts of the tensor; nil for others
 	packed    int              // the step that packing is charged to
-	bytes     int              // of a sample
+	bytes     int              // of a sample, in all its views
+	views     []chain
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
@@ -273,30 +280,51 @@ func place(i int, name string) string { return fmt.Sprintf("transforms[%d] %s", 
 func (p *Program) follow(implied int) error {
 	k := &p.known
 	for i, s := range p.steps {
-		if err := s.follow(k); err != nil {
+		if err := k.pass(s); err != nil {
 			return fmt.Errorf("%s: %w", place(i-implied, p.names[i]), err)
 		}
-		if k.stage != raw && k.width > 0 && k.output().Bytes() > maxOutput {
-			return fmt.Errorf("%s: %d x %d pixels are too many; the output of a sample is "+
-				"limited to %d MiB",
-				place(i-implied, p.names[i]), k.width, k.height, maxOutput>>20)
-		}
 	}
+	if err := k.complete(); err != nil {
+		return fmt.Errorf("transforms: %w", err)
+	}
+	return nil
+}
+
+// pass updates k by a step, and checks the size of the step's output.
+func (k *known) pass(s step) error {
+	if err := s.follow(k); err != nil {
+		return err
+	}
+	if (k.stage == picture || k.stage == tensor || k.stage == sizes) && k.width > 0 &&
+		k.output().Bytes() > maxOutput {
+		return fmt.Errorf("%d x %d pixels are too many; the output of a sample is limited to %d MiB",
+			k.width, k.height, maxOutput>>20)
+	}
+	return nil
+}
+
+// complete returns an error if a list cannot end where k is known.
+func (k *known) complete() error {
 	switch {
 	case k.stage == encoded:
-		return errors.New("transforms: the list is empty; it needs a transform that gives images " +
+		return errors.New("the list is empty; it needs a transform that gives images " +
 			"a fixed size, such as RandomResizedCrop(224)")
-	case k.stage != raw && k.stage != sizes && k.width == 0:
-		return fmt.Errorf("transforms: the output has no fixed size: %s", k.varies)
+	case (k.stage == picture || k.stage == tensor) && k.width == 0:
+		return fmt.Errorf("the output has no fixed size: %s", k.varies)
 	}
 	return nil
 }
 
 // prepare initializes what workers share.
 func (p *Program) prepare() error {
-	p.bytes = p.Output().Bytes()
-	if p.known.stage == raw {
-		return p.known.array.check()
+	for _, o := range p.Outputs() {
+		p.bytes += o.Bytes()
+	}
+	switch p.known.stage {
+	case raw:
+		return p.known.array.Check()
+	case several:
+		return p.prepareViews()
 	}
 	p.packed = len(p.steps) - 1
 	if i := slices.Index(p.names, toTensor.name); i >= 0 {
@@ -306,15 +334,21 @@ func (p *Program) prepare() error {
 	if p.packer, err = pixels.NewPacker(p.known.target); err != nil {
 		return fmt.Errorf("transforms: %w", err)
 	}
-	p.erasers = make([]*pixels.Eraser, len(p.steps))
-	erased := p.known.erased
-	for i, s := range p.steps {
+	p.erasers = p.known.erasers(p.steps)
+	return nil
+}
+
+// erasers returns what erases parts of the tensor, for each of the steps; nil for others.
+func (k *known) erasers(steps []step) []*pixels.Eraser {
+	list := make([]*pixels.Eraser, len(steps))
+	erased := k.erased
+	for i, s := range steps {
 		if _, erases := s.(eraser); erases {
-			p.erasers[i] = pixels.NewEraser(erased[0], p.known.target)
+			list[i] = pixels.NewEraser(erased[0], k.target)
 			erased = erased[1:]
 		}
 	}
-	return nil
+	return list
 }
 
 // output returns the Output if no other step follows.
@@ -324,8 +358,8 @@ func (k *known) output() Output {
 	case k.stage == sizes:
 		o.Shape = []int{0, 0, k.channels}
 	case k.stage == raw:
-		o.Shape = k.array.shape[:]
-		o.Type = k.array.to()
+		o.Shape = k.array.Shape[:]
+		o.Type = k.array.Type()
 		o.Layout = pixels.HWC
 	case o.Layout == pixels.CHW:
 		o.Shape = []int{k.channels, k.height, k.width}
@@ -335,9 +369,22 @@ func (k *known) output() Output {
 	return o
 }
 
-// Output returns the shape and type of every sample's output.
-func (p *Program) Output() Output {
-	o := p.known.output()
+// Outputs returns the shape and type of every sample's outputs: one, or one of each view.
+func (p *Program) Outputs() []Output {
+	if !p.Views() {
+		return []Output{p.known.output().clone()}
+	}
+	var list []Output
+	for i := range p.known.views {
+		list = append(list, p.known.views[i].output().clone())
+	}
+	return list
+}
+
+// Output returns the first of Outputs, which for most programs is the only one.
+func (p *Program) Output() Output { return p.Outputs()[0] }
+
+func (o Output) clone() Output {
 	o.Shape = slices.Clone(o.Shape)
 	return o
 }
@@ -345,6 +392,6 @@ func (p *Program) Output() Output {
 // Arrays reports whether samples are arrays and not images.
 func (p *Program) Arrays() bool { return p.known.stage == raw }
 
-// Names returns the names of the steps, including an implied ImgDecode. Worker.Times and Drawn use
-// the same indices.
+// Names returns the names of the steps, including an implied ImgDecode; after them those within
+// views, where equal ones are one. Worker.Times and Drawn use the same indices.
 func (p *Program) Names() []string { return slices.Clone(p.names) }

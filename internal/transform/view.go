@@ -22,7 +22,8 @@ type view struct {
 	height int
 	format codec.Format
 	source pixels.Image // after decoding
-	buffer int          // index of the worker's buffer that holds source
+	shared bool         // source belongs to other views as well, and must not change
+	buffer int          // index of the worker's buffer that holds source, unless it is shared
 	box    image.Rectangle
 	scaled bool // box is resized to full, of which window is kept
 	// the part of box that remains after decoding at a smaller size cuts pixels; used while
@@ -93,11 +94,9 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 	// Resizing and mirroring commute, except for filters that have to decide which of two pixels is
 	// nearer.
 	if v.mirror != 0 && (f == pixels.Nearest || f == pixels.Box) {
-		if err := v.compute(); err != nil {
+		if _, err := v.upright(); err != nil {
 			return err
 		}
-		pixels.Mirror(&v.source, v.mirror)
-		v.mirror = 0
 	}
 	v.scaled = true
 	v.full = image.Pt(width, height)
@@ -112,6 +111,9 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 // may do that in place.
 func (v *view) pixels() (*pixels.Image, error) {
 	err := v.compute()
+	if err == nil && v.shared {
+		err = v.own()
+	}
 	return &v.source, err
 }
 
@@ -121,6 +123,7 @@ func (v *view) spare() *pixels.Image { return &v.w.buffers[1-v.buffer] }
 // become makes the contents of the spare buffer the image.
 func (v *view) become() {
 	v.buffer = 1 - v.buffer
+	v.shared = false
 	v.source = v.w.buffers[v.buffer]
 	v.box, v.scaled = v.source.Bounds(), false
 }
@@ -272,77 +275,25 @@ func (v *view) extend(r image.Rectangle, b border) error {
 			r.Dy(), v.most())
 	}
 	r = v.unflipped(r)
-	if !b.mirrors() { // only the visible part, and at least the pixels next to it
+	if !b.Mirrors() { // only the visible part, and at least the pixels next to it
 		inner := image.Rect(
 			min(max(r.Min.X, 0), width-1), min(max(r.Min.Y, 0), height-1),
 			min(max(r.Max.X, 1), width), min(max(r.Max.Y, 1), height))
 		v.cut(inner)
 		r = r.Sub(inner.Min)
 	}
-	src, err := v.pixels()
-	if err != nil {
+	if err := v.compute(); err != nil {
 		return err
 	}
+	src := &v.source
 	if err := v.w.spare(1-v.buffer, r.Dx(), r.Dy(), src.Channels); err != nil {
 		return err
 	}
 	dst := v.spare()
 	dst.Reset(r.Dx(), r.Dy(), src.Channels)
-	v.w.columns = b.places(v.w.columns[:0], r.Min.X, r.Max.X, src.Width)
-	v.w.rows = b.places(v.w.rows[:0], r.Min.Y, r.Max.Y, src.Height)
-	for y, from := range v.w.rows {
-		if from < 0 {
-			b.paint(dst.Row(y), src.Channels)
-		} else {
-			b.draw(dst.Row(y), src.Row(from), v.w.columns, src.Channels)
-		}
-	}
+	v.w.extender.Extend(dst, src, r.Min, b.Border)
 	v.become()
 	return nil
-}
-
-// places appends, for positions from..to-1 along an axis of n pixels, the pixel shown there, or -1
-// for the fill.
-func (b border) places(list []int, from, to, n int) []int {
-	for i := from; i < to; i++ {
-		at := i
-		switch {
-		case i >= 0 && i < n:
-		case b.mode == "edge" || b.mode == "reflect" && n == 1:
-			at = min(max(i, 0), n-1)
-		case b.mode == "reflect":
-			period := 2 * (n - 1)
-			at = (i%period + period) % period
-			at = min(at, period-at)
-		case b.mode == "symmetric":
-			period := 2 * n
-			at = (i%period + period) % period
-			at = min(at, period-1-at)
-		default:
-			at = -1
-		}
-		list = append(list, at)
-	}
-	return list
-}
-
-// paint fills a row with the fill colour.
-func (b border) paint(row []byte, channels int) {
-	for i := range row {
-		row[i] = b.fill[i%channels]
-	}
-}
-
-// draw fills a row with the pixels of src that columns lists.
-func (b border) draw(dst, src []byte, columns []int, channels int) {
-	for x, from := range columns {
-		to := dst[x*channels : (x+1)*channels]
-		if from < 0 {
-			copy(to, b.fill[:])
-		} else {
-			copy(to, src[from*channels:(from+1)*channels])
-		}
-	}
 }
 
 // note records what a step decided, if the worker is recording.

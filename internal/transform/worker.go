@@ -13,14 +13,14 @@ import (
 // Worker applies a Program to samples, one at a time. It is not safe for concurrent use, reuses its
 // memory for every sample, and must be closed.
 type Worker struct {
-	program *Program
-	decoder codec.Decoder
-	resizer pixels.Resizer
-	editor  pixels.Editor
-	buffers [2]pixels.Image
-	columns []int // of extend
-	rows    []int
-	view    view
+	program  *Program
+	decoder  codec.Decoder
+	resizer  pixels.Resizer
+	editor   pixels.Editor
+	buffers  [2]pixels.Image
+	base     pixels.Image // of which views are made
+	extender pixels.Extender
+	view     view
 	// metadata is what the current sample says beside its pixels; of large ones nothing is kept.
 	metadata []byte
 	draws    draws
@@ -29,7 +29,9 @@ type Worker struct {
 	patches      []patch
 	noise        []float32
 
-	step  int // the current step
+	step  int    // the current step, among Program.Names
+	index int    // the same, in its list
+	known *known // of the result that is made
 	times []time.Duration
 	last  time.Time // until when times have been charged
 
@@ -49,7 +51,7 @@ func (p *Program) Worker() *Worker {
 	return &Worker{
 		program: p,
 		decoder: codec.Decoder{MaxPixels: p.known.most},
-		times:   make([]time.Duration, len(p.steps)),
+		times:   make([]time.Duration, len(p.names)),
 	}
 }
 
@@ -59,7 +61,9 @@ func (w *Worker) Close() { w.decoder.Close() }
 // Memory returns how many bytes the worker keeps between samples, without the decoder's: twice the
 // pixels of the largest sample so far, at most 128 MiB. While it transforms a sample it may use
 // more, which it frees afterwards.
-func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
+func (w *Worker) Memory() int {
+	return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) + cap(w.base.Pix)
+}
 
 // MemoryError reports that a sample needs more memory than the worker may use, and how much. After
 // a retry with that much, the sample may turn out to need still more.
@@ -82,7 +86,7 @@ func (w *Worker) Whole(on bool) { w.whole = on }
 // system.
 func (w *Worker) Drop() {
 	w.decoder.Drop()
-	w.buffers = [2]pixels.Image{}
+	w.buffers, w.base = [2]pixels.Image{}, pixels.Image{}
 	w.resizer = pixels.Resizer{}
 	w.editor = pixels.Editor{}
 	debug.FreeOSMemory()
@@ -133,9 +137,9 @@ func (w *Worker) Record(on bool) { w.recording = on }
 // Drawn returns what the transforms drew for the last sample. It is valid until the next sample.
 func (w *Worker) Drawn() []Drawn { return w.drawn }
 
-// Apply transforms the sample src and writes the result to dst, which must have Output().Bytes()
-// bytes. The result is a pure function of src and key. On error the contents of dst are
-// unspecified.
+// Apply transforms the sample src and writes the result to dst, which must have the bytes of all
+// Outputs, one after another. The result is a pure function of src and key. On error the contents
+// of dst are unspecified.
 //
 // The error names the transform and wraps codec's error if the image cannot be decoded, or a
 // MemoryError. The caller adds sample and path. Retrying is useless: the same sample fails the same
@@ -146,13 +150,18 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 		return fmt.Errorf(
 			"transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
-	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
+	used := 0
+	return w.ApplyTo(func(_, size int) ([]byte, error) {
+		used += size
+		return dst[used-size : used], nil
+	}, src, key)
 }
 
-// Alloc returns size bytes of memory for the result of a sample, or an error if there is none.
-type Alloc func(size int) ([]byte, error)
+// Alloc returns size bytes of memory for a view of a sample, by its number, or for the only result;
+// or an error if there is none.
+type Alloc func(view, size int) ([]byte, error)
 
-// ApplyTo is like Apply, but gets the memory for the result from alloc. It calls alloc as soon as
+// ApplyTo is like Apply, but gets the memory for each result from alloc. It calls alloc as soon as
 // the size is known, and again with another size if a ragged sample turns out to need delivery in
 // encoded form. It wraps an error of alloc.
 func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
@@ -163,14 +172,13 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	w.taken = 0
 	w.resized = 0
 	w.spared = [2]int64{}
-	w.patches = w.patches[:0]
-	w.noise = w.noise[:0]
+	w.eraseNothing()
 	var err error
 	switch p.known.stage {
 	case raw:
 		var dst []byte
-		if dst, err = alloc(p.bytes); err == nil {
-			err = p.known.array.apply(dst, src)
+		if dst, err = alloc(0, p.bytes); err == nil {
+			err = p.known.array.Apply(dst, src)
 		}
 	case sizes:
 		err = w.ragged(alloc, src, key)
@@ -203,9 +211,9 @@ func (w *Worker) trim() {
 	if cap(w.metadata) > mostMetadata {
 		w.metadata = nil
 	}
-	for i := range w.buffers {
-		if cap(w.buffers[i].Pix) > codec.MostKept {
-			w.buffers[i], large = pixels.Image{}, true
+	for _, m := range []*pixels.Image{&w.buffers[0], &w.buffers[1], &w.base} {
+		if cap(m.Pix) > codec.MostKept {
+			*m, large = pixels.Image{}, true
 		}
 	}
 	kept := w.decoder.Kept() + w.resizer.Kept() + w.editor.Kept() + int64(w.Memory())
@@ -232,6 +240,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
+	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
 		m, ok := s.(mover)
@@ -239,11 +248,14 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 			continue
 		}
 		w.lap(w.step)
-		w.step = i
+		w.step, w.index = i, i
 		w.draws.Begin(item, w.program.positions[i])
 		if err := m.apply(v, &w.draws); err != nil {
 			return err
 		}
+	}
+	if w.program.Views() {
+		return w.views(alloc, item)
 	}
 	if err := w.describable(&header); err != nil {
 		return err
@@ -259,7 +271,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	w.lap(w.step)
 	w.step = w.program.packed
 	w.program.packer.Pack(dst, img, v.mirror)
-	w.erase(dst)
+	w.erase(dst, w.program.erasers)
 	return nil
 }
 
@@ -268,7 +280,7 @@ func (w *Worker) alloc(alloc Alloc, src []byte) ([]byte, error) {
 	if w.program.Ragged() {
 		return w.raggedAlloc(alloc, src)
 	}
-	return alloc(w.program.bytes)
+	return alloc(0, w.program.bytes)
 }
 
 // begin sets v to the view of a whole sample.

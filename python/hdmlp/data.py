@@ -471,7 +471,8 @@ class DataLoader(Loader):
         if output is not None:
             content = output.array(content, taken.n)
         if self._collate is not None:
-            items = list(zip(content, column(taken.payload, taken.n, "labels")))
+            samples = content if output is None else output.items(content)
+            items = list(zip(samples, column(taken.payload, taken.n, "labels")))
             return self._collated(items, taken)
         numpy = _numpy()
         if numpy is None:
@@ -512,8 +513,12 @@ class DataLoader(Loader):
         ]
         ids = column(taken.payload, taken.n, "ids")
         if self._collate is not None:
+            columns = [
+                value if output is None else output.items(value)
+                for value, output in zip(values, outputs)
+            ]
             items = [
-                dataset._form.item([value[i] for value in values], sample, dataset._label(sample))
+                dataset._form.item([own[i] for own in columns], sample, dataset._label(sample))
                 for i, sample in enumerate(ids)
             ]
             return self._collated(items, taken)

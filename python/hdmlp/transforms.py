@@ -63,6 +63,7 @@ from ._transforms import (
     ToTensor,
     Transform,
     TrivialAugmentWide,
+    Views,
 )
 from ._transforms.base import descriptions
 from ._transforms.split import Split, split
@@ -105,6 +106,7 @@ __all__ = [
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",
+    "Views",
     "describe",
     "split",
 ]

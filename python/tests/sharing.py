@@ -9,11 +9,14 @@ from collections import deque
 import hdmlp.torch as ht
 import torch
 import torchvision.transforms as V
+from hdmlp import transforms as T
 
 
 def digest(images, labels):
-    """Returns what identifies a batch."""
-    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16], labels.tolist()
+    """Returns what identifies a batch, or one of several views."""
+    views = images if isinstance(images, list) else [images]
+    made = hashlib.sha256(b"".join(view.numpy().tobytes() for view in views))
+    return made.hexdigest()[:16], labels.tolist()
 
 
 def noisy(image):
@@ -30,6 +33,8 @@ def spotted(image):
 def transforms(random, python=False):
     """Returns the transforms of all members."""
     crop = V.RandomResizedCrop(32) if random else V.CenterCrop(32)
+    if random == "views":
+        return V.Compose([V.Resize(40), T.Views(V.Compose([crop, V.ToTensor()]), n=3)])
     if python == "images":
         return V.Compose([V.Resize(40), spotted, crop, V.ToTensor()])
     return V.Compose([V.Resize(40), crop, V.ToTensor(), *([noisy] if python else [])])
@@ -58,7 +63,7 @@ def member(
         folder: The dataset.
         epochs: How many it takes.
         batch: Its batch size.
-        random: Transforms are random.
+        random: Transforms are random; if "views", three views of each image.
         python: The last one runs in Python, or, if "images", all but the first.
         write: It writes to each batch.
         keep: How many batches it keeps; it must find them unchanged at the end.

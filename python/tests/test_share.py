@@ -67,6 +67,19 @@ def test_random_transforms_are_those_of_a_private_run(member):
         assert m.all() == want
 
 
+def test_views_are_prepared_once(member):
+    """Of batches of different sizes."""
+    sizes = [8, 3]
+    members = [member(batch=n, random="views", loader={"share_members": 2}) for n in sizes]
+    got = [m.all() for m in members]
+    group, rest = transformed()
+    assert group <= (EPOCHS + 1) * sum(COUNTS.values())
+    assert rest == 0
+    for m, n, batches in zip(members, sizes, got):
+        m.end()
+        assert member(share=None, batch=n, random="views").end() == batches
+
+
 WORKERS = {"num_workers": 2, "multiprocessing_context": "fork"}
 
 

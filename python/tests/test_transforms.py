@@ -235,6 +235,7 @@ EVERY = [
     T.ToTensor("NHWC", "float16"),
     T.ConvertImageDtype(torch.half),
     T.Normalize(0.5, 0.5),
+    T.Views([T.RandomCrop(4), [T.CenterCrop(3), T.ToTensor()]]),
     T.Reshape(1, 2, 3, "int16"),
     T.ScaleShift16(2, (1, 2, 3)),
 ]

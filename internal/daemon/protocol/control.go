@@ -208,6 +208,8 @@ type OutputMessage struct {
 	Shape []int `json:"shape"`
 	// Type is the element type: uint8, float16, bfloat16 or float32; "" without a shape.
 	Type string `json:"type"`
+	// View is which of the views of the field it is, from 0 on; nil: it is no view.
+	View *int `json:"view,omitempty"`
 }
 
 // CallMessage calls a method. It is answered by a ReplyMessage with the same ID.

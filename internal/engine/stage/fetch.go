@@ -112,11 +112,14 @@ func (b *batch) apply(i, id int, data []byte) error {
 		at := o*len(b.IDs) + i
 		b.lefts[at] = Left{}
 		n := out.steps()
-		err := b.applyTo(out, at, id, fields[out.Field], whole, spent[:n:n])
+		var err error
+		if out.View == 0 {
+			err = b.applyTo(o, at, id, fields[out.Field], whole, spent[:n:n])
+		}
 		if err != nil {
 			clear(b.spent[i*steps : (i+1)*steps])
-			if len(b.o.Outputs) > 1 {
-				err = fmt.Errorf("field %s: %w", b.o.Cache.Index().Fields()[out.Field], err)
+			if names := b.o.Cache.Index().Fields(); len(names) > 1 && len(b.o.Outputs) > 1 {
+				err = fmt.Errorf("field %s: %w", names[out.Field], err)
 			}
 			return err
 		}
@@ -137,10 +140,9 @@ func (b *batch) withhold(at int) error {
 
 var errNoField = errors.New("the sample does not have it")
 
-// applyTo makes one output of sample id, at its place in the columns.
-func (b *batch) applyTo(out *Output, at, id int, src []byte, whole bool,
-	spent []time.Duration,
-) error {
+// applyTo makes output o of sample id, at its place in the columns, and its further views.
+func (b *batch) applyTo(o, at, id int, src []byte, whole bool, spent []time.Duration) error {
+	out := &b.o.Outputs[o]
 	switch {
 	case src == nil && out.size() == 0:
 		clear(spent)
@@ -153,7 +155,9 @@ func (b *batch) applyTo(out *Output, at, id int, src []byte, whole bool,
 		copy(dst, src)
 		return err
 	}
-	alloc := func(size int) ([]byte, error) { return b.resultBuffer(out, at, size) }
+	alloc := func(view, size int) ([]byte, error) {
+		return b.resultBuffer(&b.o.Outputs[o+view], at+view*len(b.IDs), size)
+	}
 	occurrence := int(b.Occurrences[at%len(b.IDs)])
 	err := out.Preprocessor.Apply(alloc, src, b.Epoch, id, occurrence, whole, spent)
 	if err == nil {

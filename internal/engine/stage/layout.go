@@ -117,7 +117,7 @@ func (b *batch) expectVarying() (need int64) {
 			switch p := b.o.Outputs[o].Preprocessor; {
 			case p == nil:
 				need += aligned(index.Size(int(id)), b.o.align())
-			case p.Size() == 0:
+			case p.Size(b.o.Outputs[o].View) == 0:
 				need += p.Expected(index.Size(int(id)))
 			}
 		}

@@ -22,7 +22,7 @@ type leaving struct {
 
 var errLeft = errors.New("left to the process")
 
-func (p leaving) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (p leaving) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	switch {
@@ -126,7 +126,7 @@ type counting struct {
 	whole map[int]int
 }
 
-func (p counting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (p counting) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	if whole {

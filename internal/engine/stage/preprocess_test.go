@@ -32,17 +32,17 @@ type summary struct {
 
 var errBad = errors.New("no summary of that")
 
-func (summary) Size() int       { return 20 }
+func (summary) Size(int) int    { return 20 }
 func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
 func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
 
-func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (d summary) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	_ bool, spent []time.Duration,
 ) error {
-	dst, err := alloc(20)
+	dst, err := alloc(0, 20)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ type late struct {
 	bad map[int]bool
 }
 
-func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (p late) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	<-time.After(time.Second)

@@ -23,30 +23,30 @@ type ragged struct {
 	bad     map[int]bool
 }
 
-func (ragged) Size() int                { return 0 }
+func (ragged) Size(int) int             { return 0 }
 func (r ragged) Expected(int64) int64   { return r.wrong }
 func (ragged) Steps() []string          { return []string{"Make"} }
 func (ragged) Takes(int) float64        { return 0 }
 func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%uint64(r.largest)) }
 
-func (r ragged) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id, _ int,
+func (r ragged) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, _ int,
 	_ bool, _ []time.Duration,
 ) error {
 	size := r.size(epoch, id)
 	if id%5 == 0 {
-		if _, err := alloc(size + 16); err != nil {
+		if _, err := alloc(0, size+16); err != nil {
 			return err
 		}
 	}
 	if id%3 == 0 {
-		if _, err := alloc(size + 8); err != nil {
+		if _, err := alloc(0, size+8); err != nil {
 			return fmt.Errorf("at first: %w", err)
 		}
 	}
 	if r.bad[id] {
 		return errBad
 	}
-	dst, err := alloc(size)
+	dst, err := alloc(0, size)
 	if err != nil {
 		return err
 	}

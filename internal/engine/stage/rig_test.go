@@ -196,7 +196,11 @@ func outputs(p Preprocessor) []Output {
 	if p == nil {
 		return nil
 	}
-	return []Output{{Preprocessor: p}}
+	list := []Output{{Preprocessor: p}}
+	if _, views := p.(pair); views {
+		list = append(list, Output{Preprocessor: p, View: 1})
+	}
+	return list
 }
 
 func steps(p Preprocessor) []string {
@@ -232,7 +236,7 @@ func (g *rig) want(rank int, at step) []seen {
 		s := g.seen(int(id))
 		if p := g.ranks[rank].stager.preprocessor; p != nil {
 			var made []byte
-			alloc := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
+			alloc := func(_, size int) ([]byte, error) { made = make([]byte, size); return made, nil }
 			err := p.Apply(alloc, s.data, at.epoch, int(id), 0, false,
 				make([]time.Duration, len(p.Steps())))
 			if err == nil {

@@ -83,18 +83,19 @@ func NewUnusable(policy string) *Unusable { return newUnusable(Policy(policy)) }
 // Preprocessor transforms samples into what is delivered. Its methods must be safe for concurrent
 // use.
 type Preprocessor interface {
-	// Size returns the size of every result in bytes; 0: it varies.
-	Size() int
-	// Expected estimates the size of the result for a sample of the given size.
+	// Size returns the size in bytes of a result of every sample, by the result's number; 0: it
+	// varies, and is the only one.
+	Size(view int) int
+	// Expected estimates the size of the results for a sample of the given size.
 	Expected(bytes int64) int64
 	// Steps returns the names of the steps, in order.
 	Steps() []string
-	// Apply transforms a sample's bytes for an epoch. It writes the result into a buffer from
+	// Apply transforms a sample's bytes for an epoch. It writes each result into a buffer from
 	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. What
 	// is random follows from the epoch, the sample's ID, and how often the epoch has the sample
 	// before. whole makes damage an error also in parts of the bytes that the result does not
 	// depend on. Any other error is permanent.
-	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	Apply(alloc func(view, size int) ([]byte, error), src []byte, epoch, id, occurrence int,
 		whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and
 	// whether it is a file like others, of which only what is drawn is uncertain. That depends only
@@ -150,9 +151,12 @@ type Options struct {
 	Outputs []Output
 }
 
-// Output is a field of samples as it is delivered.
+// Output is a field of samples as it is delivered, or one of several views of it.
 type Output struct {
 	Field int // its number in the index
+	// View is the result's number among those that Preprocessor makes of the field. They follow one
+	// another, from 0 on.
+	View int
 	// Preprocessor transforms the field. The results of a batch form one tensor if all have the same
 	// size. Those of a job share Takes, Report and ThreadChanges. nil: the field is copied.
 	Preprocessor Preprocessor
@@ -163,12 +167,12 @@ func (o *Output) size() int {
 	if o.Preprocessor == nil {
 		return 0
 	}
-	return o.Preprocessor.Size()
+	return o.Preprocessor.Size(o.View)
 }
 
-// steps returns the number of the output's steps.
+// steps returns the number of the output's steps, which the first view has.
 func (o *Output) steps() int {
-	if o.Preprocessor == nil {
+	if o.Preprocessor == nil || o.View > 0 {
 		return 0
 	}
 	return len(o.Preprocessor.Steps())
@@ -187,7 +191,7 @@ func Preprocesses(outputs []Output) Preprocessor {
 // Steps returns the names of the steps of all outputs.
 func Steps(outputs []Output) (names []string) {
 	for _, o := range outputs {
-		if o.Preprocessor != nil {
+		if o.Preprocessor != nil && o.View == 0 {
 			names = append(names, o.Preprocessor.Steps()...)
 		}
 	}

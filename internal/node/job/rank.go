@@ -142,6 +142,8 @@ type Output struct {
 	Shape []int
 	// Type is the element type: uint8, float16, bfloat16 or float32.
 	Type string
+	// View is which of the views of the field it is, from 0 on; nil: it is no view.
+	View *int
 }
 
 // Opened returns the description of the job for its process.

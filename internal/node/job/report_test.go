@@ -192,7 +192,7 @@ type twice struct {
 	spent float64
 }
 
-func (*twice) Size() int                  { return 2 * sampleSize }
+func (*twice) Size(int) int               { return 2 * sampleSize }
 func (*twice) Expected(bytes int64) int64 { return 2 * bytes }
 func (*twice) Steps() []string            { return []string{"twice"} }
 func (*twice) Takes(int) float64          { return 0 }
@@ -202,10 +202,10 @@ func (*twice) ThreadChanges() iter.Seq2[time.Time, int] {
 	return maps.All(map[time.Time]int{{}: 3})
 }
 
-func (p *twice) Apply(alloc func(int) ([]byte, error), src []byte, _, _, _ int,
+func (p *twice) Apply(alloc func(int, int) ([]byte, error), src []byte, _, _, _ int,
 	_ bool, _ []time.Duration,
 ) error {
-	dst, err := alloc(2 * len(src))
+	dst, err := alloc(0, 2*len(src))
 	if err == nil {
 		copy(dst[copy(dst, src):], src)
 		p.did.Add(1)

@@ -25,7 +25,7 @@ const (
 	MaxList = 1 << 28
 	// MaxBatch is the limit on the samples of a batch: its frame to the process holds no more.
 	MaxBatch = 381_184
-	// MaxOutputs is the limit on the fields that are delivered of a sample.
+	// MaxOutputs is the limit on the fields and views that are delivered of a sample.
 	MaxOutputs = 64
 	// MaxEpoch is the largest number of a given epoch: frames have 32 bits for it.
 	MaxEpoch = 1<<31 - 1
@@ -188,6 +188,14 @@ type Output struct {
 	Program *transform.Program // nil: the field is delivered as it is
 }
 
+// Results returns how many results are delivered: 1, or the number of views.
+func (o Output) Results() int {
+	if o.Program == nil {
+		return 1
+	}
+	return len(o.Program.Outputs())
+}
+
 // fields is the form of Transforms that says which fields are delivered.
 type fields struct {
 	Fields []struct {
@@ -218,6 +226,7 @@ func Compile(transforms json.RawMessage) ([]Output, error) {
 			len(given.Fields), MaxOutputs)
 	}
 	var outputs []Output
+	results := 0
 	for _, f := range given.Fields {
 		o := Output{Field: f.Field}
 		if Describes(f.Transforms) {
@@ -227,6 +236,11 @@ func Compile(transforms json.RawMessage) ([]Output, error) {
 			}
 		}
 		outputs = append(outputs, o)
+		results += o.Results()
+	}
+	if results > MaxOutputs {
+		return nil, failure.Input("transforms: %d views and other fields; at most %d are allowed",
+			results, MaxOutputs)
 	}
 	return outputs, nil
 }

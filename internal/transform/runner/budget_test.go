@@ -53,7 +53,7 @@ func TestBudget(t *testing.T) {
 	var want [][]byte
 	spent := make([]time.Duration, 3)
 	for i, src := range files {
-		dst := make([]byte, free.Size())
+		dst := make([]byte, free.Size(0))
 		if err := free.Apply(into(dst), src, 0, i, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestBudget(t *testing.T) {
 			spent := make([]time.Duration, 3)
 			for range 3 {
 				for i, src := range files {
-					dst := make([]byte, p.Size())
+					dst := make([]byte, p.Size(0))
 					if err := p.Apply(into(dst), src, 0, i, 0, false, spent); err != nil {
 						t.Error(err)
 					} else if !bytes.Equal(dst, want[i]) {
@@ -95,7 +95,7 @@ func wholeBudget(t *testing.T, p *Field) {
 func TestBudgetOfBadSamples(t *testing.T) {
 	p := newField(compiled(t, shrink), Options{Threads: 2, Memory: 12 << 20})
 	defer p.Close()
-	dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
+	dst, spent := make([]byte, p.Size(0)), make([]time.Duration, 3)
 	sound := pngOf(t, 900)
 	bad := bytes.Clone(sound)
 	bad[len(bad)/2] ^= 0x40
@@ -106,7 +106,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 		}
 		wholeBudget(t, p)
 		asked := 0
-		err := p.Apply(func(int) ([]byte, error) {
+		err := p.Apply(func(int, int) ([]byte, error) {
 			if asked++; asked == 1 {
 				return dst, nil
 			}
@@ -149,7 +149,7 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 	p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 	defer p.Close()
 	large := pngOf(t, 900)
-	dst := make([]byte, p.Size())
+	dst := make([]byte, p.Size(0))
 	spent := make([]time.Duration, 3)
 	for range 2 {
 		if err := p.Apply(into(dst), large, 0, 0, 0, false, spent); err != nil {
@@ -175,7 +175,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		p := newField(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()
 		spent := make([]time.Duration, 3)
-		dst := make([]byte, p.Size())
+		dst := make([]byte, p.Size(0))
 		if err := p.Apply(into(dst), pngOf(t, 300), 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		large := pngOf(t, 900)
-		go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, 0, false, spent) }()
+		go func() { done <- p.Apply(into(make([]byte, p.Size(0))), large, 0, 0, 0, false, spent) }()
 		synctest.Wait()
 		select {
 		case err := <-done:
@@ -212,7 +212,7 @@ func TestBudgetError(t *testing.T) {
 	src := pngOf(t, 2500) // 19 MB of pixels
 	for _, threads := range []int{1, 2, 16} {
 		p := newField(compiled(t, shrink), Options{Threads: threads, Memory: 16 << 20})
-		dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
+		dst, spent := make([]byte, p.Size(0)), make([]time.Duration, 3)
 		err := p.Apply(into(dst), src, 0, 0, 0, false, spent)
 		var e *BudgetError
 		if !errors.As(err, &e) || e.Need < 3*2500*2500 || e.Most > 16<<20 || e.Total != 16<<20 ||
@@ -243,10 +243,10 @@ func TestBudgetWaits(t *testing.T) {
 	large, small := pngOf(t, 1500), pngOf(t, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, 0, false, make([]time.Duration, 3))
+		done <- p.Apply(into(make([]byte, p.Size(0))), large, 0, 0, 0, false, make([]time.Duration, 3))
 	}()
 	for range 3 {
-		if err := p.Apply(into(make([]byte, p.Size())), small, 0, 1, 0, false,
+		if err := p.Apply(into(make([]byte, p.Size(0))), small, 0, 1, 0, false,
 			make([]time.Duration, 3)); err != nil {
 			t.Error(err)
 		}
@@ -263,8 +263,8 @@ func TestBudgetWaits(t *testing.T) {
 }
 
 // into has results go to dst.
-func into(dst []byte) func(int) ([]byte, error) {
-	return func(int) ([]byte, error) { return dst, nil }
+func into(dst []byte) func(int, int) ([]byte, error) {
+	return func(int, int) ([]byte, error) { return dst, nil }
 }
 
 // TestBudgetRagged: an image of its own size that has to wait for memory asks for the same alloc
@@ -276,14 +276,14 @@ func TestBudgetRagged(t *testing.T) {
 		newField(program, Options{Threads: 1})
 	defer p.Close()
 	defer free.Close()
-	if p.Size() != 0 || p.Expected(100) <= 0 {
-		t.Fatalf("%d bytes, %d expected", p.Size(), p.Expected(100))
+	if p.Size(0) != 0 || p.Expected(100) <= 0 {
+		t.Fatalf("%d bytes, %d expected", p.Size(0), p.Expected(100))
 	}
 	for side, times := range map[int]int{50: 1, 800: 2, 3000: 1} {
 		src := pngOf(t, side)
 		var asked []int
 		var got, want []byte
-		alloc := func(size int) ([]byte, error) {
+		alloc := func(_, size int) ([]byte, error) {
 			asked, got = append(asked, size), make([]byte, size)
 			return got, nil
 		}
@@ -295,7 +295,7 @@ func TestBudgetRagged(t *testing.T) {
 			t.Errorf("%d x %d: alloc was asked for %v bytes, want %d times the same", side, side,
 				asked, times)
 		}
-		if err := free.Apply(func(size int) ([]byte, error) {
+		if err := free.Apply(func(_, size int) ([]byte, error) {
 			want = make([]byte, size)
 			return want, nil
 		}, src, 0, 0, 0, false, spent); err != nil {

@@ -55,8 +55,8 @@ type Field struct {
 	number  int
 	program *transform.Program
 	names   []string
-	first   int // the number of its first step among all
-	size    int
+	first   int   // the number of its first step among all
+	sizes   []int // of the results
 	seed    uint64
 }
 
@@ -76,11 +76,14 @@ func New(parts []Part, o Options) *Runner {
 				names[k] = p.Name + ": " + names[k]
 			}
 		}
-		r.fields = append(r.fields, &Field{
+		f := &Field{
 			Runner: r, number: i, program: p.Program, names: names, first: len(r.names),
-			size: p.Program.Output().Bytes(),
 			seed: o.Seed,
-		})
+		}
+		for _, out := range p.Program.Outputs() {
+			f.sizes = append(f.sizes, out.Bytes())
+		}
+		r.fields = append(r.fields, f)
 		r.names = append(r.names, names...)
 	}
 	var b *budget
@@ -99,10 +102,11 @@ func New(parts []Part, o Options) *Runner {
 // Fields returns the fields, in the order of New.
 func (p *Runner) Fields() []*Field { return p.fields }
 
-// Size returns the size in bytes of every sample's result; 0 if sizes differ.
-func (f *Field) Size() int { return f.size }
+// Size returns the size in bytes of a result of every sample, by its number among its views; 0 if
+// sizes differ.
+func (f *Field) Size(view int) int { return f.sizes[view] }
 
-// Expected estimates the size of the result of a sample that has the given number of bytes.
+// Expected estimates the size of all results of a sample that has the given number of bytes.
 func (f *Field) Expected(bytes int64) int64 { return int64(f.program.Expected(float64(bytes))) }
 
 // Steps returns the names of the field's transforms, in order.
@@ -119,16 +123,16 @@ type work struct {
 	err   error // result
 }
 
-// Apply transforms a sample and writes the result to memory that alloc returns. It calls alloc when
-// the size is known, and again, with possibly another size, if the sample needs more memory or has
-// to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
-// which has an entry per transform of the field, and distributes the time waited in proportion,
-// because it waited for transforms of other samples. id is the sample's ID, and occurrence how
-// often the epoch has it before; with the epoch they determine all random parameters. whole makes
-// damage anywhere in src an error, whatever is decoded of it. The error says why src cannot be
-// transformed.
-func (f *Field) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
+// Apply transforms a sample and writes each result to memory that alloc returns. It calls alloc
+// when the size is known, and again, with possibly another size, if the sample needs more memory or
+// has to be delivered encoded. Apply waits for admission. It adds the time of each transform to
+// spent, which has an entry per transform of the field, and distributes the time waited in
+// proportion, because it waited for transforms of other samples. id is the sample's ID, and
+// occurrence how often the epoch has it before; with the epoch they determine all random
+// parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
+// says why src cannot be transformed.
+func (f *Field) Apply(alloc func(view, size int) ([]byte, error), src []byte,
+	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	it, inside := f.gate.enter(work{
 		field: f.number, alloc: alloc, src: src,

@@ -29,7 +29,7 @@ func TestShare(t *testing.T) {
 func TestReportedTimes(t *testing.T) {
 	p := newField(compiled(t, shrink), Options{Threads: 1})
 	defer p.Close()
-	src, dst := pngOf(t, 200), make([]byte, p.Size())
+	src, dst := pngOf(t, 200), make([]byte, p.Size(0))
 	began := time.Now()
 	const n = 30
 	for i := range n {
@@ -51,8 +51,8 @@ func TestReportedTimes(t *testing.T) {
 // TestClosed: a worker that was at work when the others were freed is freed when it is done.
 func TestClosed(t *testing.T) {
 	p := newField(compiled(t, shrink), Options{Threads: 1})
-	src, dst := pngOf(t, 20), make([]byte, p.Size())
-	err := p.Apply(func(int) ([]byte, error) {
+	src, dst := pngOf(t, 20), make([]byte, p.Size(0))
+	err := p.Apply(func(int, int) ([]byte, error) {
 		p.Close()
 		return dst, nil
 	}, src, 0, 0, 0, false, make([]time.Duration, 3))
@@ -71,7 +71,7 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 	alone := newField(compiled(t, shrink), Options{Threads: 1})
 	defer alone.Close()
 	for side := 20; side < 40; side++ {
-		src, dst := pngOf(t, side), make([]byte, alone.Size())
+		src, dst := pngOf(t, side), make([]byte, alone.Size(0))
 		if err := alone.Apply(into(dst), src, 0, 0, 0, false, make([]time.Duration, 3)); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 				var all sync.WaitGroup
 				for i := range together {
 					all.Go(func() {
-						dst := make([]byte, p.Size())
+						dst := make([]byte, p.Size(0))
 						if err := p.Apply(into(dst), files[i], 0, 0, 0, false,
 							make([]time.Duration, 3)); err != nil || !bytes.Equal(dst, want[i]) {
 							t.Errorf("%d threads, round %d, sample %d: %v, or it is another's",

@@ -1,13 +1,13 @@
 """What the daemon's transforms make of samples: arrays of one type, in shared memory.
 
 All have one shape and are adjacent; or they are images which each have a size of their own
-("ragged").
+("ragged"). Of several views of an image each has arrays of its own.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -49,7 +49,10 @@ class Output:
         type: The elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
         count: Number of elements of a sample.
         nbytes: Number of bytes of a sample.
+        views: What each of several views of a sample becomes; empty: there is one array.
     """
+
+    views: Sequence[Output] = ()
 
     def __init__(self, answer: OutputAnswer):
         assert answer["shape"] is not None
@@ -128,15 +131,21 @@ class Output:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def left(self, value: Any) -> object:
-        """Returns what Python made of a sample that was left to it, in the form of the output.
+    def put(self, batch: Any, place: int, value: Any) -> None:
+        """Puts what Python made of a sample that was left to it in its place of a batch.
 
         Args:
+            batch: What :meth:`tensor` returned.
+            place: The place.
             value: A PIL image, or a tensor.
 
         Raises:
             ValueError: It does not have the output's shape.
         """
+        batch[place] = self._in_form(value)
+
+    def _in_form(self, value: Any) -> object:
+        """Returns a PIL image, or a tensor, in the form of the output; see :meth:`put`."""
         torch = self._torch or self._import()
         if not isinstance(value, torch.Tensor):
             levels = torch.frombuffer(bytearray(value.tobytes()), dtype=torch.uint8)
@@ -159,6 +168,99 @@ class Output:
             return block or []
         view = block.view()
         return [view[i * self.nbytes : (i + 1) * self.nbytes] for i in range(n)]
+
+    def items(self, batch: Any) -> Sequence[Any]:
+        """Returns the samples of what :meth:`array` or :meth:`tensor` returned."""
+        return batch  # type: ignore[no-any-return]
+
+
+class Views(Output):
+    """What every sample becomes of which there are several views: a list of one array of each.
+
+    So is a batch, and the memory in which it is.
+
+    Args:
+        views: What each view becomes.
+    """
+
+    def __init__(self, views: Sequence[Output]):
+        self.views = list(views)
+        self.ragged = False
+        self.nbytes = sum(view.nbytes for view in views)
+
+    def array(self, block: Any, n: int) -> object:
+        """Returns a batch as a list of numpy arrays; see :meth:`Output.array`."""
+        return [view.array(part, n) for view, part in self._parts(block)]
+
+    def tensor(self, block: Any, n: int) -> object:
+        """Returns a batch as a list of tensors; see :meth:`Output.tensor`."""
+        return [view.tensor(part, n) for view, part in self._parts(block)]
+
+    def _parts(self, block: Any) -> Iterable[tuple[Output, Any]]:
+        return zip(self.views, block or [None] * len(self.views))
+
+    def sample(self, view: Any) -> object:
+        """Returns copies of one sample's views as tensors."""
+        return [output.sample(part) for output, part in zip(self.views, view)]
+
+    def put(self, batch: Any, place: int, value: Any) -> None:
+        """Puts a sample's list of views in its place of a batch; see :meth:`Output.put`."""
+        for output, tensor, part in zip(self.views, batch, value):
+            output.put(tensor, place, part)
+
+    def split(self, block: Any, n: int) -> list[Any]:
+        """Returns the samples of a batch: tuples of their views."""
+        return list(zip(*(view.split(part, n) for view, part in self._parts(block))))
+
+    def items(self, batch: Any) -> Sequence[Any]:
+        """Returns the samples of a batch: lists of their views."""
+        return list(map(list, zip(*batch)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__
+
+
+def outputs_of(answers: Sequence[OutputAnswer]) -> list[Output | None]:
+    """Returns what the daemon delivers of each field of a sample; None: the field as it is.
+
+    Args:
+        answers: The ``outputs`` of its OPENED. Views of one field follow one another.
+    """
+    outputs: list[Output | None] = []
+    views: list[Output] = []
+    for answer in answers:
+        made = Output(answer) if answer["shape"] else None
+        view = answer.get("view")
+        if made is None or view is None:
+            outputs.append(made)
+            continue
+        views = [made] if view == 0 else [*views, made]
+        if view > 0:
+            outputs.pop()
+        outputs.append(Views(views))
+    return outputs
+
+
+def places_of(output: Output | None) -> int:
+    """Returns of how many results a BATCH has the places, for what is delivered of a field."""
+    return 1 if output is None else max(len(output.views), 1)
+
+
+def grouped(outputs: Sequence[Output | None], columns: Sequence[Any]) -> list[Any]:
+    """Returns what there is of each field: a list with that of each view, where it has views.
+
+    Args:
+        outputs: What is delivered of each field.
+        columns: What there is of each result, in the order of a BATCH.
+    """
+    found: list[Any] = []
+    at = 0
+    for output in outputs:
+        count = places_of(output)
+        views = output is not None and output.views
+        found.append(list(columns[at : at + count]) if views else columns[at])
+        at += count
+    return found
 
 
 class Keyed:

@@ -31,7 +31,7 @@ from .._lib.typing import Opened
 from ..errors import EndError, HDMLPError, ProtocolError, from_answer
 from .acks import Acks
 from .fields import fields_of
-from .output import Output
+from .output import grouped, outputs_of
 from .segments import Returns, Segment
 from .source import HEAD_SIZE, Taken, is_whole, left_in
 from .staging import Staging
@@ -78,7 +78,7 @@ class Stream:
         daemon: The daemon that the stream comes from.
         opened: The OPENED object.
         outputs: What is delivered of each of a sample's fields; None: the field as it is.
-        output: The first of them, if there is one.
+        output: That of the only field; None: it is as it is, or there are several.
         fields: The names of the fields that are delivered; one is empty: samples have none.
         steps: Batches per epoch.
         position: What comes next, or None if the daemon sends nothing.
@@ -121,14 +121,19 @@ class Stream:
         self.stall = self.python = 0
         self.opened = self._open(request, fds)
         answers = self.opened["outputs"]
-        self.fields = [answer["field"] for answer in answers]
-        self.outputs = [Output(answer) if answer["shape"] else None for answer in answers]
-        self.output = self.outputs[0] if len(answers) == 1 else None
-        # Bytes of each result of a batch that is mapped in one piece; 0: views of samples.
-        self._sizes = [
-            0 if output is None or output.ragged else output.nbytes for output in self.outputs
+        self.fields = [answer["field"] for answer in answers if not answer.get("view")]
+        self.outputs = outputs_of(answers)
+        self.output = self.outputs[0] if len(self.outputs) == 1 else None
+        # Of each result: the field that it is of, and its bytes in a batch that is mapped in one
+        # piece; 0: views of samples.
+        self._results = [
+            (i, 0 if output is None or output.ragged else output.nbytes)
+            for i, of in enumerate(self.outputs)
+            for output in (of.views if of is not None and of.views else [of])
         ]
-        self._sample_size = self._sizes[0] if len(answers) == 1 and on_segment is None else 0
+        one = len(answers) == 1 and "view" not in answers[0]
+        self._sample_size = self._results[0][1] if one and on_segment is None else 0
+        self._several = not one or self._leaves
         self.steps = int(self.opened["steps"])
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
@@ -341,7 +346,7 @@ class Stream:
             item = items.popleft()
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
-                outputs = len(self.outputs)
+                outputs = len(self._results)
                 begin = HEAD_SIZE + (16 + 20 * outputs) * n
                 end = begin + 4 * m
                 if len(item) != end and not is_whole(item, end):
@@ -355,7 +360,7 @@ class Stream:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position = position + 1
                 content: object = None
-                if (outputs > 1 or self._leaves) and self._on_segment is None:
+                if self._several and self._on_segment is None:
                     return self._of_fields(item, n, m, slots)
                 if self._sample_size:
                     content = self._staging.block(item, n, slots, self._sample_size)
@@ -383,18 +388,20 @@ class Stream:
         return None
 
     def _of_fields(self, item: bytearray, n: int, m: int, slots: bytes) -> Taken:
-        """Returns a batch of samples of several fields, or with some that were left.
+        """Returns a batch of samples of several fields or views, or with some that were left.
 
-        Its content is a list, one per field.
+        Its content is a list, one per field. One field of several views is the content.
         """
         _, epoch, step, _, _, audit = _HEAD(item)
-        parts = fields_of(item, n, m, len(self.outputs))
-        contents = self._staging.fields(parts, n, slots, self._sizes)
-        taken = Taken(contents, parts[0].payload, n, epoch, step, audit, slots)
+        parts = fields_of(item, n, m, len(self._results))
+        sizes = [size for _, size in self._results]
+        contents = grouped(self.outputs, self._staging.fields(parts, n, slots, sizes))
+        content = contents if self.output is None or self._leaves else contents[0]
+        taken = Taken(content, parts[0].payload, n, epoch, step, audit, slots)
         if any(part.left for part in parts):
             taken.left = {
                 field * n + place: data
-                for field, part in enumerate(parts)
+                for (field, _), part in zip(self._results, parts)
                 for place, data in self._staging.left(part.left).items()
             }
         return taken

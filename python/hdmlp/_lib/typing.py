@@ -9,10 +9,15 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-class OutputAnswer(TypedDict):
+class _OfView(TypedDict, total=False):
+    view: int
+
+
+class OutputAnswer(_OfView):
     """What the daemon delivers of a field, as OPENED says it.
 
-    ``shape`` is None if the field comes as it is.
+    ``shape`` is None if the field comes as it is. ``view`` is only there if it is one of several
+    views of the field, and then its number.
     """
 
     field: str

@@ -2,7 +2,8 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``tensors`` those which say what a batch consists of.
+of others, ``tensors`` those which say what a batch consists of, ``multiview`` that which makes
+several tensors of an image.
 """
 
 from .arguments import InterpolationMode
@@ -35,6 +36,7 @@ from .images import (
     RandomVerticalFlip,
     Resize,
 )
+from .multiview import Views
 from .nested import RandomApply, RandomChoice, RandomOrder
 from .tensors import (
     ConvertImageDtype,
@@ -83,4 +85,5 @@ __all__ = [
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",
+    "Views",
 ]

@@ -42,6 +42,7 @@ class State:
         array: Reshape, and what follows it.
         image: The daemon's transforms of images.
         tensor: ToTensor, and what follows it.
+        views: Views, which nothing follows.
         size: (height, width) in pixels if all images have the same; None: they may differ.
         channels: Number of channels.
         dtype: Name of the elements' type.
@@ -53,6 +54,8 @@ class State:
         self.array: list[ours.Transform] = []
         self.image: list[ours.Transform] = []
         self.tensor: list[ours.Transform] = []
+        self.views: list[ours.Transform] = []
+        self._of_view = False
         self.size: tuple[int, int] | None = None
         self.channels = 3
         self.dtype = "uint8"
@@ -61,7 +64,19 @@ class State:
 
     def described(self) -> list[ours.Transform]:
         """The transforms so far, in the order in which the daemon carries them out."""
-        return self.array + self.image + self.tensor
+        return self.array + self.image + self.tensor + self.views
+
+    def of_view(self) -> State:
+        """Returns what is known at the beginning of a view's list.
+
+        Raises:
+            Unknown: There cannot be views here.
+        """
+        if self.tensor or self.array:
+            raise Unknown("it is for images; put it before ToTensor")
+        of = State()
+        of.size, of.channels, of._of_view = self.size, self.channels, True
+        return of
 
     def take(self, step: Step) -> None:
         """Adds a transform.
@@ -69,12 +84,18 @@ class State:
         Raises:
             Unknown: The daemon cannot carry it out here.
         """
+        if self.views:
+            raise Unknown("it gets the list of views")
+        if self._of_view and isinstance(step, (ours.Reshape, ours.ImgDecode, ours.Views)):
+            raise Unknown("it cannot be within a view")
         if (isinstance(step, ours.Reshape) and not self.described()) or (
             isinstance(step, ours.ScaleShift16) and len(self.array) == 1
         ):
             self.array.append(step)
         elif self.array:
             raise Unknown("it cannot follow Reshape")
+        elif isinstance(step, ours.Views):
+            self.views = [step]
         elif isinstance(step, ours.ToTensor):
             self._take_to_tensor(step)
         elif isinstance(step, (Convert, ours.ConvertImageDtype)):

@@ -76,9 +76,7 @@ class InPython(Keyed):
         if self._entries is None:
             self._entries = Entries(e._replace(step=_in_torchvision(e.step)) for e in self._done)
         value: Any = self._entries(self._decoded(view), key)
-        if any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for _, t, _ in self._done):
-            value = value.permute(1, 2, 0)
-        return value
+        return _laid_out([t for _, t, _ in self._done], value)
 
     def _decoded(self, data: memoryview | bytes) -> object:
         from PIL import Image, ImageOps
@@ -99,8 +97,29 @@ class InPython(Keyed):
         return {**self.__dict__, "_entries": None}
 
 
+def _laid_out(steps: Sequence[object], value: Any) -> Any:
+    """Returns a tensor that transforms made in the layout that one of ours asks for."""
+    if any(isinstance(t, ours.ToTensor) and t.layout == "NHWC" for t in steps):
+        return value.permute(1, 2, 0)
+    return value
+
+
+def _view(steps: Sequence[object]) -> Step:
+    """Returns what makes a view, in torchvision's transforms."""
+    made = list(map(_in_torchvision, steps))
+
+    def view(value: object) -> object:
+        for step in made:
+            value = step(value)
+        return _laid_out(steps, value)
+
+    return view
+
+
 def _in_torchvision(t: object) -> Step:
     """Returns torchvision's transform that does what one of ours describes; others stay."""
+    if isinstance(t, ours.Views):
+        return t.mapped(_view)
     if not isinstance(t, ours.Transform):
         return t  # type: ignore[return-value]
     import torch

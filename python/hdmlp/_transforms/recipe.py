@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from .._batches.output import Handed, Keyed, Output
+from .._batches.fields import fields_of
+from .._batches.output import Handed, Keyed, Output, grouped, places_of
 from .._batches.segments import Lease, Segment
 from .._batches.source import Left, LeftBytes, Taken, column, left_in
 from .._lib.interrupts import interrupts
@@ -143,11 +144,33 @@ class Recipe:
             payload: As the daemon sent it.
             segments: The shared memory in which samples are, by number.
         """
-        _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
-        views = views_in(payload, n, segments, left_in(payload, n, m))
-        return views, column(payload, n, "labels")
+        [views] = self.fields(payload, segments)
+        return views, column(payload, len(views), "labels")
 
-    #: Of how many fields the daemon's BATCH payloads have the places.
+    def fields(self, payload: bytearray, segments: Mapping[int, Segment]) -> list[Sequence[object]]:
+        """Returns for each field the samples of a BATCH payload, in a worker; None: one has none.
+
+        Args:
+            payload: As the daemon sent it.
+            segments: The shared memory in which samples are, by number.
+        """
+        _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
+        if self.count == 1 and not _has_views(self.outputs[0]):
+            return [views_in(payload, n, segments, left_in(payload, n, m))]
+        columns = []
+        for field in fields_of(payload, n, m, self.count):
+            found = views_in(field.payload, n, segments, field.left)
+            for place in field.missing:
+                found[place] = None
+            columns.append(found)
+        return [
+            _samples(found) if _has_views(output) else found
+            for output, found in zip(self.outputs, grouped(self.outputs, columns))
+        ]
+
+    #: What the daemon delivers of each field; None: the field as it is.
+    outputs: Sequence[Output | None] = (None,)
+    #: Of how many fields, and views of them, the daemon's BATCH payloads have the places.
     count = 1
 
     def keys(
@@ -177,6 +200,8 @@ class Recipe:
 
     def told(self, outputs: Sequence[Output | None]) -> None:
         """Takes what the daemon delivers of each field, once the job is open."""
+        self.outputs = list(outputs)
+        self.count = sum(map(places_of, outputs))
         if isinstance(self.loader, Handed):
             self.loader.output = outputs[0]
 
@@ -239,6 +264,15 @@ class Recipe:
         """
         made: Any = self.samples([data], [0], [sample], [key])
         return made[0][0]
+
+
+def _has_views(output: Output | None) -> bool:
+    return output is not None and len(output.views) > 0
+
+
+def _samples(columns: Sequence[Sequence[object]]) -> list[object]:
+    """Returns the samples of which there are several views; one that was left is its bytes."""
+    return [views[0] if isinstance(views[0], LeftBytes) else views for views in zip(*columns)]
 
 
 def decoded(loader: Callable[..., object], view: memoryview | LeftBytes, key: int | None) -> object:

@@ -20,6 +20,7 @@ from .agreement import disagreement
 from .entries import Entries, Entry
 from .image_state import RGB, Convert, State, Step, Unknown
 from .policies import is_v2, logs_of, plain_fill
+from .several import several
 
 #: How the names begin of those known transforms that draw random numbers.
 RANDOM = (
@@ -174,8 +175,8 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
     """
     given: list[Any] = list(_flat(transforms))
     first -= _decodes(given)
-    if given and all(isinstance(t, ours.Transform) for t in given):
-        stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
+    if given and all(map(_is_described, given)):
+        stage = any(isinstance(t, (ours.ToTensor, ours.Reshape, ours.Views)) for t in given)
         placed: list[Any] = [_at(t, i) for i, t in enumerate(given, first)]
         return Split(placed, [], "tensor" if stage else "image", "", (), given, first=first)
     prefix, stop = _longest_prefix(given, ragged, first)
@@ -185,14 +186,24 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
         return Split(described, [], hands, "", (), given, wraps, first)
     cause, why = stop
     left = [given[cause], *given[done:cause], *given[cause + 1 :]]
-    if isinstance(left[0], ours.Transform):
+    if _only_daemon(left[0]):
         raise TypeError(f"{left[0]!r} cannot stand here: {why}{_alternative(left[0])}")
     for i, t in enumerate(rest, done):
-        if isinstance(t, ours.Transform):
+        if _only_daemon(t):
             place = "after" if i > cause else "before"
             raise _not_in_python(t, f"{place} {given[cause]!r}, which the daemon cannot do ({why})")
     done_too = given[:done]
     return Split(described, wraps + rest, hands, why, left, done_too, (), first, len(wraps))
+
+
+def _is_described(t: object) -> bool:
+    """Reports whether a transform describes all that the daemon is to do."""
+    return t.described if isinstance(t, ours.Views) else isinstance(t, ours.Transform)
+
+
+def _only_daemon(t: object) -> bool:
+    """Reports whether a transform cannot run in Python."""
+    return not t.callable if isinstance(t, ours.Views) else isinstance(t, ours.Transform)
 
 
 def _decodes(given: Sequence[object]) -> int:
@@ -215,17 +226,18 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
     wraps: list[object] = []  # the ToImage whose tv_tensors.Image is the current result
     why, cause = "", 0
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)  # compared once for each list
+    steps = functools.partial(_steps, replaced=replaced)
     for i, t in enumerate(given):
         try:
-            for step in _steps(t, replaced):
+            made = several(t, state, _flat, steps, _wraps)
+            for step in steps(t) if made is None else [made.step]:
                 state.take(_at(step, first + i))
         except Unknown as e:
             why, cause = str(e), i
             break
-        if _name(t) in ("ToImage", "ToPureTensor"):
-            wraps = [t] if _name(t) == "ToImage" else []
-        if state.size is not None or state.array:
-            hands = "tensor" if state.tensor or state.array else "image"
+        wraps = _wraps(t, wraps) if made is None else made.wraps
+        if state.size is not None or state.array or state.views:
+            hands = "tensor" if state.tensor or state.array or state.views else "image"
             best = _Prefix(i + 1, state.described(), wraps, hands)
             why = ""
         else:
@@ -242,6 +254,13 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
     return best, _Stop(cause, why)
 
 
+def _wraps(t: object, wraps: list[Any]) -> list[Any]:
+    """Returns what makes torchvision's type of a result, after one more transform."""
+    if _name(t) == "ToPureTensor":
+        return []
+    return [t] if _name(t) == "ToImage" else wraps
+
+
 def in_python(transforms: object, why: str, first: int = 0) -> Split:
     """Leaves a whole list for Python.
 
@@ -253,9 +272,9 @@ def in_python(transforms: object, why: str, first: int = 0) -> Split:
     Raises:
         TypeError: One of our transforms is in the list.
     """
-    given = list(_flat(transforms))
+    given: list[Any] = list(_flat(transforms))
     for t in given:
-        if isinstance(t, ours.Transform):
+        if _only_daemon(t):
             raise _not_in_python(t, why)
     return Split([], given, "bytes", "", first=first)
 
@@ -473,7 +492,7 @@ def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:
 
 
 def _within(t: object) -> str:
-    """Advice for an object of an unknown class whose only part is a Compose; empty for others.
+    """Advice for an object of an unknown class with a Compose; empty for others.
 
     One of several parts in the place of the object would be another training.
     """
@@ -482,9 +501,12 @@ def _within(t: object) -> str:
     own = getattr(t, "__dict__", {})
     own = {**own, **own.get("_modules", {})}
     parts = [name for name, value in own.items() if callable(value) or _several(value)]
-    if len(parts) != 1 or _name(own[parts[0]]) != "Compose":
+    if not any(_name(own[name]) == "Compose" for name in parts):
         return ""
-    return f" (if all that it does is its {parts[0]}, give .{parts[0]} in its place)"
+    views = "if it makes several views of an image, give hdmlp.transforms.Views in its place"
+    if len(parts) > 1:
+        return f" ({views})"
+    return f" ({views}; if all that it does is its {parts[0]}, give .{parts[0]} in its place)"
 
 
 def _several(value: object) -> bool:

@@ -91,7 +91,7 @@ func (t *Transforms) Load() measure.Load {
 }
 
 func (t *Transforms) apply(thread, draw int, data []byte) error {
-	return t.workers[thread].ApplyTo(func(size int) ([]byte, error) {
+	return t.workers[thread].ApplyTo(func(_, size int) ([]byte, error) {
 		if cap(t.outputs[thread]) < size {
 			t.outputs[thread] = make([]byte, size)
 		}

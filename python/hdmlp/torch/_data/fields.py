@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..._batches.fields import fields_of
 from ..._batches.output import Handed, Keyed, Output
 from ..._batches.segments import Segment
-from ..._batches.source import LeftBytes, Taken, column, left_in
+from ..._batches.source import LeftBytes, Taken, column
 from ..._batches.stream import Stream
 from ..._lib import originals
-from ..._lib.protocol import BATCH_HEAD
 from ..._records import decoders
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
@@ -31,7 +29,6 @@ from ..._transforms.recipe import (
     decoded,
     keys_in,
     name_sample,
-    views_in,
 )
 from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms
@@ -251,7 +248,6 @@ class FieldsRecipe(Recipe):
         self._joint = entries_of_joint(fields.joint, fields.end)
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
-        self.count = max(self.places) + 1  # of what the daemon delivers
         self.parts = [
             part._replace(load=Handed("tensor", part.instead), transform=part.wrap)
             if part.described and part.load is None
@@ -261,6 +257,7 @@ class FieldsRecipe(Recipe):
 
     def told(self, outputs: Sequence[Output | None]) -> None:
         """Takes what the daemon delivers of each field; see :meth:`Recipe.told`."""
+        super().told(outputs)
         for part, place in zip(self.parts, self.places):
             if isinstance(part.load, Handed):
                 part.load.output = outputs[place]
@@ -269,17 +266,8 @@ class FieldsRecipe(Recipe):
         self, payload: bytearray, segments: Mapping[int, Segment]
     ) -> tuple[Sequence[object], Sequence[int]]:
         """Returns the records of a BATCH payload; see :meth:`Recipe.read`."""
-        _, _, _, n, m, _ = BATCH_HEAD.unpack_from(payload)
-        if self.count == 1:
-            views = [views_in(payload, n, segments, left_in(payload, n, m))]
-        else:
-            views = []
-            for field in fields_of(payload, n, m, self.count):
-                found = views_in(field.payload, n, segments, field.left)
-                for place in field.missing:
-                    found[place] = None
-                views.append(found)
-        return list(zip(*views)), [0] * n
+        views = self.fields(payload, segments)
+        return list(zip(*views)), [0] * len(views[0])
 
     def taken(self, taken: Taken, outputs: Sequence[Output | None]) -> Sequence[object]:
         """Returns the views of a batch's records; see :meth:`Recipe.taken`."""
@@ -459,7 +447,7 @@ class Assembled:
                 assert output is not None
                 assert instead is not None
                 try:
-                    values[field][at] = output.left(_decoded(part, instead, data, keys[at]))
+                    output.put(values[field], at, _decoded(part, instead, data, keys[at]))
                 except Exception as error:
                     name_sample(error, ids[at])
                     raise

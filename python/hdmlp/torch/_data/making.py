@@ -152,7 +152,8 @@ def names_of(transforms: object) -> list[str]:
     found = described(transforms) or []
     if isinstance(found, dict):
         found = [t for field in found["fields"] for t in field["transforms"] or ()]
-    return [str(t["name"]) for t in found]
+    of_views = [t for own in found for view in own.get("views", ()) for t in view]
+    return [str(t["name"]) for t in [*found, *of_views]]
 
 
 def _identity(value: object, copied: bool) -> object:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from ..._batches.source import Taken
 from ..._batches.stream import Stream
 from ..._transforms.generators import generators_kept
@@ -11,7 +9,7 @@ from ..._transforms.recipe import Batch, Recipe
 
 
 class Tensors:
-    """Makes a tensor of each of a stream's batches.
+    """Makes a tensor of each of a stream's batches, or a list of them, one of each view.
 
     Args:
         stream: An open stream, whose samples become arrays of one shape.
@@ -24,7 +22,7 @@ class Tensors:
         self._seed = int(stream.opened["seed"])
 
     def of(self, taken: Taken) -> object:
-        """Returns a batch's tensor of shape (n, ...).
+        """Returns a batch's tensor of shape (n, ...), or the list of those of its views.
 
         An exception has the ID of a sample that was left to Python as ``sample``.
 
@@ -33,11 +31,10 @@ class Tensors:
         """
         batch = self._output.tensor(taken.content, taken.n)
         if taken.left:
-            assert isinstance(batch, torch.Tensor)
             self._fill(batch, taken)
         return batch
 
-    def _fill(self, batch: torch.Tensor, taken: Taken) -> None:
+    def _fill(self, batch: object, taken: Taken) -> None:
         """Makes the samples that the daemon left, in their places in the batch."""
         assert self._left is not None
         batch_of = Batch(self._seed, taken.epoch, taken.step)
@@ -45,4 +42,4 @@ class Tensors:
         with generators_kept():
             for place, data in taken.left.items():
                 value = self._left.left(data, ids[place], keys[place])
-                batch[place] = self._output.left(value)
+                self._output.put(batch, place, value)
