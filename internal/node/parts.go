@@ -43,6 +43,7 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		if m.Program != nil {
 			o := m.Program.Output()
 			out.Shape, out.Type = o.Shape, o.Type.String()
+			out.ChannelsLast = o.ChannelsLast
 			name := ""
 			if len(made) > 1 {
 				name = outputs[i].name

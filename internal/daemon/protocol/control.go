@@ -208,6 +208,9 @@ type OutputMessage struct {
 	Shape []int `json:"shape"`
 	// Type is the element type: uint8, float16, bfloat16 or float32; "" without a shape.
 	Type string `json:"type"`
+	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
+	// memory.
+	ChannelsLast bool `json:"channels_last,omitempty"`
 }
 
 // CallMessage calls a method. It is answered by a ReplyMessage with the same ID.

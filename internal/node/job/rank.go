@@ -142,6 +142,9 @@ type Output struct {
 	Shape []int
 	// Type is the element type: uint8, float16, bfloat16 or float32.
 	Type string
+	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
+	// memory.
+	ChannelsLast bool
 }
 
 // Opened returns the description of the job for its process.

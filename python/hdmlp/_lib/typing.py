@@ -9,15 +9,20 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-class OutputAnswer(TypedDict):
-    """What the daemon delivers of a field, as OPENED says it.
-
-    ``shape`` is None if the field comes as it is.
-    """
-
+class _OutputAnswer(TypedDict):
     field: str
     shape: Sequence[int] | None
     type: str
+
+
+class OutputAnswer(_OutputAnswer, total=False):
+    """What the daemon delivers of a field, as OPENED says it.
+
+    ``shape`` is None if the field comes as it is. With ``channels_last`` it is channels, height,
+    width, and lies in memory as height, width, channels.
+    """
+
+    channels_last: bool
 
 
 class Facts(TypedDict, total=False):
