@@ -15,16 +15,12 @@ var convertImageDtype = kind{
 	name:   "ConvertImageDtype",
 	params: []param{{"dtype", `"float32"`}, {"scale", `"divide"`}},
 	build: func(a *arguments) step {
-		s := converted{dtype: a.dtype("dtype"), scale: pixels.Quotient}
-		switch a.Choice("scale", "divide", "multiply", "none") {
-		case "multiply":
-			s.scale = pixels.Product
-		case "none":
-			s.scale = pixels.Levels
-		}
-		return s
+		scale := a.Choice("scale", "divide", "multiply", "none")
+		return converted{a.dtype("dtype"), scales[scale]}
 	},
 }
+
+var scales = map[string]pixels.Scale{"divide": pixels.Quotient, "multiply": pixels.Product}
 
 type converted struct {
 	dtype pixels.Type

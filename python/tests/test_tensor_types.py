@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
 import hdmlp.torch as ht
+from byhand import by_hand
 from hdmlp import transforms as T
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -116,6 +117,30 @@ def test_conversions_give_torchs_bits(real, folder, name):
         assert images.dtype == x.dtype
         assert torch.equal(images, x)
         assert torch.equal(labels, y)
+
+
+#: Lists with a part erased between conversions.
+ERASED = {
+    "half, at last": [V.ToTensor(), to(F16), NORM, V.RandomErasing(1, value=0.3)],
+    "half, before": [V.ToTensor(), to(F16), V.RandomErasing(1, value=0.3), NORM],
+    "half, and back after": [V.ToTensor(), to(F16), NORM, V.RandomErasing(1, value=0.3), to(F32)],
+    "half, back before": [V.ToTensor(), to(F16), NORM, to(F32), V.RandomErasing(1, value=0.3)],
+    "bfloat after": [V.ToTensor(), NORM, V.RandomErasing(1, value=0.3), to(B16)],
+    "levels": [V.PILToTensor(), V.RandomErasing(1, value=7), to(B16), NORM],
+    "rounded": [V.ToTensor(), V.RandomErasing(1, value=0.3), to(B16), to(F32)],
+}
+
+
+@pytest.mark.parametrize("name", ERASED)
+def test_erased_parts_are_converted_from_there_on(real, folder, name):
+    transform = V.Compose([SIZED, *ERASED[name]])
+    plain = ImageFolder(folder)
+    with ht.DataLoader(ht.ImageFolder(folder, transform), 2, shuffle=False, seed=3) as loader:
+        assert loader._engine._made.recipe is None
+        images = [image for batch, _ in loader for image in batch]
+    assert len(images) == len(plain)
+    for i, image in enumerate(images):
+        assert torch.equal(image, by_hand(transform, plain[i][0], 3, 0, i))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16", "float32"])
