@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import logging
+import signal
 
 import numpy
 import pytest
@@ -13,6 +14,7 @@ torchvision = pytest.importorskip("torchvision")
 import hdmlp.torch as ht
 from hdmlp import errors
 from hdmlp.torch._data import batch_transform, mixing
+from pins import Pinned, cuda  # noqa: F401 - a fixture
 from reference import jpegs
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, default_collate
 from torchvision import transforms as V
@@ -194,6 +196,113 @@ def test_the_generators_of_the_process_stay(real, folder):
         after.append(torch.get_rng_state())
     assert torch.equal(*after)
     assert before == numpy.random.get_state()[1].tolist()
+
+
+class Changing:
+    """A batch sampler that yields what the loop sets, and so cannot be foreseen; and one that has
+    an empty batch."""
+
+    seed = SEED
+
+    def __init__(self, empty):
+        self.empty, self.next = empty, 0
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        for step in range(5):
+            if self.empty:
+                yield [] if step == 1 else [step, step + 1]
+            else:
+                yield [self.next, self.next + 1]
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_batches_of_any_sampler_have_their_number_in_the_epoch(real, folder, empty):
+    numbers = []
+
+    def draw(batch):
+        numbers.append(torch.rand(1).item())
+        return batch
+
+    with ht.DataLoader(
+        ht.ImageFolder(folder, RESIZED),
+        batch_sampler=Changing(empty),
+        seed=SEED,
+        collate_fn=len,
+        batch_transform=draw,
+    ) as made:
+        sizes = []
+        for step, size in enumerate(made):
+            made.batch_sampler.next = 2 * step
+            sizes.append(size)
+    assert sizes == [2, 0, 2, 2, 2] if empty else [2] * 5
+    want = []
+    for step in range(5):
+        with ht.seeded_batch(SEED, 0, step):
+            want.append(torch.rand(1).item())
+    assert numbers == (want[:1] + want[2:] if empty else want)
+
+
+class Struck(Exception):
+    """What a signal's handler raises."""
+
+
+def strike(number, frame):
+    raise Struck
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("served", [True, False])
+def test_a_batch_that_a_signal_interrupts_is_made_again(real, folder, served, workers):
+    """Also if it was mixed in part."""
+    struck = []
+
+    def mix(batch):
+        images, labels = batch
+        images += torch.rand(1)
+        if len(struck) < 2:
+            struck.append(True)
+            signal.raise_signal(signal.SIGUSR1)
+        return images, labels
+
+    levels = torch.rand(8, 3, 5, 5)
+    data = [(image, 1) for image in levels]
+    if served:
+        data = ht.ImageFolder(folder, V.Compose([*RESIZED.transforms, _same]))
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        made = ht.DataLoader(
+            data, 4, shuffle=True, seed=SEED, batch_transform=mix, num_workers=workers
+        )
+        batches, got = iter(made), []
+        while True:
+            try:
+                got.append(next(batches))
+            except Struck:
+                continue
+            except StopIteration:
+                break
+        assert len(struck) == 2
+        made.set_epoch(0)
+        assert same(got, list(made))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("served", [True, False])
+def test_what_is_yielded_is_pinned(real, folder, cuda, served, workers):
+    data = [(torch.rand(3, 5, 5), 1)] * 8
+    if served:
+        data = ht.ImageFolder(folder, RESIZED)
+    with ht.DataLoader(
+        data, 4, batch_transform=noisy, num_workers=workers, pin_memory=True
+    ) as made:
+        for images, labels, _ in made:
+            assert isinstance(images, Pinned)
+            assert isinstance(labels, Pinned)
 
 
 def failing(batch):

@@ -243,7 +243,8 @@ class Served(Loader):
         batch, last = self._batch_of(feed, taken), self._made.batch_transform
         if last is None or not taken.n:
             return batch
-        batch = last(batch, self.seed, taken.epoch, taken.step, self._rank)
+        step = taken.step if feed.step is None else feed.step
+        batch = last(batch, self.seed, taken.epoch, step, self._rank)
         device = self._processes.pinned
         return batch if device is None else device.pinned(batch)
 
