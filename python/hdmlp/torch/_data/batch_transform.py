@@ -6,11 +6,11 @@ import functools
 import logging
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any, Callable
+from typing import Callable
 
 from ..._transforms.generators import generators_kept, seed_generators
 from ..._transforms.keys import batch_transform_key
-from .mixing import called, fast, known
+from .mixing import fast, known, unpacks
 
 log = logging.getLogger("hdmlp")
 
@@ -27,11 +27,8 @@ class BatchTransform:
     """
 
     def __init__(self, transform: Callable[..., object], owned: bool):
-        self._call = called(transform)
-        faster = fast(transform, owned)
-        if faster is not transform:
-            self._call = _unpacked(faster) if known(transform) == "timm" else faster
-        self.identity = id(transform), owned, faster is not transform
+        self._call, self._unpacks = fast(transform, owned), unpacks(transform)
+        self.identity = id(transform), owned, self._call is transform
 
     def __call__(self, batch: object, seed: int, epoch: int, step: int, rank: int) -> object:
         """Returns what becomes of a batch.
@@ -45,11 +42,9 @@ class BatchTransform:
         """
         with generators_kept():
             seed_generators(batch_transform_key(seed, epoch, step, rank))
+            if self._unpacks and isinstance(batch, (list, tuple)):
+                return self._call(*batch)
             return self._call(batch)
-
-
-def _unpacked(function: Callable[..., object]) -> Callable[[Any], object]:
-    return lambda batch: function(*batch)
 
 
 def say_mixes(collate: object) -> None:

@@ -12,7 +12,7 @@ import copy
 import functools
 import sys
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Callable, Protocol, TypedDict
 
 import torch
 
@@ -35,35 +35,66 @@ _CLASSES = {
 PIECE = 1 << 17
 
 
-def _class(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)
+#: A transform of batches.
+Transform = Callable[..., object]
+
+
+class Parameters(TypedDict):
+    """What torchvision's own code has drawn for a batch, and knows of it."""
+
+    labels: object
+    batch_size: int
+    lam: float
+    box: tuple[int, int, int, int]
+
+
+class _OfTorchvision(Protocol):
+    """What is used of MixUp and CutMix."""
+
+    def __call__(self, *inputs: object) -> object: ...
+    def _check_image_or_video(self, inpt: object, *, batch_size: int) -> None: ...
+
+
+class _OfTimm(Protocol):
+    """What is used of timm's Mixup."""
+
+    mode: str
+    cutmix_minmax: object
+    correct_lam: bool
+    _mix_batch: Transform
+
+    def __call__(self, *inputs: object) -> object: ...
+    def _params_per_batch(self) -> tuple[float, bool]: ...
+
+
+def _is(transform: object, module: str, name: str) -> bool:
+    """Reports whether an object has a class, or one derived from it, if that is imported."""
+    cls = getattr(sys.modules.get(module), name, None)
+    return isinstance(cls, type) and isinstance(transform, cls)
 
 
 def is_collate(transform: object) -> bool:
     """Reports whether an object is timm's ``FastCollateMixup``, which makes batches of items."""
-    cls = _class("timm.data.mixup", "FastCollateMixup")
-    return cls is not None and isinstance(transform, cls)
+    return _is(transform, "timm.data.mixup", "FastCollateMixup")
 
 
-def called(transform: Any) -> Callable[[Any], object]:
-    """Returns what calls a transform of batches: timm's is called with images and labels."""
-    cls = _class("timm.data.mixup", "Mixup")
-    if cls is not None and isinstance(transform, cls):
-        return lambda batch: transform(*batch)
-    return transform  # type: ignore[no-any-return]
+def unpacks(transform: object) -> bool:
+    """Reports whether a transform is called with images and labels, as timm's is."""
+    return _is(transform, "timm.data.mixup", "Mixup")
 
 
 def known(transform: object) -> str:
     """Returns what kind of transform of torchvision's or timm's one is; empty: none, or changed."""
     cls = type(transform)
-    kind = next((k for k, where in _CLASSES.items() if cls is _class(*where)), "")
-    if not kind or changed(transform) or originals.replaced("mixing"):
+    where = cls.__module__, cls.__name__
+    kind = next((k for k, known in _CLASSES.items() if where == known), "")
+    if not kind or not _is(transform, *where) or changed(transform) or originals.replaced("mixing"):
         return ""
     shadowed = any(callable(getattr(cls, name, None)) for name in vars(transform))
     return "" if shadowed else kind
 
 
-def fast(transform: Any, owned: bool) -> Callable[..., object]:
+def fast(transform: Transform, owned: bool) -> Transform:
     """Returns what does the same as a transform of batches, and faster where that is known.
 
     Args:
@@ -73,10 +104,11 @@ def fast(transform: Any, owned: bool) -> Callable[..., object]:
     kind = known(transform)
     if kind == "RandomChoice":
         choice = copy.copy(transform)
-        choice.transforms = [fast(one, owned) for one in transform.transforms]
-        return choice  # type: ignore[no-any-return]
+        parts = vars(transform)["transforms"]
+        vars(choice)["transforms"] = [fast(one, owned) for one in parts]
+        return choice
     if not kind or not _agrees(transform, kind):
-        return transform  # type: ignore[no-any-return]
+        return transform
     return functools.partial(_MIXERS[kind], transform, owned)
 
 
@@ -84,7 +116,7 @@ def fast(transform: Any, owned: bool) -> Callable[..., object]:
 _agreeing: set[type] = set()
 
 
-def _agrees(transform: Any, kind: str) -> bool:
+def _agrees(transform: Transform, kind: str) -> bool:
     """Reports whether the installed release makes the bits that are made here.
 
     A small batch is mixed by both, under several seeds, once in a process.
@@ -92,29 +124,42 @@ def _agrees(transform: Any, kind: str) -> bool:
     if type(transform) in _agreeing:
         return True
     own = copy.copy(transform)
+    given = vars(own)
     if kind == "timm":
-        own.mix_prob, own.mixup_enabled = 1.0, True
-    classes = own.num_classes or 2
+        given.update(mix_prob=1.0, mixup_enabled=True)
+    classes = given["num_classes"] or 2
     labels = torch.arange(4, device="cpu") % min(classes, 2)
     numbers = torch.linspace(-2, 2, 4 * 3 * 8 * 6, dtype=torch.float32, device="cpu")
-    if getattr(own, "multi_label", own.num_classes is None):
+    if given.get("multi_label", given["num_classes"] is None):
         labels = torch.nn.functional.one_hot(labels, classes).float()
     with generators_kept():
         for seed in range(8):
-            made: list[Any] = []
+            made: list[object] = []
             for mix in (own, functools.partial(_MIXERS[kind], own, True)):
                 seed_generators(seed << 32 | seed)
                 try:
                     made.append(mix(numbers.clone().view(4, 3, 8, 6), labels))
                 except Exception:  # its arguments may be wrong, which its user is to see
                     return False
-            if not all(map(torch.equal, *made)):
+            if not _same(*made):
                 return False
     _agreeing.add(type(transform))
     return True
 
 
-def _torchvisions(mix: Callable[..., None], own: Any, owned: bool, *inputs: Any) -> object:
+def _same(a: object, b: object) -> bool:
+    """Reports whether two tuples of tensors are equal."""
+    assert isinstance(a, tuple)
+    assert isinstance(b, tuple)
+    return all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+def _torchvisions(
+    mix: Callable[[torch.Tensor, Parameters], None],
+    own: _OfTorchvision,
+    owned: bool,
+    *inputs: object,
+) -> object:
     """Calls a MixUp or CutMix, whose images ``mix`` mixes in place.
 
     Args:
@@ -125,9 +170,10 @@ def _torchvisions(mix: Callable[..., None], own: Any, owned: bool, *inputs: Any)
     """
     method = "transform" if hasattr(type(own), "transform") else "_transform"
 
-    def transform(given: Any, parameters: dict[str, Any]) -> object:
+    def transform(given: object, parameters: Parameters) -> object:
         if given is parameters["labels"] or not _is_plain(given):
             return getattr(own, method)(given, parameters)
+        assert isinstance(given, torch.Tensor)
         own._check_image_or_video(given, batch_size=parameters["batch_size"])
         images = given if owned else given.clone()
         mix(images, parameters)
@@ -138,7 +184,7 @@ def _torchvisions(mix: Callable[..., None], own: Any, owned: bool, *inputs: Any)
     return twin(*inputs)
 
 
-def _timms(own: Any, owned: bool, *inputs: Any) -> object:
+def _timms(own: _OfTimm, owned: bool, *inputs: object) -> object:
     """Calls timm's Mixup, which writes to its images as well."""
     if own.mode != "batch":
         return own(*inputs)
@@ -150,8 +196,8 @@ def _timms(own: Any, owned: bool, *inputs: Any) -> object:
         if lam == 1.0:
             return 1.0
         if cuts:
-            box = _class("timm.data.mixup", "cutmix_bbox_and_lam")
-            (top, bottom, left, right), lam = box(
+            timm = sys.modules["timm.data.mixup"]
+            (top, bottom, left, right), lam = timm.cutmix_bbox_and_lam(
                 images.shape, lam, ratio_minmax=own.cutmix_minmax, correct_lam=own.correct_lam
             )
             swap(images[:, :, top:bottom, left:right])
@@ -177,19 +223,19 @@ def _is_plain(images: object) -> bool:
     )
 
 
-def _flat(images: torch.Tensor) -> Any:
+def _flat(images: torch.Tensor) -> torch.Tensor | None:
     """Returns images as rows of numbers in the order of memory; None: they are not dense."""
-    if images.is_contiguous():
-        return images.view(len(images), -1)
-    if images.is_contiguous(memory_format=torch.channels_last):
-        return images.permute(0, 2, 3, 1).view(len(images), -1)
-    return None
+    rows = images if images.is_contiguous() else images.permute(0, 2, 3, 1)
+    return rows.flatten(1) if rows.is_contiguous() else None
 
 
 def _pieces(images: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yields the same piece of each image, one piece after the other."""
-    for piece in _flat(images).split(PIECE // images.element_size(), 1):
-        yield piece.unbind(0)
+    flat = _flat(images)
+    assert flat is not None
+    size = PIECE // images.element_size()
+    for first in range(0, flat.shape[1], size):
+        yield flat[:, first : first + size].unbind(0)
 
 
 # In the order of floating-point operations of torchvision's and timm's.
@@ -240,11 +286,11 @@ def swap(boxes: torch.Tensor) -> None:
         b.copy_(first)
 
 
-def _mix_up(images: torch.Tensor, parameters: dict[str, Any]) -> None:
+def _mix_up(images: torch.Tensor, parameters: Parameters) -> None:
     mix_previous(images, parameters["lam"])
 
 
-def _cut_mix(images: torch.Tensor, parameters: dict[str, Any]) -> None:
+def _cut_mix(images: torch.Tensor, parameters: Parameters) -> None:
     left, top, right, bottom = parameters["box"]
     shift(images[..., top:bottom, left:right])
 
