@@ -109,6 +109,7 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 	for _, out := range o.Outputs {
 		m.Outputs = append(m.Outputs, protocol.OutputMessage{
 			Field: protocol.Name(out.Field), Shape: out.Shape, Type: out.Type, View: out.View,
+			ChannelsLast: out.ChannelsLast,
 		})
 	}
 	return m

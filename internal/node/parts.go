@@ -74,7 +74,9 @@ func resultsOf(field string, m request.Output) []job.Output {
 	}
 	var list []job.Output
 	for view, o := range m.Program.Outputs() {
-		out := job.Output{Field: field, Shape: o.Shape, Type: o.Type.String()}
+		out := job.Output{
+			Field: field, Shape: o.Shape, Type: o.Type.String(), ChannelsLast: o.ChannelsLast,
+		}
 		if m.Program.Views() {
 			out.View = new(int)
 			*out.View = view

@@ -13,78 +13,85 @@ import (
 func TestOutput(t *testing.T) {
 	for transforms, want := range map[string]Output{
 		`RandomResizedCrop(224)`: {
-			[]int{224, 224, 3},
-			pixels.Uint8, pixels.HWC,
+			Shape: []int{224, 224, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`RandomResizedCrop((224, 200)), ToTensor()`: {
-			[]int{3, 224, 200},
-			pixels.Float32, pixels.CHW,
+			Shape: []int{3, 224, 200},
+			Type:  pixels.Float32, Layout: pixels.CHW,
 		},
 		`CenterCrop((5, 6)), ToTensor("NHWC")`: {
-			[]int{5, 6, 3},
-			pixels.Float32, pixels.HWC,
+			Shape: []int{5, 6, 3},
+			Type:  pixels.Float32, Layout: pixels.HWC,
 		},
 		`CenterCrop((5, 6)), ToTensor(), ConvertImageDtype("half")`: {},
+		`CenterCrop((5, 6)), ToTensor(memory_format="channels_last")`: {
+			Shape: []int{3, 5, 6},
+			Type:  pixels.Float32, Layout: pixels.HWC, ChannelsLast: true,
+		},
+		`CenterCrop(5), ToTensor("NHWC", memory_format="channels_last")`: {},
+		`CenterCrop(5), ToTensor(), ConvertImageDtype(torch.half), Normalize(0, 1)`: {
+			Shape: []int{3, 5, 5},
+			Type:  pixels.Float16, Layout: pixels.CHW,
+		},
+		`CenterCrop(5), ToTensor(), ConvertImageDtype(torch.half), ConvertImageDtype(),
+			Normalize(0, 1)`: {},
 		`ImgDecode("L"), CenterCrop(5), ToTensor()`: {
-			[]int{1, 5, 5},
-			pixels.Float32, pixels.CHW,
+			Shape: []int{1, 5, 5},
+			Type:  pixels.Float32, Layout: pixels.CHW,
 		},
 		`ImgDecode("L"), CenterCrop(5), Grayscale(3)`: {
-			[]int{5, 5, 3},
-			pixels.Uint8,
-			pixels.HWC,
+			Shape: []int{5, 5, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`CenterCrop(5), Grayscale()`: {
-			[]int{5, 5, 1},
-			pixels.Uint8,
-			pixels.HWC,
+			Shape: []int{5, 5, 1},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`Resize((30, 40)), Resize(15)`: {
-			[]int{15, 20, 3},
-			pixels.Uint8, pixels.HWC,
+			Shape: []int{15, 20, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`Resize((40, 30)), Resize(15, max_size=16)`: {
-			[]int{16, 12, 3},
-			pixels.Uint8, pixels.HWC,
+			Shape: []int{16, 12, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`Resize((40, 30)), Pad((1, 2, 3, -4))`: {
-			[]int{38, 34, 3},
-			pixels.Uint8, pixels.HWC,
+			Shape: []int{38, 34, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`Resize(256), RandomCrop(224), RandomVerticalFlip()`: {
-			[]int{224, 224, 3},
-			pixels.Uint8, pixels.HWC,
+			Shape: []int{224, 224, 3},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`RandomCrop(9), ToTensor(dtype=torch.bfloat16)`: {
-			[]int{3, 9, 9},
-			pixels.BFloat16, pixels.CHW,
+			Shape: []int{3, 9, 9},
+			Type:  pixels.BFloat16, Layout: pixels.CHW,
 		},
 		`CenterCrop(9),ToTensor(dtype="uint8"),ConvertImageDtype()`: {
-			[]int{3, 9, 9},
-			pixels.Float32, pixels.CHW,
+			Shape: []int{3, 9, 9},
+			Type:  pixels.Float32, Layout: pixels.CHW,
 		},
 		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.half)`: {
-			[]int{3, 9, 9},
-			pixels.Float16, pixels.CHW,
+			Shape: []int{3, 9, 9},
+			Type:  pixels.Float16, Layout: pixels.CHW,
 		},
 		`RandomCrop(9), ToTensor(dtype=torch.uint8), ToTensor()`: {},
 		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.uint8)`: {
-			[]int{3, 9, 9},
-			pixels.Uint8,
-			pixels.CHW,
+			Shape: []int{3, 9, 9},
+			Type:  pixels.Uint8, Layout: pixels.CHW,
 		},
 		`Reshape(768, 1152, 16), ScaleShift16(scale=2, shift=1)`: {
-			[]int{768, 1152, 16},
-			pixels.Float32, pixels.HWC,
+			Shape: []int{768, 1152, 16},
+			Type:  pixels.Float32, Layout: pixels.HWC,
 		},
 		`Reshape(2, 3, 4, dtype="uint8")`: {
-			[]int{2, 3, 4},
-			pixels.Uint8,
-			pixels.HWC,
+			Shape: []int{2, 3, 4},
+			Type:  pixels.Uint8, Layout: pixels.HWC,
 		},
 		`Reshape(2, 3, 2, "int16"), ScaleShift16([1, 2], shift=0.5)`: {
-			[]int{2, 3, 2},
-			pixels.Float32, pixels.HWC,
+			Shape: []int{2, 3, 2},
+			Type:  pixels.Float32, Layout: pixels.HWC,
 		},
 	} {
 		description, err := Parse(transforms)

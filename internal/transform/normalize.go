@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Normalize subtracts mean from each channel of a tensor and divides by std, in float32.
+// Normalize subtracts mean from each channel of a tensor and divides by std, in the tensor's type.
 //
 //	mean, std  a number for each channel, or one for all; std not 0
 //	inplace    has no effect
@@ -52,6 +52,12 @@ func (s normalized) follow(k *known) error {
 	case len(s.mean) > k.channels || len(s.std) > k.channels:
 		return fmt.Errorf("mean and std have %d and %d numbers, and images have %d channel",
 			len(s.mean), len(s.std), k.channels)
+	}
+	if t := &k.target; t.Arithmetic != pixels.Uint8 {
+		return errors.New("the list converts the tensor twice before it, which is not supported; " +
+			"leave a conversion out")
+	} else if t.Type != pixels.Float32 {
+		t.Arithmetic = t.Type
 	}
 	n := max(len(s.mean), len(s.std))
 	k.target.Mean, k.target.Std = spread(s.mean, n), spread(s.std, n)

@@ -75,6 +75,7 @@ type known struct {
 	leave              bool            // those that only others decode are left to the receiver
 	most               int64           // the most pixels that they may have
 	target             pixels.Target   // the tensor that images become
+	channelsLast       bool            // it is channels, height, width, and lies in memory as HWC
 	array              *arrays.Array   // of samples that are arrays, else nil
 	erased             []pixels.Target // what the tensor is where parts of it are erased
 	largest            int             // most bytes of a ragged image
@@ -128,6 +129,8 @@ type Output struct {
 	Shape  []int
 	Type   pixels.Type
 	Layout pixels.Layout
+	// ChannelsLast means that Shape is channels, height, width, though Layout is HWC.
+	ChannelsLast bool
 }
 
 // Bytes returns the output's size in bytes; 0 for a ragged Program, where sizes differ.
@@ -353,7 +356,7 @@ func (k *known) erasers(steps []step) []*pixels.Eraser {
 
 // output returns the Output if no other step follows.
 func (k *known) output() Output {
-	o := Output{Type: k.target.Type, Layout: k.target.Layout}
+	o := Output{Type: k.target.Type, Layout: k.target.Layout, ChannelsLast: k.channelsLast}
 	switch {
 	case k.stage == sizes:
 		o.Shape = []int{0, 0, k.channels}
@@ -361,7 +364,7 @@ func (k *known) output() Output {
 		o.Shape = k.array.Shape[:]
 		o.Type = k.array.Type()
 		o.Layout = pixels.HWC
-	case o.Layout == pixels.CHW:
+	case o.Layout == pixels.CHW, o.ChannelsLast:
 		o.Shape = []int{k.channels, k.height, k.width}
 	default:
 		o.Shape = []int{k.height, k.width, k.channels}

@@ -125,9 +125,9 @@ func TestOutputsOfViews(t *testing.T) {
 	p := compiled(t, `Views([[RandomResizedCrop(24), ToTensor()],
 		Compose([CenterCrop((9, 6)), ToTensor("NHWC", "float16")]), CenterCrop(5)])`)
 	want := []Output{
-		{[]int{3, 24, 24}, pixels.Float32, pixels.CHW},
-		{[]int{9, 6, 3}, pixels.Float16, pixels.HWC},
-		{[]int{5, 5, 3}, pixels.Uint8, pixels.HWC},
+		{Shape: []int{3, 24, 24}, Type: pixels.Float32, Layout: pixels.CHW},
+		{Shape: []int{9, 6, 3}, Type: pixels.Float16, Layout: pixels.HWC},
+		{Shape: []int{5, 5, 3}, Type: pixels.Uint8, Layout: pixels.HWC},
 	}
 	if diff := cmp.Diff(want, p.Outputs()); diff != "" {
 		t.Error(diff)

@@ -147,7 +147,7 @@ def test_arguments_are_torchvisions(name):
             "dtype",
         ):  # of no effect; v2 has a default
             assert mine == default, argument
-    assert all(n in ("layout", "dtype") for n, _ in ours[len(theirs) :])
+    assert all(n in ("layout", "dtype", "memory_format") for n, _ in ours[len(theirs) :])
 
 
 @pytest.mark.parametrize("name, args, error", WRONG)

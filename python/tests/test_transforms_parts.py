@@ -280,13 +280,14 @@ def test_v2_classes_are_mapped(v2):
             T.RandomResizedCrop(224),
             T.RandomHorizontalFlip(),
             T.ToTensor(dtype="uint8"),
-            T.ConvertImageDtype("float32"),
+            T.ConvertImageDtype("float32").scaling("multiply"),
             T.Normalize(norm.mean, norm.std),
         ]
     )
     assert parts.rest == []
     assert parts.hands == "tensor"
     assert T.split([crop, flip, image, to_float, norm]).rest == []
+    assert T.split([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)]).rest == []
     blur = v2.ElasticTransform()
     for given, rest in [
         (
@@ -295,7 +296,6 @@ def test_v2_classes_are_mapped(v2):
         ),  # the rest begins with ToImage, as it makes its kind of tensor of any
         ([crop, image, v2.ToPureTensor(), blur, to_float], 2),
         ([image, crop, flip, to_float, blur], [image, blur]),
-        ([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)], 2),
         ([crop, image, v2.ToDtype(dtype={"others": None}, scale=True)], 2),
         ([image, to_float, crop], 3),  # resized as floats, which are not rounded
         ([image, v2.RandomResizedCrop(**{**vars(crop), "antialias": False})], 2),

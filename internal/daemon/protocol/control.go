@@ -210,6 +210,9 @@ type OutputMessage struct {
 	Type string `json:"type"`
 	// View is which of the views of the field it is, from 0 on; nil: it is no view.
 	View *int `json:"view,omitempty"`
+	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
+	// memory.
+	ChannelsLast bool `json:"channels_last,omitempty"`
 }
 
 // CallMessage calls a method. It is answered by a ReplyMessage with the same ID.

@@ -144,6 +144,9 @@ type Output struct {
 	Type string
 	// View is which of the views of the field it is, from 0 on; nil: it is no view.
 	View *int
+	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
+	// memory.
+	ChannelsLast bool
 }
 
 // Opened returns the description of the job for its process.

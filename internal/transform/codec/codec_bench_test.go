@@ -53,7 +53,7 @@ func BenchmarkPipeline(b *testing.B) {
 		files = append(files, src)
 	}
 	packer, err := pixels.NewPacker(pixels.Target{
-		Type: pixels.Float32, Unit: true,
+		Type: pixels.Float32, Scale: pixels.Quotient,
 		Mean: []float32{.485, .456, .406}, Std: []float32{.229, .224, .225},
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ func TestNoAllocations(t *testing.T) {
 		t.Skip("what the address sanitizer watches is allocated")
 	}
 	src := noise(300, 200, 3)
-	p, err := NewPacker(Target{Type: Float32, Unit: true})
+	p, err := NewPacker(Target{Type: Float32, Scale: Quotient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestNoAllocationsOfOperations(t *testing.T) {
 // TestNewPacker: what makes no sense is refused.
 func TestNewPacker(t *testing.T) {
 	for _, target := range []Target{
-		{Type: Uint8, Unit: true},
+		{Type: Uint8, Scale: Quotient},
 		{Type: Float32, Mean: []float32{1}},
 		{Type: Float32, Mean: []float32{1, 2}, Std: []float32{1, 2}},
 		{Type: Float32, Mean: []float32{1}, Std: []float32{0}},

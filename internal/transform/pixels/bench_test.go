@@ -48,7 +48,7 @@ func BenchmarkPack(b *testing.B) {
 				b.Run(fmt.Sprintf("%v/%d/%d", typ, layout, flip), func(b *testing.B) {
 					t := Target{Type: typ, Layout: layout}
 					if typ != Uint8 {
-						t.Unit = true
+						t.Scale = Quotient
 						t.Mean = []float32{.485, .456, .406}
 						t.Std = []float32{.229, .224, .225}
 					}

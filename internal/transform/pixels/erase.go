@@ -88,22 +88,14 @@ func (e *Eraser) word(x float32, c int) uint32 {
 		return e.target.word(float32(byte(int(x))), c)
 	}
 	rest := e.target
-	rest.Unit = false // numbers are scaled already
+	rest.Scale = Levels // numbers are scaled already
 	if len(e.at.Mean) > 0 {
 		rest.Mean, rest.Std = nil, nil
 	}
-	return rest.word(e.at.rounded(x), c)
-}
-
-// rounded rounds a number to the target's type.
-func (t *Target) rounded(x float32) float32 {
-	switch t.Type {
-	case Float16:
-		return FromFloat16(float16(x))
-	case BFloat16:
-		return FromBFloat16(bfloat16(x))
+	if e.at.Arithmetic != Uint8 {
+		rest.Arithmetic = Uint8 // rounded already, and normalized if they are to be
 	}
-	return x
+	return rest.word(e.at.Type.round(x), c)
 }
 
 // FromBFloat16 converts a bfloat16 to a float32.

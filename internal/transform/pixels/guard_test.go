@@ -89,7 +89,7 @@ func TestPackStaysInside(t *testing.T) {
 		for _, layout := range []Layout{CHW, HWC} {
 			target := Target{Type: typ, Layout: layout}
 			if typ != Uint8 {
-				target.Unit = true
+				target.Scale = Quotient
 				target.Mean = []float32{.5, .4, .3}
 				target.Std = []float32{.2, .3, .4}
 			}

@@ -34,22 +34,28 @@ typedef struct {
 	int type, planar;
 	int arithmetic; // whether vector arithmetic gives exactly words; otherwise words are looked up
 	int unit, normalize;
-	float mean[3], std[3], inverse[3]; // inverse is 1/std, rounded
+	// The reciprocals of 255 and of std, each the sum of two numbers.
+	float unit_high, unit_low;
+	float mean[3], high[3], low[3];
 	uint32_t words[3][256];
 } pixels_plan;
+
+// size_of returns the bytes of an element of a type.
+static inline size_t size_of(int type) {
+	return type == type_uint8 ? 1 : type == type_float32 ? 4 : 2;
+}
 
 // A Flip.
 enum { flip_horizontal = 1, flip_vertical = 2 };
 
-// pixels_pack is Packer.pack.
-void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width,
-	int height, int channels, int stride, int flip);
-
-// An Image; the operations below are methods of it or of an Editor.
+// An Image; the operations below are methods of it, of a Packer or of an Editor.
 typedef struct {
 	uint8_t *pix;
 	int width, height, channels, stride;
 } pixels_image;
+
+// pixels_pack is Packer.pack.
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, pixels_image src, int flip);
 
 // pixels_map maps each channel by its own table of 256 levels, or all by the first one.
 void pixels_map(int level, pixels_image m, const uint8_t *tables, int each);

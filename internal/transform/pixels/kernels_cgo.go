@@ -70,25 +70,28 @@ func (a *axis) c(origin int) C.pixels_axis {
 // kernelPlan is the Packer's table and constants, for C.
 type kernelPlan struct{ c C.pixels_plan }
 
-// prepare fills in the plan. Vector code replaces division by multiplication and corrects the last
-// bit. prepare checks for every sample and channel that the result equals the table; if not, the
-// plan uses table lookups.
+// prepare fills in the plan. Vector code multiplies by reciprocals instead of dividing. prepare
+// checks for every sample and channel that the result equals the table; if not, the plan uses table
+// lookups.
 func (k *kernelPlan) prepare(p *Packer) {
 	t := &p.target
 	k.c._type = C.int(t.Type)
 	if t.Layout == CHW {
 		k.c.planar = 1
 	}
-	if t.Unit {
+	if t.Scale != Levels {
 		k.c.unit = 1
+	}
+	k.c.unit_high, k.c.unit_low = reciprocal(255)
+	if t.Scale == Product {
+		k.c.unit_low = 0
 	}
 	for c := range channels {
 		if len(t.Mean) > 0 {
 			k.c.normalize = 1
 			i := min(c, len(t.Mean)-1)
 			k.c.mean[c] = C.float(t.Mean[i])
-			k.c.std[c] = C.float(t.Std[i])
-			k.c.inverse[c] = C.float(1 / t.Std[i])
+			k.c.high[c], k.c.low[c] = reciprocal(t.Std[i])
 		}
 		for x, word := range p.words[c] {
 			k.c.words[c][x] = C.uint32_t(word)
@@ -108,11 +111,15 @@ func (k *kernelPlan) prepare(p *Packer) {
 	}
 }
 
+// reciprocal returns 1/x as the sum of two numbers, of which the second corrects the first.
+func reciprocal(x float32) (high, low C.float) {
+	exact := 1 / float64(x)
+	first := float32(exact)
+	return C.float(first), C.float(exact - float64(first))
+}
+
 func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packC(level, dst, src, flip) }
 
 func (p *Packer) packC(level int, dst []byte, src *Image, flip Flip) {
-	C.pixels_pack(
-		C.int(level), &p.kernels.c, (*C.uint8_t)(address(dst)), (*C.uint8_t)(address(src.Pix)),
-		C.int(src.Width), C.int(src.Height), C.int(src.Channels), C.int(src.Stride), C.int(flip),
-	)
+	C.pixels_pack(C.int(level), &p.kernels.c, (*C.uint8_t)(address(dst)), src.c(), C.int(flip))
 }

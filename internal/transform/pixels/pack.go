@@ -39,15 +39,28 @@ const (
 	FlipVertical
 )
 
+// Scale is how levels from 0 to 255 become numbers from 0 to 1.
+type Scale uint8
+
+// Scales: not at all; by x/255 (torchvision's v1); or by x * (1/255), with 1/255 as a float32
+// (v2's ToDtype).
+const (
+	Levels Scale = iota
+	Quotient
+	Product
+)
+
 // Target describes the tensor that an image is packed into. A sample x is converted in float32
-// arithmetic, in this order: to x/255 if Unit (torchvision's ToTensor), to (x-Mean[c])/Std[c] if
-// Mean is set (Normalize), and to the nearest value of Type, ties to even. Type Uint8 allows
-// neither Unit nor Mean.
+// arithmetic, in this order: by Scale; to (x-Mean[c])/Std[c] if Mean is set (Normalize); and to the
+// nearest value of Type, ties to even. If Arithmetic is Float16 or BFloat16, the result of each of
+// these operations is rounded to it, and so are Mean and Std, as torch computes with tensors of
+// these types. Type Uint8 allows neither Scale nor Mean.
 type Target struct {
-	Type      Type
-	Layout    Layout
-	Unit      bool
-	Mean, Std []float32 // both or neither: one per channel, or one for all
+	Type       Type
+	Arithmetic Type
+	Layout     Layout
+	Scale      Scale
+	Mean, Std  []float32 // both or neither: one per channel, or one for all
 }
 
 // Packer writes images as tensors. It is immutable and safe for concurrent use.
@@ -63,7 +76,7 @@ const channels = 3
 
 // NewPacker returns the Packer for t, or an error if t is invalid.
 func NewPacker(t Target) (*Packer, error) {
-	if (t.Unit || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
+	if (t.Scale != Levels || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
 		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalized", t.Type)
 	}
 	if len(t.Mean) != len(t.Std) || (len(t.Mean) > 1 && len(t.Mean) != channels) {
@@ -72,8 +85,9 @@ func NewPacker(t Target) (*Packer, error) {
 			len(t.Mean), len(t.Std))
 	}
 	for _, s := range t.Std {
-		if s == 0 {
-			return nil, fmt.Errorf("std must not be 0: normalizing divides by it")
+		if t.Arithmetic.round(s) == 0 {
+			return nil, fmt.Errorf("std is %g, and must not be 0 as a %v: normalizing divides by it",
+				s, t.arithmetic())
 		}
 	}
 	p := &Packer{target: t}
@@ -86,18 +100,42 @@ func NewPacker(t Target) (*Packer, error) {
 	return p, nil
 }
 
+// arithmetic returns the type of the tensor that is normalized.
+func (t *Target) arithmetic() Type {
+	if t.Arithmetic == Uint8 {
+		return Float32
+	}
+	return t.Arithmetic
+}
+
+// round returns x as the nearest value of Float16 or BFloat16; of other types it returns x.
+func (t Type) round(x float32) float32 {
+	switch t {
+	case Float16:
+		return FromFloat16(float16(x))
+	case BFloat16:
+		return FromBFloat16(bfloat16(x))
+	}
+	return x
+}
+
 // word returns the bits of the converted sample x of channel c.
 func (t *Target) word(x float32, c int) uint32 {
 	if t.Type == Uint8 {
 		return uint32(x)
 	}
-	if t.Unit {
+	switch t.Scale {
+	case Quotient:
 		x /= 255
+	case Product:
+		x *= float32(1.0 / 255)
 	}
+	a := t.Arithmetic
+	x = a.round(x)
 	if len(t.Mean) > 0 {
 		c = min(c, len(t.Mean)-1)
-		x -= t.Mean[c]
-		x /= t.Std[c]
+		x = a.round(x - a.round(t.Mean[c]))
+		x = a.round(x / a.round(t.Std[c]))
 	}
 	switch t.Type {
 	case Float16:

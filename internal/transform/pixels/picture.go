@@ -42,5 +42,8 @@ func (t *Target) level(tensor []byte, i, channel int) byte {
 		c := min(channel, n-1)
 		v = v*t.Std[c] + t.Mean[c]
 	}
-	return byte(min(max(math.Round(float64(v)*255), 0), 255))
+	if t.Scale != Levels {
+		v *= 255
+	}
+	return byte(min(max(math.Round(float64(v)), 0), 255))
 }

@@ -90,10 +90,14 @@ func TestPackAsTorchvision(t *testing.T) {
 	dir, cases := reference[testCase](t, "pack", "PIL.Image, torchvision")
 	for _, c := range cases {
 		src := Image{read(t, dir, c.Src), c.W, c.H, c.Channels, c.W * c.Channels}
+		scale := Levels
+		if c.Unit {
+			scale = Quotient
+		}
 		p, err := NewPacker(Target{
 			Type:   c.Type,
 			Layout: c.Layout,
-			Unit:   c.Unit,
+			Scale:  scale,
 			Mean:   c.Mean,
 			Std:    c.Std,
 		})

@@ -1,5 +1,6 @@
-// The loops over rows of PIL's operations, one set for each level of vector instructions, and their
-// arithmetic for one pixel, which vector code uses at edges and for what is left of a row.
+// The loops over rows of PIL's operations and of packing, one set for each level of vector
+// instructions, and their arithmetic for one pixel, which vector code uses at edges and for what is
+// left of a row.
 //
 // Floating-point results must equal PIL's to the bit, so products are rounded before they are
 // added: the package is compiled with -std=c11, in which GCC does not contract expressions.
@@ -48,6 +49,8 @@ typedef struct {
 	void (*points)(const pixels_transform *t, double y, int n, double *u, double *v);
 	void (*warp)(uint8_t *dst, const pixels_image *src, const pixels_transform *t, const double *u,
 		const double *v, int n);
+	// Packs an image in arithmetic; reports whether it has: some are too narrow. NULL: none are.
+	int (*pack)(const pixels_plan *plan, uint8_t *dst, const pixels_image *src, int flip);
 } row_loops;
 
 extern const row_loops rows_plain, rows_avx2, rows_avx512;

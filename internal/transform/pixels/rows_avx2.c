@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#define TARGET __attribute__((target("avx2")))
+#define TARGET __attribute__((target("avx2,fma,f16c")))
 #define LANES 8
 #include "vectors.h"
 
@@ -120,10 +120,32 @@ static inline TARGET int inside(doubles u, doubles v, double first, double right
 	return _mm256_movemask_pd(in) == 15;
 }
 
+// fused returns a * b + c, rounded once.
+static inline TARGET floats fused(floats a, floats b, floats c) {
+	return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+static inline TARGET void store_floats(uint8_t *p, floats v) {
+	_mm256_storeu_ps((float *)p, (__m256)v);
+}
+
+static inline TARGET void store_halves(uint8_t *p, floats v) {
+	_mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline TARGET void store_bfloats(uint8_t *p, floats v) {
+	words bits = (words)v;
+	bits = (bits + (bits >> 16 & 1) + 0x7fff) >> 16;
+	__m256i x = _mm256_packus_epi32((__m256i)bits, (__m256i)bits);
+	x = _mm256_permute4x64_epi64(x, 0xd8);
+	_mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(x));
+}
+
 #include "rows_loops.h"
 #include "rows_vectors.h"
+#include "pack_vectors.h"
 
 const row_loops rows_avx2 = {
 	map_all, map_each, mirror, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
-	to_floats, to_bytes, shift, points, warp,
+	to_floats, to_bytes, shift, points, warp, pack,
 };

@@ -122,8 +122,28 @@ static inline TARGET int inside(doubles u, doubles v, double first, double right
 	return in == 0xff;
 }
 
+// fused returns a * b + c, rounded once.
+static inline TARGET floats fused(floats a, floats b, floats c) {
+	return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+static inline TARGET void store_floats(uint8_t *p, floats v) {
+	_mm512_storeu_ps(p, (__m512)v);
+}
+
+static inline TARGET void store_halves(uint8_t *p, floats v) {
+	_mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline TARGET void store_bfloats(uint8_t *p, floats v) {
+	words bits = (words)v;
+	bits = (bits + (bits >> 16 & 1) + 0x7fff) >> 16;
+	_mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)bits));
+}
+
 #include "rows_loops.h"
 #include "rows_vectors.h"
+#include "pack_vectors.h"
 
 // A table of 256 bytes is four registers, and vpermi2b looks 64 bytes up in two of them.
 typedef struct {
@@ -177,5 +197,5 @@ static void map_each_best(uint8_t *row, int n, const uint8_t *tables) {
 
 const row_loops rows_avx512 = {
 	map_all_best, map_each_best, mirror, extremes, lumas, gray, saturate, turn, sharpen, box,
-	weigh, to_floats, to_bytes, shift, points, warp,
+	weigh, to_floats, to_bytes, shift, points, warp, pack,
 };

@@ -78,5 +78,5 @@ static void warp(uint8_t *dst, const pixels_image *src, const pixels_transform *
 
 const row_loops rows_plain = {
 	map_all, map_each, mirror, extremes, lumas, gray, saturate, turn, sharpen, box, weigh,
-	to_floats, to_bytes, shift, points, warp,
+	to_floats, to_bytes, shift, points, warp, NULL,
 };

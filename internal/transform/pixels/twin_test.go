@@ -76,10 +76,14 @@ func FuzzPack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, w uint16, h, typ, layout, flip uint8, unit bool,
 		mean, std float32,
 	) {
+		scale := Levels
+		if unit {
+			scale = 1 + Scale(typ/4)%2
+		}
 		target := Target{
 			Type:   Type(typ % 4),
 			Layout: Layout(layout % 2),
-			Unit:   unit,
+			Scale:  scale,
 			Mean:   []float32{mean, .4, .1},
 			Std:    []float32{std, .2, 3},
 		}
@@ -116,14 +120,14 @@ func FuzzPack(f *testing.F) {
 func TestArithmetic(t *testing.T) {
 	for _, typ := range []Type{Float16, BFloat16, Float32} {
 		for _, target := range []Target{
-			{Type: typ, Unit: true},
+			{Type: typ, Scale: Quotient},
 			{
-				Type: typ,
-				Unit: true,
-				Mean: []float32{.485, .456, .406},
-				Std:  []float32{.229, .224, .225},
+				Type:  typ,
+				Scale: Quotient,
+				Mean:  []float32{.485, .456, .406},
+				Std:   []float32{.229, .224, .225},
 			},
-			{Type: typ, Unit: true, Mean: []float32{.5}, Std: []float32{.5}},
+			{Type: typ, Scale: Quotient, Mean: []float32{.5}, Std: []float32{.5}},
 			{
 				Type: typ,
 				Mean: []float32{123.675, 116.28, 103.53},

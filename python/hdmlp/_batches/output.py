@@ -57,6 +57,11 @@ class Output:
     def __init__(self, answer: OutputAnswer):
         assert answer["shape"] is not None
         self.shape: tuple[int, ...] = tuple(answer["shape"])
+        # As it lies in memory: with the channels last, if they are.
+        self._stored: tuple[int, ...] = self.shape
+        self._order: tuple[int, ...] | None = None
+        if answer.get("channels_last"):
+            self._stored, self._order = (*self.shape[1:], self.shape[0]), (0, 3, 1, 2)
         self.ragged = 0 in self.shape
         self.type: str = answer["type"]
         self.count = 1
@@ -95,7 +100,8 @@ class Output:
             )
         if block is None or not n:
             return numpy.empty((0, *self.shape), self.type)
-        return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
+        whole = leased(block, numpy.dtype(self.type), (n, *self._stored)).view(numpy.ndarray)
+        return whole if self._order is None else whole.transpose(self._order)
 
     def tensor(self, block: Block | None, n: int) -> object:
         """Returns a batch as a tensor of shape (n, ...), without copying it.
@@ -108,13 +114,16 @@ class Output:
         if block is None or not n:
             return torch.empty((0, *self.shape), dtype=self._dtype)
         if self._leased is None:
-            return torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
-        return torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
+            whole = torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self._stored)
+        else:
+            whole = torch.from_numpy(self._leased(block, self._element, (n, *self._stored)))
+        return whole if self._order is None else whole.permute(self._order)
 
     def sample(self, view: memoryview) -> object:
         """Returns a copy of one sample as a tensor."""
         torch = self._torch or self._import()
-        return torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
+        whole = torch.frombuffer(bytearray(view), dtype=self._dtype).view(1, *self._stored)
+        return (whole if self._order is None else whole.permute(self._order))[0]
 
     def _import(self) -> ModuleType:
         import torch

@@ -122,6 +122,12 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         ),
         Row("timm.data.random_erasing", ALL, modules="random=random torch=torch"),
     ),
+    "mixing": (
+        Row(f"{_V2}._augment", ALL),
+        Row(f"{_V2}._container", modules="torch=torch"),
+        Row(f"{_V2}._utils", ALL),
+        Row("timm.data.mixup", ALL, modules="np=numpy torch=torch"),
+    ),
     "modules": (
         Row(
             "torch.nn.modules.module",

@@ -9,20 +9,22 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-class _OfView(TypedDict, total=False):
-    view: int
-
-
-class OutputAnswer(_OfView):
-    """What the daemon delivers of a field, as OPENED says it.
-
-    ``shape`` is None if the field comes as it is. ``view`` is only there if it is one of several
-    views of the field, and then its number.
-    """
-
+class _OutputAnswer(TypedDict):
     field: str
     shape: Sequence[int] | None
     type: str
+
+
+class OutputAnswer(_OutputAnswer, total=False):
+    """What the daemon delivers of a field, as OPENED says it.
+
+    ``shape`` is None if the field comes as it is. With ``channels_last`` it is channels, height,
+    width, and lies in memory as height, width, channels. ``view`` is only there if it is one of
+    several views of the field, and then its number.
+    """
+
+    channels_last: bool
+    view: int
 
 
 class Facts(TypedDict, total=False):

@@ -68,6 +68,9 @@ class Loader:
     #: Whether Python does more for a batch, in ``next()``, than handing over what the daemon made.
     _works = False
 
+    #: Whether it does so for batches that were made ahead as well.
+    _finishes = False
+
     def __init__(self, dataset: Any, options: Options, *, opens: bool = True):
         stream = options.stream
         self.dataset: Any = dataset

@@ -32,6 +32,8 @@ class Feed:
 
     Attributes:
         user: The iteration that takes batches from the feed, or that took the last one.
+        step: The number in the epoch of the batch that is brought, where the job's order is only a
+            part of the epoch; None: it is that of the job.
     """
 
     def __init__(self, connect: Callable[[], tuple[Stream, BatchSource]]):
@@ -39,6 +41,7 @@ class Feed:
         self._stream: Stream | None = None
         self._source: BatchSource | None = None
         self.user: weakref.ref[User] | None = None
+        self.step: int | None = None
 
     @property
     def is_open(self) -> bool:

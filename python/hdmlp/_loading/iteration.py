@@ -32,6 +32,7 @@ class Epochs(Protocol):
     _cursor: Cursor
     _verify: bool
     _works: bool
+    _finishes: bool
 
     @property
     def world_size(self) -> int: ...
@@ -209,7 +210,8 @@ class Iteration:
                 loader._finish_epoch(feed, self.position // loader.steps - 1)
             raise StopIteration
         stream, source = feed.working()
-        self._take, self._ack = source.take, stream.ack
+        self._take = None if loader._finishes else source.take
+        self._ack = stream.ack
         if feed.seek(self.position):
             self.audit = 0
         try:

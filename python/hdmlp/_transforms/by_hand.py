@@ -1,4 +1,4 @@
-"""The random numbers of a loader's samples, for code that runs the transforms by hand."""
+"""The random numbers of a loader, for code that runs its transforms by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from .._lib.arguments import seed_of, whole_number
 from ..errors import ConfigError
 from .generators import generators_kept, seed_generators
-from .keys import entry_key, item_key
+from .keys import batch_transform_key, entry_key, item_key
 
 
 def item_seed(seed: int, epoch: int, index: int, occurrence: int = 0, position: int = 0) -> int:
@@ -34,12 +34,15 @@ def item_seed(seed: int, epoch: int, index: int, occurrence: int = 0, position: 
     Raises:
         ConfigError: An argument is not a whole number of at least 0.
     """
+    _check(seed, epoch=epoch, index=index, occurrence=occurrence, position=position)
+    return entry_key(item_key(seed, epoch, index, occurrence), position)
+
+
+def _check(seed: int, **numbers: int) -> None:
     if seed_of(seed) is None:
         raise ConfigError("seed=None: give the loader's seed, which loader.seed is")
-    given = {"epoch": epoch, "index": index, "occurrence": occurrence, "position": position}
-    for name, value in given.items():
+    for name, value in numbers.items():
         whole_number(name, value, 0)
-    return entry_key(item_key(seed, epoch, index, occurrence), position)
 
 
 @contextmanager
@@ -70,6 +73,55 @@ def seeded(
         ConfigError: As :func:`item_seed`.
     """
     key = item_seed(seed, epoch, index, occurrence, position)
+    with generators_kept():
+        seed_generators(key)
+        yield key
+
+
+def batch_seed(seed: int, epoch: int, step: int, rank: int = 0) -> int:
+    """Returns the key from which the random numbers of a loader's ``batch_transform`` follow.
+
+    They follow from it as from :func:`item_seed`.
+
+    Args:
+        seed: The loader's; ``loader.seed`` if none was given.
+        epoch: The epoch, from 0.
+        step: The batch's number in the epoch, from 0.
+        rank: The rank that gets the batch. Default: 0.
+
+    Returns:
+        64 bits.
+
+    Raises:
+        ConfigError: An argument is not a whole number of at least 0.
+    """
+    _check(seed, epoch=epoch, step=step, rank=rank)
+    return batch_transform_key(seed, epoch, step, rank)
+
+
+@contextmanager
+def seeded_batch(seed: int, epoch: int, step: int, rank: int = 0) -> Iterator[int]:
+    """Has a ``batch_transform`` draw what it draws for a batch of a loader's epoch.
+
+    As :func:`seeded`, for what is done with whole batches::
+
+        images, labels = torch.utils.data.default_collate([dataset[i] for i in indices])
+        with ht.seeded_batch(42, epoch=3, step=5):
+            images, labels = v2.MixUp(num_classes=1000)(images, labels)
+
+    Args:
+        seed: As for :func:`batch_seed`, and so are the others.
+        epoch: See there.
+        step: See there.
+        rank: See there. Default: 0.
+
+    Yields:
+        The key.
+
+    Raises:
+        ConfigError: As :func:`batch_seed`.
+    """
+    key = batch_seed(seed, epoch, step, rank)
     with generators_kept():
         seed_generators(key)
         yield key

@@ -9,18 +9,21 @@ from .. import _transforms as ours
 from .described import Erasing
 from .nested import Nested
 
-_FLOATS = ("float16", "bfloat16", "float32")
-
 
 class Unknown(Exception):
     """The daemon cannot carry out a transform, or not at its place; the message says why."""
 
 
 class Convert(NamedTuple):
-    """v2's ToDtype, which may change the type without scaling the numbers."""
+    """A conversion to another type.
+
+    Attributes:
+        dtype: The type.
+        scale: How levels are scaled: ``"divide"``, ``"multiply"`` or ``"none"``.
+    """
 
     dtype: str
-    scale: bool
+    scale: str
 
 
 class RGB(NamedTuple):
@@ -48,6 +51,9 @@ class State:
         dtype: Name of the elements' type.
         normalized: Whether Normalize has been applied.
         erased: Whether a part of the tensor has been erased.
+        scaled: Whether numbers of floating point are from 0 to 1, and not levels.
+        arithmetic: The type to which numbers were rounded before they got the current one, and in
+            which they were normalized; empty: float32.
     """
 
     def __init__(self) -> None:
@@ -61,6 +67,8 @@ class State:
         self.dtype = "uint8"
         self.normalized = False
         self.erased = False
+        self.scaled = True
+        self.arithmetic = ""
 
     def described(self) -> list[ours.Transform]:
         """The transforms so far, in the order in which the daemon carries them out."""
@@ -122,23 +130,38 @@ class State:
             raise Unknown("there is one Normalize before it already")
         if max(len(step.describe()[k]) for k in ("mean", "std")) > self.channels:
             raise Unknown("it is for 3 channels, and images have 1")
+        if self.arithmetic:
+            raise Unknown("the tensor is converted twice before it")
         self.normalized = True
+        self.arithmetic = "" if self.dtype == "float32" else self.dtype
         self.tensor = [*self.tensor, step]
 
     def _take_conversion(self, step: Convert | ours.ConvertImageDtype) -> None:
         if not self.tensor:
             raise Unknown("it needs a tensor")
-        scales = not isinstance(step, Convert) or step.scale
-        if not scales and (self.dtype in _FLOATS) != (step.dtype in _FLOATS):
-            raise Unknown("it changes the type without scaling the numbers")
-        if self.normalized and step.dtype == "uint8":
-            raise Unknown("normalized numbers cannot become uint8")
-        if self.erased and step.dtype == "uint8" != self.dtype:
-            raise Unknown("what was erased cannot become uint8")
-        if step.dtype == self.dtype:
+        if isinstance(step, ours.ConvertImageDtype):
+            step = Convert(step.dtype, step._scale)
+        was, self.dtype = self.dtype, step.dtype
+        if step.dtype == was:
             return
-        self.dtype = step.dtype
-        self.tensor = [*self.tensor, ours.ConvertImageDtype(step.dtype)]
+        if was == "uint8":
+            self.scaled = step.scale != "none"
+        elif step.dtype == "uint8":
+            self._check_levels(was, step)
+        elif was != "float32":
+            if self.arithmetic != was and (self.arithmetic or self.normalized):
+                raise Unknown(f"the tensor was rounded to {was} before it")
+            self.arithmetic = was
+        self.tensor = [*self.tensor, ours.ConvertImageDtype(step.dtype).scaling(step.scale)]
+
+    def _check_levels(self, was: str, step: Convert) -> None:
+        """Raises Unknown if a conversion to uint8 makes something other than the image's levels."""
+        if self.normalized:
+            raise Unknown("normalized numbers cannot become uint8")
+        if self.erased:
+            raise Unknown("what was erased cannot become uint8")
+        if was != "float32" or self.arithmetic or not self.scaled or step.scale == "none":
+            raise Unknown("what it makes are not the levels of the image")
 
     def _take_erasing(self, step: ours.Transform) -> None:
         described = step.describe()

@@ -44,7 +44,7 @@ def entry_key(item: int, position: int) -> int:
 
 
 def collate_key(seed: int, epoch: int, step: int, rank: int) -> int:
-    """Returns the key of what is drawn for a whole batch.
+    """Returns the key of what a ``collate_fn`` draws for a batch.
 
     Args:
         seed: The job's.
@@ -53,6 +53,11 @@ def collate_key(seed: int, epoch: int, step: int, rank: int) -> int:
         rank: The rank whose batch it is.
     """
     return item_key(seed ^ _BATCHES, epoch, step, rank)
+
+
+def batch_transform_key(seed: int, epoch: int, step: int, rank: int) -> int:
+    """Returns the key of what a ``batch_transform`` draws; see :func:`collate_key`."""
+    return entry_key(collate_key(seed, epoch, step, rank), 1)
 
 
 def batch_key(seed: int, epoch: int, step: int) -> int:

@@ -543,8 +543,9 @@ def _resized_crop(t: attributes.AntialiasedCrop) -> list[Step]:
 
 
 def _convert(t: attributes.ToType) -> list[Step]:
-    step = ours.ConvertImageDtype(t.dtype)
-    return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
+    scale = "multiply" if ".v2." in type(t).__module__ else "divide"
+    scale = scale if getattr(t, "scale", True) else "none"
+    return [Convert(ours.ConvertImageDtype(t.dtype).dtype, scale)]
 
 
 def _to_tensor(_: object) -> list[Step]:

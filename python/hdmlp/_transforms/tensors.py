@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 from .arguments import as_dtype, as_edge, as_numbers, as_probability, check_range
@@ -18,22 +19,43 @@ class ToTensor(Transform):
             Default: ``"NCHW"``.
         dtype: ``float32``, ``float16`` or ``bfloat16``, as a ``torch.dtype`` or by name; ``uint8``
             keeps the levels, as torchvision's ``PILToTensor`` does. Default: ``"float32"``.
+        memory_format: ``"channels_last"``, or ``torch.channels_last``: batches have the layout
+            NCHW, and lie in memory as NHWC. Default: ``"contiguous_format"``.
 
     Raises:
-        ValueError: ``layout`` or ``dtype`` is unknown.
+        ValueError: ``layout``, ``dtype`` or ``memory_format`` is unknown, or the latter is
+            ``"channels_last"`` and the layout is NHWC.
     """
 
-    def __init__(self, layout: str = "NCHW", dtype: object = "float32"):
+    def __init__(
+        self,
+        layout: str = "NCHW",
+        dtype: object = "float32",
+        memory_format: object = "contiguous_format",
+    ):
         if layout not in ("NCHW", "NHWC"):
             raise ValueError(f"layout should be 'NCHW' or 'NHWC'. Got {layout!r}")
         self.layout, self.dtype = layout, as_dtype(dtype)
+        self.memory_format = str(memory_format).replace("torch.", "")
+        if self.memory_format not in ("contiguous_format", "channels_last"):
+            raise ValueError(
+                "memory_format should be 'contiguous_format' or 'channels_last'. "
+                f"Got {memory_format!r}"
+            )
+        if self.memory_format == "channels_last" and layout == "NHWC":
+            raise ValueError("memory_format='channels_last' is for the layout 'NCHW'")
 
     def describe(self) -> Description:
-        return {"name": "ToTensor", "layout": self.layout, "dtype": self.dtype}
+        described: Description = {"name": "ToTensor", "layout": self.layout, "dtype": self.dtype}
+        if self.memory_format == "channels_last":
+            described["memory_format"] = self.memory_format
+        return described
 
     def __repr__(self) -> str:
         given = [f"layout={self.layout!r}"] if self.layout != "NCHW" else []
         given += [f"dtype={self.dtype!r}"] if self.dtype != "float32" else []
+        if self.memory_format != "contiguous_format":
+            given.append(f"memory_format={self.memory_format!r}")
         return f"ToTensor({', '.join(given)})"
 
 
@@ -48,11 +70,23 @@ class ConvertImageDtype(Transform):
         ValueError: ``dtype`` is unknown.
     """
 
+    #: How levels are scaled: ``"divide"``, ``"multiply"`` as torchvision's v2, or ``"none"``.
+    _scale = "divide"
+
     def __init__(self, dtype: object = "float32"):
         self.dtype = as_dtype(dtype)
 
+    def scaling(self, scale: str) -> ConvertImageDtype:
+        """Returns the same with another way to scale levels."""
+        made = copy.copy(self)
+        made._scale = scale
+        return made
+
     def describe(self) -> Description:
-        return {"name": "ConvertImageDtype", "dtype": self.dtype}
+        described: Description = {"name": "ConvertImageDtype", "dtype": self.dtype}
+        if self._scale != "divide":
+            described["scale"] = self._scale
+        return described
 
     def __repr__(self) -> str:
         return f"ConvertImageDtype(dtype={self.dtype})"

@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-from .._transforms.by_hand import item_seed, seeded
+from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.lmdb import LMDB
@@ -48,9 +48,11 @@ __all__ = [
     "ImageFolder",
     "Records",
     "WebDataset",
+    "batch_seed",
     "item_seed",
     "pil_loader",
     "seeded",
+    "seeded_batch",
     "stack_into",
     "use_in",
 ]

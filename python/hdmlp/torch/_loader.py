@@ -16,6 +16,7 @@ from ._engine.choice import Engine, Engines
 from ._engine.content import Content, users_collate
 from ._engine.iterable import Iterables, check_iterator, own_iterator
 from ._engine.loader_arguments import (
+    check_batch_transform,
     check_for_iterables,
     check_settable,
     check_torchs,
@@ -112,6 +113,11 @@ class DataLoader(torch.utils.data.DataLoader[object]):
             from the first 32 of an epoch in each process. If others are used later, that batch is
             made again. ``"all"``: all are seeded for each item, and no item is made twice; it
             takes longer. Results are the same. Default: ``"used"``.
+        batch_transform: Applied to each batch that ``collate_fn`` made, in this process; what it
+            returns is yielded. ``v2.MixUp``, ``v2.CutMix``, ``v2.RandomChoice`` of these, and
+            timm's ``Mixup``, which is called with images and labels, make the same bits as
+            theirs in fewer passes over memory. Random numbers follow from seed, epoch, step and
+            rank (:func:`seeded_batch`). Default: None.
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
@@ -160,6 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         files: Callable[[int], object] | Sequence[object] | None = None,
         check: str | None = None,
         reseed: str = "used",
+        batch_transform: Callable[..., object] | None = None,
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
@@ -173,13 +180,14 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
         check_for_iterables(dataset, shard, epochs, seed, reseed)
-        own = self._arguments = settle(*order, *content, files, check, reseed)
+        own = self._arguments = settle(*order, *content, files, check, reseed, batch_transform)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
         ordered = sampler if batch_sampler is None else batch_sampler
         job = JobName(name, own.shard or share_of(ordered) is not None)
         batched = batch_size is not None or batch_sampler is not None
         iterator = own_iterator(self, dataset)
+        check_batch_transform(batch_transform, dataset, batched, iterator)
         self._content = Content(dataset, own, iterator)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)

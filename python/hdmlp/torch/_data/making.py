@@ -17,6 +17,7 @@ from ..._transforms.recipe import Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from ...errors import ConfigError
+from .batch_transform import BatchTransform
 from .collation import is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
 from .fields import Fields, FieldsRecipe, collate_records
@@ -38,6 +39,7 @@ class Making(NamedTuple):
             None: it leaves none.
         fields: What is made of records, where Python has nothing else to do than to put their
             batches together; None: the dataset is a folder, or there is a recipe.
+        batch_transform: What becomes of batches at last; None: nothing.
     """
 
     transforms: list[Transform]
@@ -47,6 +49,7 @@ class Making(NamedTuple):
     raw: bool
     left: Recipe | None = None
     fields: Fields | None = None
+    batch_transform: BatchTransform | None = None
 
     @property
     def draws(self) -> bool:
@@ -59,6 +62,8 @@ class Making(NamedTuple):
     @property
     def transforms_draw(self) -> bool:
         """Reports whether a transform draws random numbers, or one that HDMLP does not know may."""
+        if self.batch_transform is not None:
+            return True
         if any(name.startswith(RANDOM) for name in names_of(self.transforms)):
             return True
         if isinstance(self.recipe, OwnItems):
@@ -128,9 +133,10 @@ class Making(NamedTuple):
             copied: Workers have copies of the user's objects, so their contents count as well,
                 as far as they can be compared.
         """
+        last = None if self.batch_transform is None else self.batch_transform.identity
         own: list[object] = [self.target_transform]
         if isinstance(self.recipe, OwnItems):
-            return id(self.recipe.files)
+            return id(self.recipe.files), last
         if isinstance(self.recipe, FieldsRecipe):
             own += [self.recipe.target_transform, self.recipe.joint, *self.recipe.then]
             for part in self.recipe.parts:
@@ -144,7 +150,7 @@ class Making(NamedTuple):
                 None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
                 *(() if self.recipe.transform is None else self.recipe.transform.steps),
             ]
-        return described(self.transforms), [_identity(value, copied) for value in own]
+        return described(self.transforms), [_identity(value, copied) for value in own], last
 
 
 def names_of(transforms: object) -> list[str]:

@@ -295,6 +295,7 @@ class Engines:
                 device=self.device,
                 every=self.arguments.reseed == "all",
                 advises=self._content.workers_left_out,
+                last=self._content.batch_transform(_collate(loader)),
             )
             return self._follow(local, was)
         assert made is not None
@@ -317,6 +318,7 @@ class Engines:
             part,
             self.device,
             self.arguments.reseed == "all",
+            last=made.batch_transform,
         )
         return self._follow(local, was)
 

@@ -17,6 +17,7 @@ from ..._records.declared import Checked, Declared
 from ..._records.item_files import asked
 from ..._transforms.generators import generators_kept
 from ...errors import ConfigError
+from .._data.batch_transform import BatchTransform, say_mixes
 from .._data.collation import default_stacks, is_default, torchs_default
 from .._data.datasets import Datasets, Samples
 from .._data.items import length_of
@@ -210,12 +211,25 @@ class Content:
             collate: The user's collate function; None: torch's.
             say: Log what the daemon cannot do.
         """
+        if say and collate is not None:
+            say_mixes(collate)
         if self.folder is None:
             return None
-        if self._copying is not None:
-            return making_of_items(OpenedItems(self._copying, collate))
         own = self._arguments
-        return making(self.folder, own.raw, own.labels, collate, own.offload, say)
+        if self._copying is not None:
+            made = making_of_items(OpenedItems(self._copying, collate))
+        else:
+            made = making(self.folder, own.raw, own.labels, collate, own.offload, say)
+        return made._replace(batch_transform=self.batch_transform(collate))
+
+    def batch_transform(self, collate: Collate | None) -> BatchTransform | None:
+        """Returns what becomes of batches at last; None: nothing.
+
+        Args:
+            collate: The user's collate function, which may keep what it returns; None: torch's.
+        """
+        transform = self._arguments.batch_transform
+        return None if transform is None else BatchTransform(transform, collate is None)
 
     def workers(self, wanted: int | None, context: Context | str | None) -> tuple[int, str]:
         """Returns how many workers to start, and what to log about them.

@@ -37,6 +37,9 @@ class Engine(Protocol):
 
     def head(self, epoch: int) -> State: ...
     def make_here(self, seed: int, epoch: int, step: int, indices: object) -> object: ...
+    def transformed(
+        self, batch: object, seed: int, epoch: int, step: int, samples: int
+    ) -> object: ...
     def pinned(self, batch: object) -> object: ...
     def counted(self, iteration: Batches, samples: int, stall: int, python: int) -> None: ...
     def place(self, iteration: Batches, missing: int = 0) -> None: ...
@@ -218,9 +221,23 @@ class Epoch(Batches):
                 raise StopIteration from None
             raise (last.__cause__ or last) from None
         value = made.value(taken.content)
+        error: Exception | None = None
+        if not isinstance(value, Failed):
+            try:
+                value = self._last(value, taken.n)
+            except Exception as raised:
+                if interrupts(raised):
+                    raise
+                error = raised
         self._kept[thread] = self._step + 1, value
         self._step += 1
         self._count(taken.n, begin)
+        if error is not None:
+            self._kept.pop(thread, None)
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame
         if isinstance(value, Failed):
             self._kept.pop(thread, None)
             where = f"batch {taken.step} of epoch {taken.epoch}"
@@ -229,6 +246,12 @@ class Epoch(Batches):
             raise value.error from RemoteTraceback(
                 f"in worker {value.worker}, {where}:\n{value.text}"
             )
+
+    def _last(self, batch: object, samples: int) -> object:
+        """Returns what becomes of a batch that a worker made."""
+        local = self._local
+        made = local.transformed(batch, self._seed, self.epoch, self._step, samples)
+        return batch if made is batch else local.pinned(made)
 
     def _made_again(self, made: Pool | Pinning) -> Pool | Pinning:
         """Has workers make what was not counted again, after an exception that may lose it."""

@@ -209,8 +209,15 @@ class Given(Served):
         """Reports whether an epoch was served."""
         return len(self._feeds) > 0
 
-    def bring(self, feed: Feed, position: int) -> Brought:
-        """Takes the batch at a position, and makes what the user gets."""
+    def bring(self, feed: Feed, position: int, step: int) -> Brought:
+        """Takes the batch at a position, and makes what the user gets.
+
+        Args:
+            feed: Where it comes from.
+            position: The batch's position in the feed's order.
+            step: Its number in the epoch.
+        """
+        feed.step = step
         return self._bring(feed, position)
 
     def rest(self, feed: Feed) -> None:

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, Sampler
@@ -24,6 +24,7 @@ from ..._lib.arguments import (
 )
 from ..._loading.options import order_of
 from ...errors import ConfigError
+from .._data.mixing import is_collate
 from .._order.drawn import parts
 
 log = logging.getLogger("hdmlp")
@@ -41,6 +42,7 @@ _SETTLED = (
     "files",
     "check",
     "reseed",
+    "batch_transform",
 )
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
@@ -73,6 +75,7 @@ class Arguments:
         given_seed: The ``seed`` argument, which a sampler may override.
         files: Which files each item reads: a function, or a sequence; None: it is not said.
         check: ``"open"``: a file is looked at each time that it is opened; None: now and then.
+        batch_transform: Applied to each batch; None: nothing is.
     """
 
     shard: bool
@@ -90,6 +93,7 @@ class Arguments:
     given_seed: int | None
     files: object = None
     check: str | None = None
+    batch_transform: Callable[..., object] | None = None
 
     def attributes(self) -> dict[str, object]:
         """Returns the loader's attributes of the same names as the arguments, without the keys.
@@ -105,7 +109,7 @@ class Arguments:
     def for_frameworks(self) -> dict[str, object]:
         """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
         defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None, "files": None, "check": None}
-        defaults["reseed"] = "used"
+        defaults.update(reseed="used", batch_transform=None)
         own = {
             name: getattr(self, name)
             for name, default in defaults.items()
@@ -183,6 +187,39 @@ def check_for_iterables(
         )
 
 
+def check_batch_transform(given: object, dataset: object, batched: bool, why: str) -> None:
+    """Checks that HDMLP makes the batches of a loader with a ``batch_transform``.
+
+    Args:
+        given: The argument.
+        dataset: The loader's dataset.
+        batched: There are batches, and not single items.
+        why: Why torch's own loader makes them, if the dataset is not iterable; empty: it does not.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if given is None:
+        return
+    check_functions(batch_transform=given)
+    if not batched:
+        raise ConfigError(
+            "batch_transform with batch_size=None: there are no batches; give a batch_size, or "
+            "leave it out"
+        )
+    if isinstance(dataset, IterableDataset):
+        why = f"the {type(dataset).__name__} is an iterable dataset"
+    if why:
+        raise ConfigError(
+            f"batch_transform: torch's own loader makes the batches, because {why}; call it in "
+            "the loop, or in collate_fn"
+        )
+    if is_collate(given):
+        raise ConfigError(
+            f"batch_transform: {type(given).__name__} makes a batch of items; give it as collate_fn"
+        )
+
+
 def settle(
     shuffle: bool | str | None,
     sampler: object,
@@ -203,6 +240,7 @@ def settle(
     files: object,
     check: str | None,
     reseed: str,
+    batch_transform: Callable[..., object] | None,
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -244,6 +282,7 @@ def settle(
         given_seed=seed,
         files=files,
         check=check,
+        batch_transform=batch_transform,
     )
 
 

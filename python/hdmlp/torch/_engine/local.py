@@ -19,6 +19,7 @@ from ..._loading.state import named
 from ..._transforms.generators import generators_kept
 from ..._workers.results import Arena
 from ...errors import ClosedError, ConfigError, HDMLPError, StallTimeoutError
+from .._data.batch_transform import BatchTransform
 from .._data.interfaces import Indexed
 from .._data.items import Items, length_of
 from .._order.disjoint import Drawings
@@ -28,6 +29,7 @@ from .._order.foreseen import foresee
 from .._order.known import Seeded, Shared, asked_epoch, set_epoch_of
 from .._order.position import Position
 from .._order.samplers import State
+from .._order.tasks import count
 from .counted import Counted
 from .drawn_jobs import Jobs
 from .epochs import Batches, Epoch
@@ -61,6 +63,7 @@ class Local:
         device: For which tensors are pinned, if the loader has ``pin_memory``.
         every: As for :class:`~hdmlp.torch._data.items.Items`.
         advises: Say what workers would bring, if the loop waits for items.
+        last: What becomes of batches at last; None: nothing.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -90,6 +93,7 @@ class Local:
         device: Device | None = None,
         every: bool = False,
         advises: bool = False,
+        last: BatchTransform | None = None,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -111,6 +115,7 @@ class Local:
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
         self._items = Items(dataset, collate, batched, part, every)
+        self._last, self._rank = last, part[0]
         self._pinned_for = device if loader.pin_memory else None
         self.pools = Pools(
             self._items,
@@ -266,11 +271,18 @@ class Local:
     def make_here(self, seed: int, epoch: int, step: int, indices: object) -> object:
         """Makes a batch in this process."""
         try:
-            return self._items.batch(seed, epoch, step, indices, self._arena, keep=True)
+            batch = self._items.batch(seed, epoch, step, indices, self._arena, keep=True)
         finally:
             late = self._items.note()
             if late:
                 self._items.noted(late)
+        return self.transformed(batch, seed, epoch, step, count(indices))
+
+    def transformed(self, batch: object, seed: int, epoch: int, step: int, samples: int) -> object:
+        """Returns what the ``batch_transform`` makes of a batch, unless it has no samples."""
+        if self._last is None or not samples:
+            return batch
+        return self._last(batch, seed, epoch, step, self._rank)
 
     def pinned(self, batch: object) -> object:
         """Returns the batch in pinned memory, if the user wants that and CUDA is available."""

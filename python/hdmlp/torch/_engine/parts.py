@@ -179,9 +179,9 @@ class Parts(Given):
             finally:
                 os.close(fd)
 
-    def bring(self, feed: Feed, position: int) -> Brought:
-        """Takes the batch at a position, and makes what the user gets."""
-        brought = super().bring(feed, position)
+    def bring(self, feed: Feed, position: int, step: int) -> Brought:
+        """Takes the batch at a position, and makes what the user gets; see :meth:`Given.bring`."""
+        brought = super().bring(feed, position, step)
         if (position + 1) % feed.stream.steps == 0:
             self._through[self._feeds.index(feed)] = True
         return brought

@@ -116,7 +116,8 @@ class Served(Loader):
         self._processes = processes
         self._rank = rank
         self._arena = Arena()
-        self._works = made.runs_user_code
+        self._finishes = made.batch_transform is not None
+        self._works = made.runs_user_code or self._finishes
         self._said_left = False
         super().__init__(
             dataset, replace(options, transforms=described(made.transforms)), opens=opens
@@ -227,7 +228,7 @@ class Served(Loader):
 
         It must not refer to the loader, which could not be collected then.
         """
-        if self._works:
+        if self._made.runs_user_code:
             return None
         if self._made.fields is not None:
             return for_training(Assembled(stream, self._made.fields).of)
@@ -239,6 +240,16 @@ class Served(Loader):
     # Making batches.
 
     def _make(self, feed: Feed, taken: Taken) -> object:
+        batch, last = self._batch_of(feed, taken), self._made.batch_transform
+        if last is None or not taken.n:
+            return batch
+        step = taken.step if feed.step is None else feed.step
+        batch = last(batch, self.seed, taken.epoch, step, self._rank)
+        device = self._processes.pinned
+        return batch if device is None else device.pinned(batch)
+
+    def _batch_of(self, feed: Feed, taken: Taken) -> object:
+        """Returns the batch before the ``batch_transform``."""
         made, source = self._made, feed.source
         if taken.left:
             self._say_left(taken)

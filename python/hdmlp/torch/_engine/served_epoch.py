@@ -211,7 +211,7 @@ class ServedEpoch(Batches):
             position = self._number * feed.stream.steps + self._place
             if feed.seek(position):
                 self._audit = 0  # the daemon audits from here
-            return self._given, feed, self._given.bring(feed, position)
+            return self._given, feed, self._given.bring(feed, position, self._step)
         except BaseException:
             self.failed = True
             raise
