@@ -13,21 +13,21 @@ import (
 var randomInvert = kind{
 	name:   "RandomInvert",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return maybe{a.Number("p", 0, 1), policy.Invert, 0} },
+	build:  func(a *arguments) step { return a.maybe(policy.Invert, 0) },
 }
 
 // RandomAutocontrast stretches the levels of each channel with probability p.
 var randomAutocontrast = kind{
 	name:   "RandomAutocontrast",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return maybe{a.Number("p", 0, 1), policy.AutoContrast, 0} },
+	build:  func(a *arguments) step { return a.maybe(policy.AutoContrast, 0) },
 }
 
 // RandomEqualize equalizes the histogram of each channel with probability p.
 var randomEqualize = kind{
 	name:   "RandomEqualize",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return maybe{a.Number("p", 0, 1), policy.Equalize, 0} },
+	build:  func(a *arguments) step { return a.maybe(policy.Equalize, 0) },
 }
 
 // RandomPosterize keeps the high bits of each sample with probability p.
@@ -37,7 +37,7 @@ var randomPosterize = kind{
 	name:   "RandomPosterize",
 	params: []param{{"bits", ""}, {"p", "0.5"}},
 	build: func(a *arguments) step {
-		return maybe{a.Number("p", 0, 1), policy.Posterize, float64(a.Whole("bits", 0, 8))}
+		return a.maybe(policy.Posterize, float64(a.Whole("bits", 0, 8)))
 	},
 }
 
@@ -48,7 +48,7 @@ var randomSolarize = kind{
 	name:   "RandomSolarize",
 	params: []param{{"threshold", ""}, {"p", "0.5"}},
 	build: func(a *arguments) step {
-		return maybe{a.Number("p", 0, 1), policy.Solarize, a.Number("threshold", -1e6, 1e6)}
+		return a.maybe(policy.Solarize, a.Number("threshold", -1e6, 1e6))
 	},
 }
 
@@ -59,25 +59,13 @@ var randomAdjustSharpness = kind{
 	name:   "RandomAdjustSharpness",
 	params: []param{{"sharpness_factor", ""}, {"p", "0.5"}},
 	build: func(a *arguments) step {
-		return maybe{a.Number("p", 0, 1), policy.Sharpness, a.Number("sharpness_factor", 0, 1e6)}
+		return a.maybe(policy.Sharpness, a.Number("sharpness_factor", 0, 1e6))
 	},
 }
 
-// maybe applies an operation with a probability.
-type maybe struct {
-	p      float64
-	kind   policy.Kind
-	amount float64
-}
-
-func (s maybe) follow(k *known) error { return k.image() }
-
-func (s maybe) apply(v *view, d *draws) error {
-	if float64(d.Torch.Rand()) >= s.p {
-		return nil
-	}
-	v.note(Param{"applied", s.amount})
-	return v.adjust(s.kind, s.amount)
+// maybe returns a step that applies an operation with the probability p.
+func (a *arguments) maybe(kind policy.Kind, amount float64) step {
+	return planned{&policy.Maybe{P: a.Number("p", 0, 1), Kind: kind, Amount: amount}}
 }
 
 // RandomGrayscale converts an image to gray with probability p (in float32), in as many channels as

@@ -14,11 +14,10 @@ var pilGaussianBlur = kind{
 	help:   "PIL's GaussianBlur of a random radius, of the classes of MoCo and DINO",
 	params: []param{{"radius", "[0.1, 2]"}, {"p", "null"}},
 	build: func(a *arguments) step {
-		s := byChance{kind: policy.Blur}
-		s.from, s.to = a.Pair("radius", 0, 1000)
-		s.p, s.always = a.perhaps()
-		s.drawn = true
-		return s
+		p := &policy.Scripts{Kind: policy.Blur, Drawn: true}
+		p.From, p.To = a.Pair("radius", 0, 1000)
+		p.P, p.Chance = a.perhaps()
+		return planned{p}
 	},
 }
 
@@ -31,40 +30,16 @@ var pilSolarize = kind{
 	help:   "PIL's solarize, of the classes of MoCo v3 and DINO",
 	params: []param{{"threshold", "128"}, {"p", "null"}},
 	build: func(a *arguments) step {
-		s := byChance{kind: policy.Solarize, from: a.Number("threshold", 0, 256)}
-		s.p, s.always = a.perhaps()
-		return s
+		p := &policy.Scripts{Kind: policy.Solarize, From: a.Number("threshold", 0, 256)}
+		p.P, p.Chance = a.perhaps()
+		return planned{p}
 	},
 }
 
-// perhaps returns the argument p, or that it is null.
-func (a *arguments) perhaps() (p float64, always bool) {
+// perhaps returns the argument p, and whether it is not null.
+func (a *arguments) perhaps() (p float64, given bool) {
 	if a.None("p") {
-		return 1, true
+		return 0, false
 	}
-	return a.Number("p", 0, 1), false
-}
-
-// byChance applies an operation whose chance, and whose amount between two numbers if it is drawn,
-// Python's random module draws.
-type byChance struct {
-	kind     policy.Kind
-	from, to float64
-	drawn    bool
-	p        float64
-	always   bool
-}
-
-func (s byChance) follow(k *known) error { return k.image() }
-
-func (s byChance) apply(v *view, d *draws) error {
-	if !s.always && d.Python.Random() > s.p {
-		return nil
-	}
-	amount := s.from
-	if s.drawn {
-		amount = d.Python.Uniform(s.from, s.to)
-	}
-	v.note(Param{"amount", amount})
-	return v.adjust(s.kind, amount)
+	return a.Number("p", 0, 1), true
 }

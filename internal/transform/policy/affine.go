@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/random"
 )
 
 // Affine is an affine transform of torchvision: around a center, a rotation by an angle, a scale
@@ -48,3 +49,42 @@ func (a *Affine) Matrix(width, height int) (m [6]float64) {
 
 // radians converts degrees as Python's math.radians.
 func radians(degrees float64) float64 { return degrees * (math.Pi / 180) }
+
+// RandomAffine is the Policy of torchvision's RandomAffine.
+type RandomAffine struct {
+	From, To float64 // degrees
+	// Move has the largest shares of the edges; Scale the least and largest factor; Shear those of
+	// one angle or two, in degrees. nil: none.
+	Move, Scale, Shear []float64
+	Center             *[2]float64
+	Motion             Motion
+}
+
+// Channels returns how many channels images must have at least.
+func (p *RandomAffine) Channels() int { return p.Motion.Fill.channels() }
+
+// Draw draws the transform.
+func (p *RandomAffine) Draw(
+	d *random.Draws, width, height int, act func(*Action) error,
+) error {
+	draw := func(from, to float64) float64 {
+		return float64(d.Torch.Uniform(float32(from), float32(to)))
+	}
+	m := Affine{Angle: draw(p.From, p.To), Center: p.Center}
+	if len(p.Move) == 2 {
+		for i, edge := range [2]int{width, height} {
+			most := p.Move[i] * float64(edge)
+			m.Shift[i] = math.RoundToEven(draw(-most, most))
+		}
+	}
+	if len(p.Scale) == 2 {
+		m.Scale = draw(p.Scale[0], p.Scale[1])
+	}
+	for i := 0; i+1 < len(p.Shear); i += 2 {
+		m.Shear[i/2] = draw(p.Shear[i], p.Shear[i+1])
+	}
+	return act(&Action{
+		Kind: Move, Name: "degrees", Amount: m.Angle, Matrix: m.Matrix(width, height),
+		Filter: p.Motion.Filter, Fill: p.Motion.Fill.Levels,
+	})
+}
