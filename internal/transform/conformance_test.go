@@ -270,7 +270,8 @@ func TestConformance(t *testing.T) {
 		// with their lists)
 		if !seen[k.name] && !slices.Contains([]string{
 			"Reshape", "ScaleShift16", "Ragged", "RandomPerspective", "TimmRandAugment",
-			"TimmAutoAugment", "TimmRandomErasing", "PILGaussianBlur", "PILSolarize", "Views",
+			"TimmAutoAugment", "TimmRandomErasing", "PILGaussianBlur", "PILSolarize",
+			"PILGrayscale", "Views",
 		}, k.name) {
 			t.Errorf("no list of transforms in conformance_test.go has %s: add one or more to the "+
 				"suite", k.name)

@@ -86,6 +86,11 @@ func (v *view) adjust(kind policy.Kind, amount float64) error {
 		pixels.Equalize(m)
 	case policy.Invert:
 		pixels.Invert(m)
+	case policy.Gray:
+		if m.Channels == 3 {
+			v.bare, v.grayed = true, true
+			pixels.Gray(m, m, 3)
+		}
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ var kinds = []kind{
 	timmAutoAugment,
 	pilGaussianBlur,
 	pilSolarize,
+	pilGrayscale,
 	randomInvert,
 	randomPosterize,
 	randomSolarize,

@@ -1,9 +1,6 @@
 package transform
 
-import (
-	"github.com/hdmlp/hdmlp/internal/transform/pixels"
-	"github.com/hdmlp/hdmlp/internal/transform/policy"
-)
+import "github.com/hdmlp/hdmlp/internal/transform/policy"
 
 // The transforms of this file change an image with a probability. torchvision compares what it
 // draws with p in float64, but in float32 where a comment says so; a description whose p is a
@@ -73,25 +70,7 @@ func (a *arguments) maybe(kind policy.Kind, amount float64) step {
 var randomGrayscale = kind{
 	name:   "RandomGrayscale",
 	params: []param{{"p", "0.1"}},
-	build:  func(a *arguments) step { return maybeGray{a.chance("p")} },
-}
-
-type maybeGray struct{ p float32 }
-
-func (s maybeGray) follow(k *known) error { return k.image() }
-
-func (s maybeGray) apply(v *view, d *draws) error {
-	if d.Torch.Rand() >= s.p {
-		return nil
-	}
-	m, err := v.pixels()
-	if err != nil {
-		return err
-	}
-	v.note(Param{"gray", 1})
-	if m.Channels == 3 {
-		v.bare, v.grayed = true, true
-		pixels.Gray(m, m, 3)
-	}
-	return nil
+	build: func(a *arguments) step {
+		return planned{&policy.Maybe{P: float64(a.chance("p")), Kind: policy.Gray}}
+	},
 }

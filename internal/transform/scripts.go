@@ -36,6 +36,20 @@ var pilSolarize = kind{
 	},
 }
 
+// PILGrayscale converts an image to gray in as many channels as it has.
+//
+//	p  as PILGaussianBlur's
+var pilGrayscale = kind{
+	name:   "PILGrayscale",
+	help:   "gray in three channels, of a class of DeiT",
+	params: []param{{"p", "null"}},
+	build: func(a *arguments) step {
+		p := &policy.Scripts{Kind: policy.Gray}
+		p.P, p.Chance = a.perhaps()
+		return planned{p}
+	},
+}
+
 // perhaps returns the argument p, and whether it is not null.
 func (a *arguments) perhaps() (p float64, given bool) {
 	if a.None("p") {

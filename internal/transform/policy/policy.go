@@ -36,6 +36,7 @@ const (
 	Equalize
 	Invert
 	Blur
+	Gray // in as many channels as there are
 )
 
 // An Action is an operation of PIL with its arguments.

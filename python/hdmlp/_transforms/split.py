@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple
 
 from .. import _transforms as ours
 from .._lib import originals
-from . import attributes, policies, timm
+from . import attributes, policies, scripts, timm
 from .agreement import disagreement
 from .entries import Entries, Entry
 from .image_state import RGB, Convert, State, Step, Unknown
@@ -464,7 +464,11 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     if why:
         raise Unknown(why)
     if mapping is None:
-        raise Unknown("it is not a transform that HDMLP knows" + _within(t))
+        scripts_own = scripts.steps_of(t, _is_gray)
+        why = replaced("images") or disagreement() if scripts_own else ""
+        if not scripts_own or why:
+            raise Unknown(why or "it is not a transform that HDMLP knows" + _within(t))
+        return scripts_own
     try:
         steps = mapping(t)
     except AttributeError as e:
@@ -475,6 +479,11 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     if why:
         raise Unknown(why)
     return steps
+
+
+def _is_gray(t: Any) -> bool:
+    """Reports whether an object is torchvision's Grayscale to three channels."""
+    return _name(t) == "Grayscale" and t.num_output_channels == 3
 
 
 def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:

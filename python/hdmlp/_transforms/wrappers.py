@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .multiview import MOST
 
@@ -83,44 +83,55 @@ _KNOWN = [
 
 def views_of(t: object) -> Sequence[object] | None:
     """Returns the transform of each view that an object makes; None: it is not recognised."""
+    call = call_of(t)
+    if call is None or call.__globals__.get("range", range) is not range:
+        return None
+    found = next((known for known in _KNOWN if has_form(call, known.source)), None)
+    values = None if found is None else attributes_of(t, found.reads)
+    if found is None or values is None:
+        return None
+    if any(type(value) is int and not 0 <= value <= MOST for value in values):
+        return None
+    lists = found.lists(*values)
+    return lists if 1 <= len(lists) <= MOST else None
+
+
+def call_of(t: object) -> FunctionType | None:
+    """Returns an object's ``__call__``, if it depends on its code, globals and arguments alone."""
     of = type(t)
     call = next((vars(c)["__call__"] for c in of.__mro__ if "__call__" in vars(c)), None)
-    if (
-        type(call) is not FunctionType
-        or not _plain(call)
-        or of.__getattribute__ is not (object.__getattribute__)
-    ):
+    if type(call) is not FunctionType or of.__getattribute__ is not object.__getattribute__:
         return None
-    form = _form(call.__code__)
-    for known in _KNOWN:
-        if form in _forms(known.source):
-            return _lists(t, known)
-    return None
+    return None if call.__closure__ or call.__defaults__ or call.__kwdefaults__ else call
 
 
-def _plain(call: FunctionType) -> bool:
-    """Reports whether a function depends on nothing but its code and arguments."""
-    return not (
-        call.__closure__
-        or call.__defaults__
-        or call.__kwdefaults__
-        or call.__globals__.get("range", range) is not range
-    )
+def has_form(call: FunctionType, source: str, imports: str = "") -> bool:
+    """Reports whether a function of self and one argument is the one of a source.
+
+    Args:
+        call: The function.
+        source: Its statements.
+        imports: Names that its module may import, separated by commas: calls of their attributes
+            compile otherwise then.
+    """
+    return _form(call.__code__) in _forms(source, imports)
 
 
-def _lists(t: object, known: _Known) -> Sequence[object] | None:
-    """Returns the transforms of an object's views, if the attributes are those that are known."""
+def attributes_of(t: object, reads: dict[str, tuple[type, ...]]) -> list[Any] | None:
+    """Returns attributes of an object, if they are its own; None: one is not.
+
+    Args:
+        t: The object.
+        reads: Their names, with the types that they must have; object: any.
+    """
     own = getattr(t, "__dict__", {})
     values = []
-    for name, types in known.reads.items():
+    for name, types in reads.items():
         inherited = any(name in vars(of) for of in type(t).__mro__)
         if name not in own or inherited or not _is_one(own[name], types):
             return None
         values.append(own[name])
-    if any(type(value) is int and not 0 <= value <= MOST for value in values):
-        return None
-    lists = known.lists(*values)
-    return lists if 1 <= len(lists) <= MOST else None
+    return values
 
 
 def _is_one(value: object, types: tuple[type, ...]) -> bool:
@@ -133,12 +144,14 @@ _FLAGS = 0xFFF & ~0x10
 _compiled: dict[str, list[object]] = {}
 
 
-def _forms(source: str) -> list[object]:
-    """Returns the forms of a function of the table, without and with a docstring."""
+def _forms(source: str, imports: str) -> list[object]:
+    """Returns the forms of a function of the table, without and with a docstring and imports."""
     if source not in _compiled:
         body = textwrap.indent(textwrap.dedent(source), "    ")
         _compiled[source] = [
-            _form(_function(f"def __call__(self, x):\n{doc}{body}")) for doc in ("", '    "d"\n')
+            _form(_function(f"{before}def __call__(self, x):\n{doc}{body}"))
+            for doc in ("", '    "d"\n')
+            for before in ("", *([f"import {imports}\n"] if imports else []))
         ]
     return _compiled[source]
 
