@@ -368,6 +368,8 @@ def test_timms_collate_function_is_refused():
 def test_the_argument_is_kept_and_cannot_be_set(caplog):
     made = ht.DataLoader(range(4), 2, batch_transform=len)
     assert made.batch_transform is len
+    assert made.sampler is made.batch_sampler.sampler
+    assert made.batch_sampler.hdmlp_arguments["batch_transform"] is len  # for frameworks
     with pytest.raises(ValueError, match="batch_transform attribute should not be set"):
         made.batch_transform = sum
 
