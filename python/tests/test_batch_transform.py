@@ -13,6 +13,7 @@ torchvision = pytest.importorskip("torchvision")
 
 import hdmlp.torch as ht
 from hdmlp import errors
+from hdmlp._lib.protocol import mix64
 from hdmlp.torch._data import batch_transform, mixing
 from pins import Pinned, cuda  # noqa: F401 - a fixture
 from reference import jpegs
@@ -92,6 +93,15 @@ def wanted(root, name, epoch, rank=0, ranks=1, size=4, drop_last=False, make=def
 def loader(dataset, name, size=4, **options):
     given = {"shuffle": True, "seed": SEED, **options}
     return ht.DataLoader(dataset, size, batch_transform=mixer(name), **given)
+
+
+def test_the_key_is_the_documented_one():
+    key = SEED ^ 0x4261746368657321
+    for number in (3, 5, 1):
+        key = mix64(key) ^ number
+    assert ht.batch_seed(SEED, 3, 5, 1) == mix64(mix64(key) ^ 1)
+    with pytest.raises(errors.ConfigError, match="rank=-1"):
+        ht.batch_seed(SEED, 3, 5, -1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -368,6 +378,8 @@ def test_timms_collate_function_is_refused():
 def test_the_argument_is_kept_and_cannot_be_set(caplog):
     made = ht.DataLoader(range(4), 2, batch_transform=len)
     assert made.batch_transform is len
+    assert made.sampler is made.batch_sampler.sampler
+    assert made.batch_sampler.hdmlp_arguments["batch_transform"] is len  # for frameworks
     with pytest.raises(ValueError, match="batch_transform attribute should not be set"):
         made.batch_transform = sum
 

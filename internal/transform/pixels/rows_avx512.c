@@ -24,7 +24,9 @@ static inline TARGET ints load_pixels(const uint8_t *p) {
 		_mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
 	const __m512i spread = _mm512_broadcast_i32x4(
 		_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1));
-	__m512i x = _mm512_maskz_loadu_epi32(0xfff, p);
+	// A masked load of 64 bytes would wait for a store just after the pixels.
+	__m512i x = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+	x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + 32)), 2);
 	return (ints)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(quarters, x), spread);
 }
 
