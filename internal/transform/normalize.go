@@ -16,7 +16,7 @@ var normalize = kind{
 	params: []param{{"mean", ""}, {"std", ""}, {"inplace", "false"}},
 	build: func(a *arguments) step {
 		a.Flag("inplace")
-		s := normalized{a.float32s("mean"), a.float32s("std")}
+		s := normalized{a.Float32s("mean"), a.Float32s("std")}
 		for _, v := range s.std {
 			if v == 0 {
 				a.Fault("std", "it must not be 0")
@@ -28,15 +28,6 @@ var normalize = kind{
 }
 
 type normalized struct{ mean, std []float32 }
-
-// float32s returns an argument that is a number, or a list of one or three.
-func (a *arguments) float32s(name string) []float32 {
-	var out []float32
-	for _, v := range a.Numbers(name, -1e30, 1e30, "a number for each of 1 or 3 channels", 1, 3) {
-		out = append(out, float32(v))
-	}
-	return out
-}
 
 func (s normalized) follow(k *known) error {
 	switch {

@@ -33,7 +33,7 @@ var randomErasing = kind{
 		s := &erasing{p: a.chance("p")}
 		s.part.Scale[0], s.part.Scale[1] = a.Pair("scale", 0, 1)
 		s.part.Ratio[0], s.part.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.part.Logs = a.logs("log_ratio", s.part.Ratio)
+		s.part.Logs = a.Logs("log_ratio", s.part.Ratio)
 		if text := ""; a.Text("value", &text) {
 			s.noise = perElement
 			if text != "random" {
@@ -41,7 +41,7 @@ var randomErasing = kind{
 			}
 			return s
 		}
-		s.value = a.float32s("value")
+		s.value = a.Float32s("value")
 		return s
 	},
 }

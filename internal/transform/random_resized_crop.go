@@ -1,8 +1,6 @@
 package transform
 
 import (
-	"math"
-
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
@@ -36,22 +34,9 @@ var randomResizedCrop = kind{
 		s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
 		s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
 		s.Timm = a.Choice("draws", "torchvision", "timm") == "timm"
-		s.Logs = a.logs("log_ratio", s.Ratio)
+		s.Logs = a.Logs("log_ratio", s.Ratio)
 		return s
 	},
-}
-
-// logs returns an argument that has the logarithms of two numbers as torch computes them, or
-// computes them.
-func (a *arguments) logs(name string, numbers [2]float64) (logs [2]float32) {
-	if !a.None(name) {
-		from, to := a.Pair(name, -20, 20)
-		return [2]float32{float32(from), float32(to)}
-	}
-	for i, n := range numbers {
-		logs[i] = float32(math.Log(float64(float32(n))))
-	}
-	return logs
 }
 
 type randomPart struct {

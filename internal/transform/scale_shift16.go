@@ -1,11 +1,8 @@
 package transform
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-
-	"github.com/hdmlp/hdmlp/internal/transform/describe"
 )
 
 // ScaleShift16 replaces every element x of an array by (x - shift) * scale, in float32. It is the
@@ -19,32 +16,11 @@ var scaleShift16 = kind{
 	help:   "(x - shift) * scale for each element of an array, after Reshape; the thesis's",
 	params: []param{{"scale", ""}, {"shift", ""}},
 	build: func(a *arguments) step {
-		return scaled{a.perPlace("scale"), a.perPlace("shift")}
+		return scaled{a.PerPlace("scale"), a.PerPlace("shift")}
 	},
 }
 
 type scaled struct{ scale, shift []float32 }
-
-// perPlace returns an argument that is a number or a list of any length.
-func (a *arguments) perPlace(name string) []float32 {
-	var list []float64
-	var one float64
-	raw, given := a.Given[name]
-	switch {
-	case !given:
-		a.Fault(name, "it must be a number or a list of numbers")
-	case json.Unmarshal(raw, &one) == nil && string(raw) != "null":
-		list = []float64{one}
-	case json.Unmarshal(raw, &list) != nil || len(list) == 0 || describe.HasNull(raw):
-		a.Fault(name, "it must be a number or a list of numbers")
-		return nil
-	}
-	out := make([]float32, len(list))
-	for i, v := range list {
-		out[i] = float32(v)
-	}
-	return out
-}
 
 func (s scaled) follow(k *known) error {
 	if k.stage != raw {

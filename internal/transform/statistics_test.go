@@ -107,7 +107,7 @@ func TestCropsAreTorchvisions(t *testing.T) {
 // partOf returns what draws parts as torchvision does.
 func partOf(scale, ratio [2]float64) *policy.Part {
 	a := randomResizedCrop.arguments("", nil)
-	return &policy.Part{Scale: scale, Ratio: ratio, Logs: a.logs("log_ratio", ratio)}
+	return &policy.Part{Scale: scale, Ratio: ratio, Logs: a.Logs("log_ratio", ratio)}
 }
 
 // floats are an answer's numbers, in so many columns.

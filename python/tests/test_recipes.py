@@ -10,7 +10,7 @@ torchvision = pytest.importorskip("torchvision")
 v2 = pytest.importorskip("torchvision.transforms.v2")
 timm = pytest.importorskip("timm.data")
 
-from hdmlp.transforms import split
+from hdmlp.transforms import Views, split
 from torchvision import models
 from torchvision import transforms as V
 
@@ -91,6 +91,25 @@ def recipes():
             ]
         ),
     )
+
+    for name, number in (("MoCo", 0), ("DINO", 8)):
+        crops = [V.Compose([V.RandomResizedCrop(224), *STEPS]) for _ in range(2)]
+        crops += [V.Compose([V.RandomResizedCrop(96, (0.05, 0.4)), *STEPS])] * number
+        yield (
+            f"{name}: `Views` of 2 such crops" + f", and {number} small ones" * (number > 0),
+            Views(crops),
+        )
+
+
+#: What follows the crops.
+STEPS = [
+    V.RandomApply([V.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.8),
+    V.RandomGrayscale(0.2),
+    V.GaussianBlur(23, (0.1, 2.0)),
+    V.RandomHorizontalFlip(),
+    V.ToTensor(),
+    V.Normalize(MEAN, STD),
+]
 
 
 def names(transforms):

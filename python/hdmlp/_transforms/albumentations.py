@@ -6,7 +6,7 @@ A pipeline that is copied to workers would repeat in each of them, and in each e
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 #: The seeds that numpy's and Python's generators of a pipeline take.
@@ -18,12 +18,33 @@ def seeders(step: object) -> list[Callable[[int], None]]:
 
     Args:
         step: A pipeline, or what has one: in an attribute, in a variable of the function that made
-            it, or in a global variable that it uses.
+            it, or in a global variable that it uses; or transforms of which one has one, such as
+            views.
     """
     if "albumentations" not in sys.modules:
         return []
-    found = {id(p): p for p in (step, *_parts(step)) if _is_pipeline(p)}
+    steps = _steps(step, {})
+    found = {id(p): p for t in steps for p in (t, *_parts(t)) if _is_pipeline(p)}
     return [_seeder(p) for p in found.values()]
+
+
+def _steps(value: object, seen: dict[int, object]) -> Iterator[object]:
+    """Yields a transform and those in lists within it, and in Composes within it, each once."""
+    if id(value) in seen or _is_pipeline(value):
+        yield from () if id(value) in seen else (value,)
+        return
+    seen[id(value)] = value
+    parts: Iterable[object]
+    if isinstance(value, (list, tuple)):
+        parts = value
+    elif callable(value):
+        yield value
+        own = getattr(value, "__dict__", {}).values()
+        parts = [p for p in own if isinstance(p, (list, tuple)) or hasattr(p, "transforms")]
+    else:
+        return
+    for part in parts:
+        yield from _steps(part, seen)
 
 
 def _is_pipeline(value: object) -> bool:
