@@ -89,6 +89,9 @@ func (s *randomPart) apply(v *view, d *draws) error {
 		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
 	}
 	v.note(drawn...)
+	if part.Empty() { // PIL resizes it to black
+		return v.extend(image.Rect(width, height, width+s.width, height+s.height), border{})
+	}
 	v.crop(part)
 	return v.resize(s.width, s.height, filter, s.order)
 }
@@ -135,15 +138,20 @@ func (s *randomPart) place(across, down int, d *draws) (at image.Point) {
 }
 
 // part draws the part of a width x height image (get_params of torchvision and timm): ten attempts,
-// and then the largest centre crop that ratio allows. sure is false if a side depends on how torch
-// rounds an exponential.
+// and then the largest centre crop that ratio allows, which may be empty; with timm, whose attempts
+// may have sides of 0 pixels, the others as well. sure is false if a side depends on how torch rounds
+// an exponential.
 func (s *randomPart) part(width, height int, d *draws) (part image.Rectangle, sure bool) {
 	sure = true
+	least := 1
+	if s.timm {
+		least = 0
+	}
 	for range 10 {
 		a := s.attempt(float64(width*height), d)
 		sides := a.sides(a.ratio)
 		sure = sure && a.sides(a.before) == sides && a.sides(a.after) == sides
-		if 0 < sides.X && sides.X <= width && 0 < sides.Y && sides.Y <= height {
+		if least <= sides.X && sides.X <= width && least <= sides.Y && sides.Y <= height {
 			at := s.place(width-sides.X, height-sides.Y, d)
 			return image.Rectangle{Min: at, Max: at.Add(sides)}, sure
 		}
@@ -151,9 +159,9 @@ func (s *randomPart) part(width, height int, d *draws) (part image.Rectangle, su
 	w, h := width, height
 	switch ratio := float64(width) / float64(height); {
 	case ratio < s.ratio[0]:
-		h = max(round(float64(w)/s.ratio[0]), 1)
+		h = round(float64(w) / s.ratio[0])
 	case ratio > s.ratio[1]:
-		w = max(round(float64(h)*s.ratio[1]), 1)
+		w = round(float64(h) * s.ratio[1])
 	}
 	left, top := (width-w)/2, (height-h)/2
 	return image.Rect(left, top, left+w, top+h), sure

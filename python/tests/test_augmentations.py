@@ -16,6 +16,8 @@ from torchvision import transforms as V
 
 SEED = 5
 
+pytestmark = pytest.mark.usefixtures("real")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -125,6 +127,32 @@ def test_a_policy_equals_its_library(folder, version, name):
     dataset, got = loaded(folder, transform)
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
+
+
+def narrow_crops(size=(4, 5)):
+    """Crops of which some of an image of few pixels has no width or no height."""
+    for T in modules().values():
+        yield T.RandomResizedCrop(size, scale=(2, 3), ratio=(5, 6))
+        yield T.RandomResizedCrop(size, scale=(2, 3), ratio=(0.1, 0.2))
+    timm = pytest.importorskip("timm.data.transforms")
+    yield timm.RandomResizedCropAndInterpolation(size, interpolation="random")
+    yield timm.RandomResizedCropAndInterpolation(size, ratio=(5, 6), interpolation="nearest")
+
+
+def test_a_crop_without_pixels_is_black_as_with_the_library(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "ant").mkdir(parents=True)
+    for i, size in enumerate(((1, 1), (2, 1), (1, 3), (1, 300), (300, 1)) * 6):
+        Image.new("RGB", size, (200, 100, 50)).save(folder / "ant" / f"{i:02}.png")
+    black = 0
+    for crop in narrow_crops():
+        transform = V.Compose([crop, V.PILToTensor()])
+        assert not split(transform).rest
+        dataset, got = loaded(str(folder), transform)
+        for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
+            black += not y.any()
+            assert torch.equal(x, y), f"{crop}, {dataset.samples[i][0]}"
+    assert black
 
 
 def recipes():
