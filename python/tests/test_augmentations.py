@@ -1,6 +1,7 @@
 """Augmentations in the daemon: the pixels of torchvision and timm under the same random numbers."""
 
 import importlib.util
+import sys
 
 import numpy
 import pytest
@@ -9,7 +10,10 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
 import hdmlp.torch as ht
+import PIL.ImageEnhance
+import PIL.ImageOps
 from byhand import by_hand
+from hdmlp._lib.originals import replaced
 from hdmlp.transforms import split
 from PIL import Image
 from torchvision import transforms as V
@@ -127,6 +131,72 @@ def test_a_policy_equals_its_library(folder, version, name):
     dataset, got = loaded(folder, transform)
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
+
+
+def mirror(image, *given, **named):
+    return PIL.ImageOps.mirror(image)
+
+
+def timms(name="Rotate", **changed):
+    """timm's RandAugment, of which one operation is changed."""
+    policy = pytest.importorskip("timm.data").auto_augment.rand_augment_transform("rand-m9-p1", {})
+    for op in policy.ops:
+        if op.name == name:
+            vars(op).update(changed)
+    return policy
+
+
+def of_another_class():
+    policy = timms()
+    cls = type(policy.ops[0])
+    policy.ops[0] = type("Mine", (cls,), {"__call__": lambda op, image: mirror(image)})("Rotate")
+    return policy
+
+
+def rotate(image, degrees, **given):
+    return mirror(image)
+
+
+def v2_policy():
+    policy = pytest.importorskip("torchvision.transforms.v2").RandAugment()
+    policy._apply_image_or_video_transform = mirror
+    return policy
+
+
+def erasing():
+    erasing = pytest.importorskip("timm.data.random_erasing").RandomErasing(1, device="cpu")
+    erasing._erase = mirror
+    return erasing
+
+
+@pytest.mark.parametrize(
+    "changed", [v2_policy, erasing, of_another_class, lambda: timms(aug_fn=rotate)]
+)
+def test_an_object_with_functions_of_its_own_runs_in_python(changed):
+    parts = split([V.CenterCrop(9), changed(), V.ToTensor()])
+    assert len(parts.described) <= 1
+    assert parts.why
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("PIL.ImageEnhance", "Contrast.__init__"),
+        ("random", "gauss"),
+        ("numpy.random", "choice"),
+        ("torch", "Tensor.uniform_"),
+    ],
+)
+def test_what_draws_and_what_changes_colours_may_be_replaced(monkeypatch, module, name):
+    policy = timms()
+    assert not replaced("images", "timm")
+    owner = sys.modules[module]
+    *classes, function = name.split(".")
+    for cls in classes:
+        owner = getattr(owner, cls)
+    monkeypatch.setattr(owner, function, mirror)
+    assert replaced("images", "timm").startswith(f"{module}.{name} was replaced by mirror")
+    assert module.startswith("PIL") or not split([V.CenterCrop(9), policy]).described[1:]
 
 
 def narrow_crops(size=(4, 5)):

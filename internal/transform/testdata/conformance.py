@@ -70,9 +70,25 @@ def make(seed, width, height, mode, save):
 
 
 #: Transforms that draw themselves, from generators seeded with the step's key.
-SEEDED = """RandAugment TrivialAugmentWide AutoAugment RandomRotation RandomAffine GaussianBlur
-RandomInvert RandomPosterize RandomSolarize RandomAdjustSharpness RandomAutocontrast RandomEqualize
-RandomGrayscale RandomApply RandomOrder RandomChoice RandomErasing""".split()
+SEEDED = [
+    "RandAugment",
+    "TrivialAugmentWide",
+    "AutoAugment",
+    "RandomRotation",
+    "RandomAffine",
+    "GaussianBlur",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomGrayscale",
+    "RandomApply",
+    "RandomOrder",
+    "RandomChoice",
+    "RandomErasing",
+]
 
 
 def built(name, args):
@@ -83,7 +99,10 @@ def built(name, args):
     if "policy" in args:
         args["policy"] = T.AutoAugmentPolicy(args["policy"])
     if name == "RandomPosterize" or name == "GaussianBlur" or name.endswith("Augment"):
-        args = {k: int(v) if isinstance(v, float) and k != "sigma" and k != "p" else v for k, v in args.items()}
+        args = {
+            k: int(v) if isinstance(v, float) and k != "sigma" and k != "p" else v
+            for k, v in args.items()
+        }
         if isinstance(args.get("kernel_size"), list):
             args["kernel_size"] = [int(k) for k in args["kernel_size"]]
     if name == "TrivialAugmentWide" and "num_magnitude_bins" in args:
