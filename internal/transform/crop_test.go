@@ -18,8 +18,8 @@ func TestMiddleWhereNoCropFits(t *testing.T) {
 		{1000, 10, [2]float64{3. / 4, 4. / 3}, image.Rect(493, 0, 506, 10)},
 		{10, 1000, [2]float64{3. / 4, 4. / 3}, image.Rect(0, 493, 10, 506)},
 		{1000, 7, [2]float64{1, 3.5}, image.Rect(488, 0, 512, 7)}, // 24.5 rounds to the even one
-		// a half rounds to none, and one is left
-		{1, 1000, [2]float64{2, 5}, image.Rect(0, 499, 1, 500)},
+		// a half rounds to none
+		{1, 1000, [2]float64{2, 5}, image.Rect(0, 500, 1, 500)},
 		{30, 20, [2]float64{1, 2}, image.Rect(0, 0, 30, 20)},
 	} {
 		s := partOf([2]float64{4, 9}, c.ratio) // larger than the image

@@ -1,6 +1,8 @@
 package transform
 
 import (
+	"image"
+
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
@@ -72,6 +74,9 @@ func (s *randomPart) apply(v *view, d *draws) error {
 		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
 	}
 	v.note(drawn...)
+	if part.Empty() { // PIL resizes it to black
+		return v.extend(image.Rect(width, height, width+s.width, height+s.height), border{})
+	}
 	v.crop(part)
 	return v.resize(s.width, s.height, filter, s.order)
 }

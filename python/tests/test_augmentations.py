@@ -1,6 +1,7 @@
 """Augmentations in the daemon: the pixels of torchvision and timm under the same random numbers."""
 
 import importlib.util
+import sys
 
 import numpy
 import pytest
@@ -9,12 +10,17 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
 import hdmlp.torch as ht
+import PIL.ImageEnhance
+import PIL.ImageOps
 from byhand import by_hand
+from hdmlp._lib.originals import replaced
 from hdmlp.transforms import split
 from PIL import Image
 from torchvision import transforms as V
 
 SEED = 5
+
+pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +131,98 @@ def test_a_policy_equals_its_library(folder, version, name):
     dataset, got = loaded(folder, transform)
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
+
+
+def mirror(image, *given, **named):
+    return PIL.ImageOps.mirror(image)
+
+
+def timms(name="Rotate", **changed):
+    """timm's RandAugment, of which one operation is changed."""
+    policy = pytest.importorskip("timm.data").auto_augment.rand_augment_transform("rand-m9-p1", {})
+    for op in policy.ops:
+        if op.name == name:
+            vars(op).update(changed)
+    return policy
+
+
+def of_another_class():
+    policy = timms()
+    cls = type(policy.ops[0])
+    policy.ops[0] = type("Mine", (cls,), {"__call__": lambda op, image: mirror(image)})("Rotate")
+    return policy
+
+
+def rotate(image, degrees, **given):
+    return mirror(image)
+
+
+def v2_policy():
+    policy = pytest.importorskip("torchvision.transforms.v2").RandAugment()
+    policy._apply_image_or_video_transform = mirror
+    return policy
+
+
+def erasing():
+    erasing = pytest.importorskip("timm.data.random_erasing").RandomErasing(1, device="cpu")
+    erasing._erase = mirror
+    return erasing
+
+
+@pytest.mark.parametrize(
+    "changed", [v2_policy, erasing, of_another_class, lambda: timms(aug_fn=rotate)]
+)
+def test_an_object_with_functions_of_its_own_runs_in_python(changed):
+    parts = split([V.CenterCrop(9), changed(), V.ToTensor()])
+    assert len(parts.described) <= 1
+    assert parts.why
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("PIL.ImageEnhance", "Contrast.__init__"),
+        ("random", "gauss"),
+        ("numpy.random", "choice"),
+        ("torch", "Tensor.uniform_"),
+    ],
+)
+def test_what_draws_and_what_changes_colours_may_be_replaced(monkeypatch, module, name):
+    policy = timms()
+    assert not replaced("images", "timm")
+    owner = sys.modules[module]
+    *classes, function = name.split(".")
+    for cls in classes:
+        owner = getattr(owner, cls)
+    monkeypatch.setattr(owner, function, mirror)
+    assert replaced("images", "timm").startswith(f"{module}.{name} was replaced by mirror")
+    assert module.startswith("PIL") or not split([V.CenterCrop(9), policy]).described[1:]
+
+
+def narrow_crops(size=(4, 5)):
+    """Crops of which some of an image of few pixels has no width or no height."""
+    for T in modules().values():
+        yield T.RandomResizedCrop(size, scale=(2, 3), ratio=(5, 6))
+        yield T.RandomResizedCrop(size, scale=(2, 3), ratio=(0.1, 0.2))
+    timm = pytest.importorskip("timm.data.transforms")
+    yield timm.RandomResizedCropAndInterpolation(size, interpolation="random")
+    yield timm.RandomResizedCropAndInterpolation(size, ratio=(5, 6), interpolation="nearest")
+
+
+def test_a_crop_without_pixels_is_black_as_with_the_library(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "ant").mkdir(parents=True)
+    for i, size in enumerate(((1, 1), (2, 1), (1, 3), (1, 300), (300, 1)) * 6):
+        Image.new("RGB", size, (200, 100, 50)).save(folder / "ant" / f"{i:02}.png")
+    black = 0
+    for crop in narrow_crops():
+        transform = V.Compose([crop, V.PILToTensor()])
+        assert not split(transform).rest
+        dataset, got = loaded(str(folder), transform)
+        for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
+            black += not y.any()
+            assert torch.equal(x, y), f"{crop}, {dataset.samples[i][0]}"
+    assert black
 
 
 def recipes():

@@ -64,15 +64,20 @@ func (s *Part) place(across, down int, d *random.Draws) (at image.Point) {
 }
 
 // Draw draws the part of a width x height image (get_params of torchvision and timm): ten attempts,
-// and then the largest centre crop that ratio allows. sure is false if a side depends on how torch
+// and then the largest centre crop that ratio allows, which may be empty; with timm, whose attempts
+// may have sides of 0 pixels, the others as well. sure is false if a side depends on how torch
 // rounds an exponential.
 func (s *Part) Draw(width, height int, d *random.Draws) (part image.Rectangle, sure bool) {
 	sure = true
+	least := 1
+	if s.Timm {
+		least = 0
+	}
 	for range 10 {
 		a := s.Attempt(float64(width*height), d)
 		sides, same := a.Sides()
 		sure = sure && same
-		if 0 < sides.X && sides.X <= width && 0 < sides.Y && sides.Y <= height {
+		if least <= sides.X && sides.X <= width && least <= sides.Y && sides.Y <= height {
 			at := s.place(width-sides.X, height-sides.Y, d)
 			return image.Rectangle{Min: at, Max: at.Add(sides)}, sure
 		}
@@ -80,9 +85,9 @@ func (s *Part) Draw(width, height int, d *random.Draws) (part image.Rectangle, s
 	w, h := width, height
 	switch ratio := float64(width) / float64(height); {
 	case ratio < s.Ratio[0]:
-		h = max(rounded(float64(w)/s.Ratio[0]), 1)
+		h = rounded(float64(w) / s.Ratio[0])
 	case ratio > s.Ratio[1]:
-		w = max(rounded(float64(h)*s.Ratio[1]), 1)
+		w = rounded(float64(h) * s.Ratio[1])
 	}
 	left, top := (width-w)/2, (height-h)/2
 	return image.Rect(left, top, left+w, top+h), sure

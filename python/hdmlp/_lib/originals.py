@@ -38,6 +38,8 @@ class Row(NamedTuple):
         functions: Qualified names of functions and methods, or :data:`ALL`.
         modules: Global names which refer to other modules, as ``name=module``.
         builtins: Names of torch's builtin functions.
+        tensors: Names of torch's builtin methods of tensors.
+        bound: Names of methods of the module's global generator.
         hooks: Global names of dicts that have to be empty.
         registry: A global name of a dict, and those of its keys whose values, functions or classes,
             have to be the library's own.
@@ -49,6 +51,8 @@ class Row(NamedTuple):
     functions: str = ""
     modules: str = ""
     builtins: str = ""
+    tensors: str = ""
+    bound: str = ""
     hooks: str = ""
     registry: str = ""
     kernels: str = ""
@@ -58,6 +62,8 @@ _T = "torchvision.transforms"
 _V2 = f"{_T}.v2"
 _DATA = "torch.utils.data"
 _RANDPERM = Row("torch", builtins="randperm")
+_DRAWS = Row("torch", builtins="rand randint randperm", tensors="uniform_ normal_")
+_PYTHONS_DRAWS = Row("random", bound="random uniform randint gauss choice choices shuffle")
 
 #: By what HDMLP does in their place.
 ORIGINALS: dict[str, tuple[Row, ...]] = {
@@ -81,6 +87,10 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
             "solarize _lut",
         ),
         Row("PIL.ImageEnhance", ALL),
+        Row(
+            "PIL.ImageEnhance",
+            "Color.__init__ Contrast.__init__ Brightness.__init__ Sharpness.__init__",
+        ),
         Row("PIL.ImageFilter", ALL),
     ),
     "transforms": (
@@ -92,9 +102,11 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         Row(f"{_T}._functional_tensor", ALL),
         Row(f"{_T}.functional_pil", ALL),  # until torchvision 0.14
         Row(f"{_T}.functional_tensor", ALL),
-        Row("torch", builtins="rand randint randperm"),
+        _DRAWS,
+        _PYTHONS_DRAWS,
     ),
     "transforms.v2": (
+        _DRAWS,
         Row(f"{_V2}._transform", ALL),
         Row(f"{_V2}._utils", ALL),
         Row(f"{_V2}._geometry", modules=f"F={_V2}.functional"),
@@ -121,6 +133,9 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
             "ImageEnhance=PIL.ImageEnhance ImageFilter=PIL.ImageFilter",
         ),
         Row("timm.data.random_erasing", ALL, modules="random=random torch=torch"),
+        _DRAWS,
+        _PYTHONS_DRAWS,
+        Row("numpy.random", bound="choice"),
     ),
     "mixing": (
         Row(f"{_V2}._augment", ALL),
@@ -324,6 +339,20 @@ def _functions_replaced(row: Row, module: ModuleType) -> Iterator[tuple[str, obj
         value = vars(module)[name]
         if value is not getattr(vars(module)["_C"]._VariableFunctions, name):
             yield name, value
+    for name in row.tensors.split():
+        value = vars(vars(module)["Tensor"]).get(name)
+        if value is not None:
+            yield f"Tensor.{name}", value
+    for name in row.bound.split():
+        value = vars(module)[name]
+        if getattr(value, "__self__", None) is not _generator(module):
+            yield name, value
+
+
+def _generator(module: ModuleType) -> object:
+    """Returns the global generator of Python's ``random`` or numpy's."""
+    names = vars(module)
+    return names["_inst"] if "_inst" in names else names["mtrand"]._rand
 
 
 def _member(module: ModuleType, qualified: str) -> Iterator[tuple[str, object]]:

@@ -81,6 +81,12 @@ def _space(t: Any, bins: int, sizes: bool = True) -> dict[str, tuple[list[float]
     return {name: (_magnitudes(t, name, m), signed) for name, (m, signed) in space.items()}
 
 
+def _index(bins: int, index: int) -> int:
+    """Returns an index among magnitudes; one that is out of bounds raises torch's own error."""
+    torch: Any = sys.modules["torch"]
+    return torch.arange(bins)[index].item()  # type: ignore[no-any-return]
+
+
 def _at(name: str, space: tuple[list[float], bool], index: int | None) -> Description:
     """Returns an operation with one of its magnitudes, whose moves depend on the image's size."""
     magnitudes, signed = space
@@ -89,7 +95,7 @@ def _at(name: str, space: tuple[list[float], bool], index: int | None) -> Descri
         if index is None:
             raise ValueError(f"{name} has no magnitude")
         bins = len(magnitudes)
-        place = range(bins)[index]  # an IndexError is torchvision's own
+        place = _index(bins, index)
         if name.startswith("Translate") and place > 0:
             described["share"] = _MOVE * place / (bins - 1)
         else:
@@ -100,7 +106,7 @@ def _at(name: str, space: tuple[list[float], bool], index: int | None) -> Descri
 def _rand_augment(t: attributes.RandAugment) -> list[Step]:
     space = _space(t, t.num_magnitude_bins)
     operations = [_at(name, space[name], t.magnitude) for name in space]
-    magnitude = range(t.num_magnitude_bins)[t.magnitude]
+    magnitude = _index(t.num_magnitude_bins, t.magnitude)
     step = ours.RandAugment(
         t.num_ops, magnitude, t.num_magnitude_bins, t.interpolation, plain_fill(t)
     )

@@ -379,24 +379,12 @@ def _is_module(t: object, module: str, name: str) -> bool:
     return _is(t, f"torch.nn.modules.{module}", name) and not changed(t)
 
 
-_METHODS = (
-    "forward",
-    "__call__",
-    "get_params",
-    "make_params",
-    "_get_params",
-    "transform",
-    "_transform",
-    "_call_kernel",
-)
-
-
 def changed(t: object) -> str:
     """Why an object may do something other than its class in the library; empty: it does not."""
     own = getattr(t, "__dict__", {})
-    for method in _METHODS:
-        if method in own:
-            return f"it has a {method} of its own"
+    for name in own:
+        if callable(getattr(type(t), name, None)):
+            return f"it has a {name} of its own"
     if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
         return "it has hooks"
     module = "_forward_hooks" in own  # of torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -63,16 +64,25 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
 }
 
 
+def _module() -> Any:
+    return sys.modules["timm.data.auto_augment"]
+
+
 def _shown(function: Any) -> str:
     """Returns a function as :data:`_OPERATIONS` names it."""
     if isinstance(function, functools.partial):
         given = [f"{k}={v}" for k, v in sorted(function.keywords.items())]
         return " ".join([_shown(function.func), *map(str, function.args), *given])
-    return str(getattr(function, "__name__", "")) if function is not None else ""
+    if function is None:
+        return ""
+    name = str(getattr(function, "__name__", ""))
+    return name if getattr(_module(), name, None) is function else f"another {name}"
 
 
 def _operation(op: attributes.AugmentOp) -> Description:
     """Returns an ``AugmentOp`` as the daemon takes it."""
+    if type(op) is not _module().AugmentOp:
+        raise ValueError(f"its operation {op.name} is of class {type(op).__name__}, not timm's")
     expected = _OPERATIONS.get(op.name)
     if expected != (_shown(op.aug_fn), _shown(op.level_fn)):
         raise ValueError(f"its operation {op.name} is not one that HDMLP has")
