@@ -1,6 +1,7 @@
 """Augmentations in the daemon: the pixels of torchvision and timm under the same random numbers."""
 
 import importlib.util
+import re
 import sys
 
 import numpy
@@ -13,6 +14,7 @@ import hdmlp.torch as ht
 import PIL.ImageEnhance
 import PIL.ImageOps
 from byhand import by_hand
+from hdmlp import errors
 from hdmlp._lib.originals import replaced
 from hdmlp.transforms import split
 from PIL import Image
@@ -346,3 +348,53 @@ def test_a_recipe_equals_its_library(folder, name, workers):
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         difference = (x.double() - y.double()).abs().max().item()
         assert difference <= most, f"{i}: {difference}"
+
+
+def refused():
+    """Transforms that torchvision and timm make, and refuse to apply."""
+    mode = V.InterpolationMode
+    every = {
+        "fill": V.RandomRotation(9, fill=(1, 2)),
+        "interpolation": V.RandomRotation(9, interpolation=mode.LANCZOS),
+        "bits": V.RandomPosterize(0 if bits_are_checked() else "3"),
+        "bins": V.TrivialAugmentWide(0),
+        "operations": V.RandAugment(2.5),
+        "index": V.RandAugment(2, 40),
+        "p": V.RandomInvert("a"),
+        "no choice": V.RandomChoice([]),
+        "weights": V.RandomChoice([V.RandomInvert()], p=[1, 2]),
+        "within": V.RandomApply([V.RandomRotation(9, fill=(1, 2))], p=1.0),
+    }
+    return {name: [V.CenterCrop(40), t] for name, t in every.items()} | {
+        "value": [V.CenterCrop(40), V.ToTensor(), V.RandomErasing(value=(1, 2))]
+    }
+
+
+def bits_are_checked():
+    """Whether this Pillow refuses to posterize to 0 bits."""
+    import PIL
+
+    return int(PIL.__version__.split(".")[0]) >= 13
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as e:
+        return e
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize("name", sorted(refused()))
+def test_arguments_that_a_library_refuses_raise_at_once(folder, name):
+    """Its own error, when the loader is made; what is drawn afterwards is not changed."""
+    transform = V.Compose(refused()[name])
+    image = Image.open(ht.ImageFolder(folder).samples[0][0]).convert("RGB")
+    theirs = error_of(lambda: [transform(image) for _ in range(50)])
+    torch.manual_seed(1)
+    want = torch.rand(1)
+    torch.manual_seed(1)
+    said = re.escape(str(theirs)[:40])
+    with pytest.raises((type(theirs), errors.ConfigError), match=said):  # of a TypeError
+        ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=False)
+    assert torch.equal(torch.rand(1), want)

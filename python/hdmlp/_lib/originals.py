@@ -378,7 +378,8 @@ def _member(module: ModuleType, qualified: str) -> Iterator[tuple[str, object]]:
 
 def _members(module: ModuleType) -> Iterator[tuple[str, object]]:
     """Yields the functions of a module and the methods of its classes that were replaced."""
-    defined = _compiled(getattr(module, "__file__", None) or "", module.__name__)
+    path = getattr(module, "__file__", None) or ""
+    defined, used = _compiled(path, module.__name__), _used(path, module.__name__)
     for name, value in list(vars(module).items()):
         if isinstance(value, type) and value.__module__ == module.__name__:
             yield from ((f"{name}.{method}", own) for method, own in _methods(value))
@@ -387,7 +388,7 @@ def _members(module: ModuleType) -> Iterator[tuple[str, object]]:
                 yield name, value
         elif isinstance(value, type) or not _is_function(value):
             continue
-        elif not _is_imported(value, name, _library(module.__name__)):
+        elif not _is_imported(value, name, _library(module.__name__)) and name in used:
             yield name, value
 
 
@@ -492,6 +493,17 @@ def _compiled(path: str, module: str) -> dict[str, list[CodeType]]:
     found: dict[str, list[CodeType]] = {}
     _collect(code, "", found)
     return found
+
+
+@functools.cache
+def _used(path: str, module: str) -> frozenset[str]:
+    """Returns the names that a file's code refers to: others may be added to its module."""
+    try:
+        code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
+    except (OSError, ImportError, SyntaxError, ValueError):
+        return frozenset()
+    functions = [code for several in _compiled(path, module).values() for code in several]
+    return frozenset(n for c in (code, *functions) if c is not None for n in c.co_names)
 
 
 _NEW_LOCALS = 0x2  # set for functions, and not for the bodies of classes

@@ -21,6 +21,7 @@ from .entries import Entries, Entry
 from .image_state import RGB, Convert, State, Step, Unknown
 from .policies import is_v2, logs_of, plain_fill
 from .several import several
+from .trying import try_out
 
 #: How the names begin of those known transforms that draw random numbers.
 RANDOM = (
@@ -227,12 +228,16 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
     why, cause = "", 0
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)  # compared once for each list
     steps = functools.partial(_steps, replaced=replaced)
+    t: Any
     for i, t in enumerate(given):
+        sized = state.size is not None
         try:
             made = several(t, state, _flat, steps, _wraps)
             for step in steps(t) if made is None else [made.step]:
                 state.take(_at(step, first + i))
         except Unknown as e:
+            if isinstance(e, _Refused):
+                try_out(t, bool(state.tensor) and state.dtype, state.channels)
             why, cause = str(e), i
             break
         wraps = _wraps(t, wraps) if made is None else made.wraps
@@ -241,7 +246,7 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
             best = _Prefix(i + 1, state.described(), wraps, hands)
             why = ""
         else:
-            if i == 0 or _name(t) == "Resize" or isinstance(t, ours.Resize):
+            if i == 0 or sized or _name(t) == "Resize" or isinstance(t, ours.Resize):
                 cause = i
             why = _NO_SIZE.format("after")
             if loose.length == i and not state.tensor and not isinstance(t, ours.Transform):
@@ -462,11 +467,24 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     except AttributeError as e:
         raise Unknown(f"its attributes are not those that HDMLP knows ({e})") from None
     except (TypeError, ValueError) as e:
-        raise Unknown(str(e)) from None
+        raise (_Refused if _is_new(t) else Unknown)(str(e)) from None
     why = disagreement() if any(getattr(step, "_draws", False) for step in steps) else ""
     if why:
         raise Unknown(why)
     return steps
+
+
+class _Refused(Unknown):
+    """Ours refuses the arguments of a library's transform, and the library may do so as well."""
+
+
+def _is_new(t: object) -> bool:
+    """Reports whether a transform checks its arguments only when it is applied."""
+    return (
+        _class_name(t) in policies.MAPPINGS
+        or _class_name(t) in policies.NESTED
+        or bool(_timm_class_name(t))
+    )
 
 
 def _is_gray(t: Any) -> bool:
@@ -483,7 +501,7 @@ def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:
             try:
                 part += _steps(one, replaced)
             except Unknown as e:
-                raise Unknown(f"{type(one).__name__} within it: {e}") from None
+                raise type(e)(f"{type(one).__name__} within it: {e}") from None
         parts.append(part)
     return policies.nested(t, parts)
 
