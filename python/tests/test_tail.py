@@ -287,12 +287,14 @@ def test_what_follows_a_tail_gets_its_tensor(folder, after, workers):
 
 
 @pytest.mark.usefixtures("real")
-def test_a_batch_is_made_in_place(folder):
-    dataset = ht.ImageFolder(folder, in_batches(FIRST["normalized"]))
+@pytest.mark.parametrize("after", ["nothing", "erased"])
+def test_a_batch_is_made_in_place(folder, after):
+    dataset = ht.ImageFolder(folder, in_batches([*FIRST["normalized"], *AFTER[after]]))
     with ht.DataLoader(dataset, 16, num_workers=0, drop_last=True) as loader:
         called = calls(lambda: list(loader))
     assert called.count("turned") == 16
     assert "stack" not in called
+    assert called.count("clone") <= 1  # of the image with all levels
 
 
 @pytest.mark.usefixtures("real")

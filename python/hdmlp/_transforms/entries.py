@@ -8,7 +8,8 @@ from typing import Any, Callable, NamedTuple
 from . import albumentations
 from .generators import seed_generators
 from .keys import entry_key
-from .tail import Found, Row, Tail
+from .rows import Row
+from .tail import Erasing, Found, Tail
 
 
 class Entry(NamedTuple):
@@ -47,7 +48,11 @@ class Entries:
         if found is not None:
             replaced = self.entries[found.begin : found.end]
             tail = Tail([entry.step for entry in replaced])
-            self._run[found.begin : found.end] = [Entry(replaced[0].position, tail, False)]
+            after = self.entries[found.end :]
+            if found.stacked:
+                after = [entry._replace(step=Erasing(entry.step)) for entry in after]
+            first = Entry(replaced[0].position, tail, False)
+            self._run[found.begin :] = [first, *after]
         self._seeders: dict[int, list[Callable[[int], None]]] | None = None  # by position
 
     def _seed(self, item: int | None, position: int, draws: bool) -> None:
@@ -83,7 +88,7 @@ class Entries:
         """
         for position, step, draws in self._run:
             self._seed(item, position, draws)
-            value = step(value, row) if isinstance(step, Tail) else step(value)
+            value = step(value, row) if isinstance(step, (Tail, Erasing)) else step(value)
         return value
 
     def jointly(self, values: Sequence[object], item: int | None) -> object:

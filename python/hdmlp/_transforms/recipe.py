@@ -9,7 +9,6 @@ number of workers, and wherever the list is split between Python and the daemon.
 from __future__ import annotations
 
 import copy
-import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from .._lib.protocol import BATCH_HEAD
 from .entries import Entries
 from .generators import seed_generators
 from .keys import LOADER, TARGET, collate_key, entry_key, item_key
-from .rows import Rows
+from .rows import Row, Rows
 
 #: What PIL says of a file that it was given as bytes: an address.
 FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
@@ -259,7 +258,7 @@ class Recipe:
             try:
                 value = self._loaded(view, key)
                 if transform is not None:
-                    row = None if rows is None else functools.partial(rows.row, number)
+                    row = None if rows is None else Row(rows, number)
                     value = transform(value, key, row)
                 if target_transform is not None:
                     seed_generators(entry_key(key, TARGET))

@@ -10,6 +10,30 @@ if TYPE_CHECKING:
     import numpy
 
 
+class Row:
+    """The memory of one sample of a batch.
+
+    Args:
+        rows: That of the batch.
+        number: The sample's number in it.
+
+    Attributes:
+        taken: The sample lies there.
+    """
+
+    def __init__(self, rows: Rows, number: int):
+        self._rows, self._number = rows, number
+        self.taken = False
+
+    def take(
+        self, shape: tuple[int, ...], dtype: numpy.dtype[Any]
+    ) -> numpy.ndarray[Any, Any] | None:
+        """Returns the memory; None: a sample of this shape and type does not belong there."""
+        row = self._rows.row(self._number, shape, dtype)
+        self.taken = row is not None
+        return row
+
+
 class Rows:
     """Memory for the samples of one batch, reserved when the first of them is to be made.
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from .rows import Row
+
 if TYPE_CHECKING:
     import numpy
-
-#: From a shape and a type to memory for the result; None: it lies elsewhere.
-Row = Callable[["tuple[int, ...]", "numpy.dtype[Any]"], "numpy.ndarray[Any, Any] | None"]
 
 _FIRST = ("ToTensor", "MaybeToTensor", "PILToTensor", "ToImage")
 _MORE = ("ConvertImageDtype", "ToDtype", "Normalize", "ToPureTensor")
@@ -135,6 +134,30 @@ class Tail:
         return self._tables[kind]
 
 
+class Erasing:
+    """Applies a RandomErasing, in place if the tensor lies in a batch, where nothing else has it.
+
+    Args:
+        step: The transform.
+    """
+
+    def __init__(self, step: Any):
+        self._step = step
+
+    def __call__(self, value: Any, row: Row | None = None) -> Any:
+        """Returns what it makes of a tensor.
+
+        Args:
+            value: The tensor.
+            row: Where it lies, if ``taken``.
+        """
+        step = self._step
+        if row is not None and row.taken:
+            step = object.__new__(type(step))  # it keeps the parameters that it has now
+            step.__dict__ = {**self._step.__dict__, "inplace": True}
+        return step(value)
+
+
 class _Kind(NamedTuple):
     """Images for which a table holds.
 
@@ -200,7 +223,7 @@ def _looked_up(table: _Table, kind: _Kind, value: Any, row: Row | None) -> Any:
     numbers = table.numbers
     height, width = value.shape[:2] if not kind.mode else (value.height, value.width)
     shape = (len(numbers), height, width)
-    out = None if row is None else row(shape, numbers.dtype)
+    out = None if row is None else row.take(shape, numbers.dtype)
     made = numpy.empty(shape, numbers.dtype) if out is None else out
     for channel, plane in enumerate(made):
         _look_up(numbers[channel], _levels(kind, value, channel), plane.reshape(-1))
