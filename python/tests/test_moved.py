@@ -55,6 +55,9 @@ def carried_out(described, sample):
         if name == "ToTensor":
             sample = (V.PILToTensor if arguments["dtype"] == "uint8" else V.ToTensor)()(sample)
             continue
+        if arguments.get("scale") == "none":
+            sample = sample.to(getattr(torch, arguments["dtype"]))
+            continue
         known = inspect.signature(cls.__init__).parameters
         arguments = {k: v for k, v in arguments.items() if k in known}
         if "dtype" in arguments:

@@ -51,11 +51,11 @@ class Transform:
             f"DataLoader apply transforms in Python{self._alternative()}"
         )
 
-    def _alternative(self) -> str:
+    def _alternative(self, where: str = "for these") -> str:
         """What to use in Python instead, for messages."""
         if not self._in_torchvision:
             return ""
-        return f": use torchvision.transforms.{type(self).__name__} for these"
+        return f": use torchvision.transforms.{type(self).__name__} {where}"
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -8,6 +8,8 @@ from typing import Any, Callable, NamedTuple
 from . import albumentations
 from .generators import seed_generators
 from .keys import entry_key
+from .rows import Row
+from .tail import Erasing, Found, Tail
 
 
 class Entry(NamedTuple):
@@ -33,10 +35,24 @@ class Entries:
 
     Args:
         entries: The entries.
+        found: Those which a :class:`~hdmlp._transforms.tail.Tail` carries out; None: none.
+
+    Attributes:
+        stacked: A result may lie in a batch's memory: nothing keeps it.
     """
 
-    def __init__(self, entries: Iterable[Entry]):
+    def __init__(self, entries: Iterable[Entry], found: Found | None = None):
         self.entries = list(entries)
+        self._run = list(self.entries)
+        self.stacked = found is not None and found.stacked
+        if found is not None:
+            replaced = self.entries[found.begin : found.end]
+            tail = Tail([entry.step for entry in replaced])
+            after = self.entries[found.end :]
+            if found.stacked:
+                after = [entry._replace(step=Erasing(entry.step)) for entry in after]
+            first = Entry(replaced[0].position, tail, False)
+            self._run[found.begin :] = [first, *after]
         self._seeders: dict[int, list[Callable[[int], None]]] | None = None  # by position
 
     def _seed(self, item: int | None, position: int, draws: bool) -> None:
@@ -61,17 +77,18 @@ class Entries:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def __call__(self, value: object, item: int | None) -> object:
+    def __call__(self, value: object, item: int | None, row: Row | None = None) -> object:
         """Returns what the transforms make of a value.
 
         Args:
             value: What the first gets.
             item: The sample's key; see :func:`hdmlp._transforms.keys.item_key`. None: the
                 generators are left as they are.
+            row: Where the result may lie, if ``stacked``; None: in memory of its own.
         """
-        for position, step, draws in self.entries:
+        for position, step, draws in self._run:
             self._seed(item, position, draws)
-            value = step(value)
+            value = step(value, row) if isinstance(step, (Tail, Erasing)) else step(value)
         return value
 
     def jointly(self, values: Sequence[object], item: int | None) -> object:

@@ -113,3 +113,10 @@ class RandomChoice(Nested):
 
     def __repr__(self) -> str:
         return f"RandomChoice({self.transforms!r}, p={self.p})"
+
+
+def has_callables(value: object) -> bool:
+    """Reports whether a value is a collection with callables in it."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, (list, tuple)) and any(map(callable, value))

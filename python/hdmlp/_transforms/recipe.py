@@ -23,6 +23,7 @@ from .._lib.protocol import BATCH_HEAD
 from .entries import Entries
 from .generators import seed_generators
 from .keys import LOADER, TARGET, collate_key, entry_key, item_key
+from .rows import Row, Rows
 
 #: What PIL says of a file that it was given as bytes: an address.
 FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
@@ -76,6 +77,8 @@ class Recipe:
             none.
         decodes: ``loader`` is HDMLP's own, so where it fails the file is the reason
             (:class:`Undecodable`). One that is a :class:`Keyed` gets the sample's key as well.
+        in_rows: ``stack`` takes a :class:`~hdmlp._transforms.rows.Rows` as the place, in which
+            samples lie already.
 
     Attributes:
         rank: The rank whose batches it makes.
@@ -90,6 +93,7 @@ class Recipe:
         collate: Callable[..., object],
         stack: Callable[..., object] | None = None,
         decodes: bool = False,
+        in_rows: bool = False,
     ):
         self.loader = loader
         self.decodes = decodes
@@ -97,6 +101,7 @@ class Recipe:
         self.target_transform = target_transform
         self.collate = collate
         self.stack = stack
+        self.in_rows = in_rows and transform is not None and transform.stacked
         self.rank, self.world_size = 0, 1
 
     def placed(self: _Recipe, rank: int, world_size: int) -> _Recipe:
@@ -120,7 +125,22 @@ class Recipe:
         batch = Batch(seed, epoch, step)
         views, labels = self.read(payload, segments)
         ids, keys = self.keys(payload, batch, self.count)
-        return self.collated(self.samples(views, labels, ids, keys), batch, place)
+        return self.batch(views, labels, ids, keys, batch, place)
+
+    def batch(
+        self,
+        views: Sequence[Any],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        keys: Sequence[int],
+        batch: Batch,
+        place: object,
+    ) -> object:
+        """Makes a batch of samples; see :meth:`samples` and :meth:`collated`."""
+        if not self.in_rows:
+            return self.collated(self.samples(views, labels, ids, keys), batch, place)
+        rows = Rows(place, len(views))
+        return self.collated(self._samples(views, labels, ids, keys, rows), batch, rows)
 
     def collated(self, made: list[object], batch: Batch, place: object) -> object:
         """Collates what :meth:`samples` returned.
@@ -221,14 +241,25 @@ class Recipe:
         Raises:
             Undecodable: See ``decodes``.
         """
+        return self._samples(views, labels, ids, keys, None)
+
+    def _samples(
+        self,
+        views: Sequence[Any],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        keys: Sequence[int],
+        rows: Rows | None,
+    ) -> list[object]:
         transform, target_transform = self.transform, self.target_transform
         made: list[object] = []
         label: object
-        for view, label, sample, key in zip(views, labels, ids, keys):
+        for number, (view, label, sample, key) in enumerate(zip(views, labels, ids, keys)):
             try:
                 value = self._loaded(view, key)
                 if transform is not None:
-                    value = transform(value, key)
+                    row = None if rows is None else Row(rows, number)
+                    value = transform(value, key, row)
                 if target_transform is not None:
                     seed_generators(entry_key(key, TARGET))
                     label = target_transform(label)

@@ -19,8 +19,10 @@ from . import attributes, policies, scripts, timm
 from .agreement import disagreement
 from .entries import Entries, Entry
 from .image_state import RGB, Convert, State, Step, Unknown
+from .nested import has_callables
 from .policies import is_v2, logs_of, plain_fill
 from .several import several
+from .tail import find
 from .trying import try_out
 
 #: How the names begin of those known transforms that draw random numbers.
@@ -98,7 +100,7 @@ class Split:
         """What runs in Python: ``rest``, with their positions, or ``wraps``."""
         begin = self.first + len(self.done) - self._wrapped
         rest = [Entry(i, t, draws(t)) for i, t in enumerate(self.rest, begin)]
-        return Entries(rest or [Entry(begin, t, False) for t in self.wraps])
+        return _in_one(rest or [Entry(begin, t, False) for t in self.wraps])
 
     @property
     def end(self) -> int:
@@ -188,7 +190,7 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
     cause, why = stop
     left = [given[cause], *given[done:cause], *given[cause + 1 :]]
     if _only_daemon(left[0]):
-        raise TypeError(f"{left[0]!r} cannot stand here: {why}{_alternative(left[0])}")
+        raise TypeError(f"{left[0]!r} cannot stand here: {why}{left[0]._alternative('there')}")
     for i, t in enumerate(rest, done):
         if _only_daemon(t):
             place = "after" if i > cause else "before"
@@ -291,7 +293,19 @@ def entries_of(transforms: object, first: int = 0) -> Entries:
         transforms: As for :func:`split`.
         first: The same.
     """
-    return Entries(Entry(i, t, draws(t)) for i, t in enumerate(_flat(transforms), first))
+    return _in_one([Entry(i, t, draws(t)) for i, t in enumerate(_flat(transforms), first)])
+
+
+def _in_one(entries: list[Entry]) -> Entries:
+    """Returns entries, of which those that make a float tensor of an image are one pass."""
+
+    def original(t: object) -> str:
+        name = _name(t) or ("" if changed(t) else _timm_class_name(t))
+        return "" if not name or replaced("images", *_used_by(t)) else name
+
+    replaced = functools.lru_cache(maxsize=None)(originals.replaced)
+    steps = [entry.step for entry in entries]
+    return Entries(entries, find([original(t) for t in steps], steps))
 
 
 def length_of(transforms: object) -> int:
@@ -334,14 +348,8 @@ def may_draw(transforms: object) -> bool:
 
 
 def _not_in_python(t: ours.Transform, why: str) -> TypeError:
-    return TypeError(
-        f"{t!r} describes what the daemon does, and cannot run in Python {why}{_alternative(t)}"
-    )
-
-
-def _alternative(t: ours.Transform) -> str:
-    """What to use instead of one of our transforms, for messages."""
-    return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
+    what = f"{t!r} describes what the daemon does, and cannot run in Python"
+    return TypeError(f"{what} {why}{t._alternative('there')}")
 
 
 def _flat(transforms: Any) -> Iterator[object]:
@@ -515,20 +523,13 @@ def _within(t: object) -> str:
         return ""
     own = getattr(t, "__dict__", {})
     own = {**own, **own.get("_modules", {})}
-    parts = [name for name, value in own.items() if callable(value) or _several(value)]
+    parts = [name for name, value in own.items() if callable(value) or has_callables(value)]
     if not any(_name(own[name]) == "Compose" for name in parts):
         return ""
     views = "if it makes several views of an image, give hdmlp.transforms.Views in its place"
     if len(parts) > 1:
         return f" ({views})"
     return f" ({views}; if all that it does is its {parts[0]}, give .{parts[0]} in its place)"
-
-
-def _several(value: object) -> bool:
-    """Reports whether a value is a collection with callables in it."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, (list, tuple)) and any(map(callable, value))
 
 
 def _resize(t: attributes.Resize) -> list[Step]:

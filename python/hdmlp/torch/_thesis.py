@@ -161,5 +161,4 @@ class HDMLPDataLoader:
         ids, keys = recipe.keys(taken.payload, batch, taken.outputs)
         labels = column(taken.payload, taken.n, "labels")
         with generators_kept():
-            made = recipe.samples(loader.views(taken), labels, ids, keys)
-            return recipe.collated(made, batch, None)
+            return recipe.batch(loader.views(taken), labels, ids, keys, batch, None)

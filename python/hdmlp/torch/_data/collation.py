@@ -15,6 +15,7 @@ from ..._batches.segments import Block
 from ..._batches.source import Taken, column
 from ..._lib import originals
 from ..._lib.interrupts import interrupts
+from ..._transforms.rows import Rows
 from .interfaces import Room
 
 _arrays = arrays_for(torch)
@@ -95,7 +96,7 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
         batch: (object, label) pairs. Tensors on the CPU of one shape and type, which need no
             gradient, are stacked; other objects are collated by torch.
         place: Where the batch is written; has ``reserve(nbytes)``, which returns a buffer and an
-            offset.
+            offset; or the rows in which images lie already.
 
     Returns:
         ``[images, labels]``: a tensor of shape (n, ...), and the labels as torch collates them.
@@ -103,6 +104,8 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
     if not batch:
         return [torch.empty(0), torch.empty(0, dtype=torch.int64)]
     images, labels = zip(*batch)  # labels which are strings stay a tuple
+    if isinstance(place, Rows) and place.used:
+        return _stacked_in(place, batch, images, labels)
     first = images[0]
     if not _is_plain(first):
         return by_default(batch)
@@ -125,6 +128,16 @@ def stack_into(batch: list[tuple[Any, Any]], place: Room) -> Any:
         place.give_up()
         return by_default(batch)
     return [stacked, collated]
+
+
+def _stacked_in(rows: Rows, batch: Sequence[Any], images: Any, labels: Any) -> Any:
+    """Collates images of which some, or all, lie in the batch's memory already."""
+    stacked = rows.stacked(images)
+    if stacked is not None:
+        return [stacked, by_default(labels)]
+    collated = by_default(batch)
+    rows.give_up()  # only now: images lie there
+    return collated
 
 
 def _is_plain(image: object) -> bool:

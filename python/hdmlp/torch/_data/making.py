@@ -18,7 +18,7 @@ from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from ...errors import ConfigError
 from .batch_transform import BatchTransform
-from .collation import is_default, stack_into, torchs_default
+from .collation import default_stacks, is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
 from .fields import Fields, FieldsRecipe, collate_records
 from .folder import offload, pil_loader, short
@@ -253,6 +253,7 @@ def making(
         collate or torchs_default(),
         stack_into if collate is None else None,
         decodes,
+        collate is None and default_stacks(),
     )
     return Making(transforms, recipe, collate, target_transform, False)
 

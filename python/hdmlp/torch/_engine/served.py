@@ -304,8 +304,7 @@ class Served(Loader):
                 labels = column(taken.payload, taken.n, "labels")
                 batch = Batch(self.seed, taken.epoch, taken.step)
                 ids, keys = recipe.keys(taken.payload, batch, taken.outputs)
-                made = recipe.samples(views, labels, ids, keys)
-                return recipe.collated(made, batch, self._arena)
+                return recipe.batch(views, labels, ids, keys, batch, self._arena)
         except Exception as error:
             self._name_sample(error, getattr(error, "sample", None), taken)
             raise
