@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy
 
+    #: An array of any type of elements.
+    Array = numpy.ndarray[Any, Any]
+    Elements = numpy.dtype[Any]
+
 
 class Row:
     """The memory of one sample of a batch.
@@ -25,9 +29,7 @@ class Row:
         self._rows, self._number = rows, number
         self.taken = False
 
-    def take(
-        self, shape: tuple[int, ...], dtype: numpy.dtype[Any]
-    ) -> numpy.ndarray[Any, Any] | None:
+    def take(self, shape: tuple[int, ...], dtype: Elements) -> Array | None:
         """Returns the memory; None: a sample of this shape and type does not belong there."""
         row = self._rows.row(self._number, shape, dtype)
         self.taken = row is not None
@@ -48,11 +50,9 @@ class Rows:
     def __init__(self, place: Any, count: int):
         self._place, self._count = place, count
         self.LEAST: int = place.LEAST
-        self._whole: numpy.ndarray[Any, Any] | None = None
+        self._whole: Array | None = None
 
-    def row(
-        self, number: int, shape: tuple[int, ...], dtype: numpy.dtype[Any]
-    ) -> numpy.ndarray[Any, Any] | None:
+    def row(self, number: int, shape: tuple[int, ...], dtype: Elements) -> Array | None:
         """Returns memory for a sample; None: it does not belong there.
 
         Args:
@@ -73,7 +73,7 @@ class Rows:
         whole = self._whole
         if whole.shape[1:] != shape or whole.dtype != dtype:
             return None
-        row: numpy.ndarray[Any, Any] = whole[number]
+        row: Array = whole[number]
         return row
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from .rows import Row
 
 if TYPE_CHECKING:
-    import numpy
+    from .rows import Array
 
 _FIRST = ("ToTensor", "MaybeToTensor", "PILToTensor", "ToImage")
 _MORE = ("ConvertImageDtype", "ToDtype", "Normalize", "ToPureTensor")
@@ -77,7 +77,7 @@ class _Table(NamedTuple):
         type: The result's class, of torch or torchvision.
     """
 
-    numbers: numpy.ndarray[Any, Any]
+    numbers: Array
     interleaved: bool
     type: type
 
@@ -235,13 +235,13 @@ def _looked_up(table: _Table, kind: _Kind, value: Any, row: Row | None) -> Any:
     return tensor if table.type is torch.Tensor else tensor.as_subclass(table.type)
 
 
-def _levels(kind: _Kind, value: Any, channel: int) -> numpy.ndarray[Any, Any]:
+def _levels(kind: _Kind, value: Any, channel: int) -> Array:
     """Returns the levels of one channel, row by row."""
     import numpy
 
     if kind.mode:
         return numpy.frombuffer(value.tobytes("raw", kind.mode[channel]), numpy.uint8)
-    plane: numpy.ndarray[Any, Any] = value if value.ndim == 2 else value[:, :, channel]
+    plane: Array = value if value.ndim == 2 else value[:, :, channel]
     return plane.reshape(-1)
 
 
