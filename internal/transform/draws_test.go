@@ -44,7 +44,9 @@ func TestLibraries(t *testing.T) {
 			t.Fatalf("%d numbers, and %d of the libraries", len(ours), len(theirs))
 		}
 		for j := range ours {
-			if ours[j] != theirs[j] {
+			off := math.Abs(ours[j] - theirs[j])
+			// Go's logarithm may differ from the C library's in the last bit (random.gauss).
+			if off > 0 && (exactJPEG || off > 1e-14*math.Abs(theirs[j])) {
 				t.Fatalf("key %s: number %d is %v, and %v of the library", key, j, ours[j], theirs[j])
 			}
 		}
