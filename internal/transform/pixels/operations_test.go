@@ -191,7 +191,6 @@ func TestOperationsAsPIL(t *testing.T) {
 	}
 	for _, python := range pillows {
 		t.Run(python, func(t *testing.T) {
-			t.Parallel()
 			operationsAsPIL(t, python, images, arguments, all)
 		})
 	}
