@@ -92,7 +92,7 @@ func TestUnusableSamplesAreLeftOutOrSubstituted(t *testing.T) {
 			faults := r.Report().Faults
 			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 ||
 				faults[0].Policy != policy ||
-				faults[0].Reason != "the file cannot be decoded in Python: not an image" {
+				faults[0].Reason != "the file cannot be decoded and transformed in Python: not an image" {
 				t.Errorf("faults %+v", faults)
 			}
 			for _, sample := range []int{-1, samples} {

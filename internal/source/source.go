@@ -168,7 +168,7 @@ var (
 	ErrChanged     = errors.New("the file was changed after the dataset was scanned")
 	ErrUnavailable = errors.New("the source did not answer")
 	ErrContent     = errors.New("the job's transforms cannot work with the file")
-	ErrPython      = errors.New("the file cannot be decoded in Python")
+	ErrPython      = errors.New("the file cannot be decoded and transformed in Python")
 	ErrElsewhere   = errors.New("another node could not use the file")
 	// The following two are errors of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")
@@ -208,9 +208,9 @@ func (e *SampleError) Advice() string {
 			orLeaveOut
 	case ErrShort, ErrLong, ErrChanged:
 		return "start the job again, which scans the dataset again" + orLeaveOut
-	case ErrEmpty, ErrPython, ErrElsewhere:
+	case ErrEmpty, ErrElsewhere:
 		return "repair or remove the file" + orLeaveOut
-	case ErrContent:
+	case ErrContent, ErrPython:
 		return "repair or remove the file, change the transforms" + orLeaveOut
 	}
 	return ""

@@ -67,8 +67,8 @@ BAD = {  # name: file, reason
     "text": (b"this is no image\n", "cannot identify image file"),
     "bomb": (png(60000, 60000), "too many pixels.*60000 x 60000"),
     "zero-sized": (png(0, 10), "0 x 10|corrupt image"),
-    "GIF": (saved("GIF", 3)[:30], "cannot be decoded in Python"),
-    "WebP": (saved("WEBP", 3)[:60], "cannot be decoded in Python"),
+    "GIF": (saved("GIF", 3)[:30], "cannot be decoded and transformed in Python"),
+    "WebP": (saved("WEBP", 3)[:60], "cannot be decoded and transformed in Python"),
     "PNG": (saved("PNG")[:-60], "truncated image|corrupt image"),
 }
 

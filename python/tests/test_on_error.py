@@ -122,14 +122,15 @@ def test_each_policy_treats_bad_files_as_the_daemon_does(folder, workers, policy
         (sample, policy) for sample in bad
     ]
     assert all(
-        "the file cannot be decoded in Python" in fault["reason"] and fault["count"] > 0
+        "the file cannot be decoded and transformed in Python" in fault["reason"]
+        and fault["count"] > 0
         for fault in report["faults"]
     )
     assert "5 samples could not be read or transformed" in str(report)
     said = [
         record.getMessage()
         for record in caplog.records
-        if "cannot be decoded in Python" in record.getMessage()
+        if "cannot be decoded and transformed in Python" in record.getMessage()
     ]
     assert len(said) == len(bad)
     assert not any(
@@ -156,7 +157,7 @@ def test_a_bad_sample_without_a_path_is_named_by_its_number(caplog):
     bad.sample, bad.path = 3, None
     bring._leave_out(SimpleNamespace(stream=stream, source=source), bad)
     assert caplog.messages == [
-        "sample 3 (path unknown) cannot be decoded in Python, and is left out (on_error=skip): "
+        "sample 3 (path unknown) cannot be decoded and transformed in Python, and is left out (on_error=skip): "
         "OSError: truncated"
     ]
 
@@ -172,7 +173,7 @@ def test_raise_names_the_bad_file(folder, workers):
             check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
             with pytest.raises(
                 errors.SampleError,
-                match="the file cannot be decoded in Python: UnidentifiedImageError",
+                match="the file cannot be decoded and transformed in Python: UnidentifiedImageError",
             ) as caught:
                 next(batches)
             assert caught.value.sample == 2
@@ -207,7 +208,7 @@ def test_a_bad_file_ends_all_ranks_before_the_same_step(folder, workers):
     with pytest.raises(errors.SampleError):
         next(first)  # sample 2
     with pytest.raises(
-        errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded in Python"
+        errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded and transformed in Python"
     ) as caught:
         next(second)
     assert caught.value.sample == 2

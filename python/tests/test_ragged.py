@@ -277,7 +277,9 @@ def test_damaged_images_that_are_left_to_pil_obey_on_error(tmp_path, workers):
             assert [f["sample"] for f in loader.report()["faults"]] == [1]
     with (
         ht.DataLoader(dataset, 2, num_workers=workers) as loader,
-        pytest.raises(errors.SampleError, match=r"1\.bmp.*cannot be decoded in Python"),
+        pytest.raises(
+            errors.SampleError, match=r"1\.bmp.*cannot be decoded and transformed in Python"
+        ),
     ):
         list(loader)
 

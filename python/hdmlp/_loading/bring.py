@@ -129,7 +129,7 @@ def _leave_out(feed: Feed, bad: Undecodable) -> None:
     policy = feed.stream.call("unusable", params)["on_error"]
     if policy != "raise":
         log.warning(
-            "sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s",
+            "sample %d (%s) cannot be decoded and transformed in Python, and %s (on_error=%s): %s",
             bad.sample,
             getattr(bad, "path", None) or "path unknown",
             "is left out" if policy == "skip" else "is replaced by another sample",
