@@ -157,8 +157,8 @@ def test_a_bad_sample_without_a_path_is_named_by_its_number(caplog):
     bad.sample, bad.path = 3, None
     bring._leave_out(SimpleNamespace(stream=stream, source=source), bad)
     assert caplog.messages == [
-        "sample 3 (path unknown) cannot be decoded and transformed in Python, and is left out (on_error=skip): "
-        "OSError: truncated"
+        "sample 3 (path unknown) cannot be decoded and transformed in Python, and is left out "
+        "(on_error=skip): OSError: truncated"
     ]
 
 
@@ -173,7 +173,7 @@ def test_raise_names_the_bad_file(folder, workers):
             check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
             with pytest.raises(
                 errors.SampleError,
-                match="the file cannot be decoded and transformed in Python: UnidentifiedImageError",
+                match="cannot be decoded and transformed in Python: UnidentifiedImageError",
             ) as caught:
                 next(batches)
             assert caught.value.sample == 2
