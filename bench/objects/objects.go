@@ -16,8 +16,15 @@ import (
 	"time"
 )
 
-// object sends an object, or a range of it.
+// object sends an object, or a range of it: what it is when it is no longer held.
 func (s *server) object(w http.ResponseWriter, r *http.Request, name string) {
+	if held, ok := s.held.Load(name); ok && r.Method != http.MethodHead {
+		select {
+		case <-held.(chan struct{}):
+		case <-r.Context().Done():
+			return
+		}
+	}
 	f, err := os.Open(filepath.Join(s.root, filepath.FromSlash("/"+name)))
 	var info fs.FileInfo
 	if err == nil {
@@ -34,13 +41,6 @@ func (s *server) object(w http.ResponseWriter, r *http.Request, name string) {
 		s.count(func(c *counts) { c.Heads++ })
 	} else {
 		s.count(func(c *counts) { c.Gets++ })
-		if held, ok := s.held.Load(name); ok {
-			select {
-			case <-held.(chan struct{}):
-			case <-r.Context().Done():
-				return
-			}
-		}
 	}
 	slow := &limited{ResponseWriter: w, server: s, ctx: r.Context(), name: name}
 	http.ServeContent(slow, r, "", info.ModTime(), f)

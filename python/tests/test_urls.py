@@ -218,9 +218,11 @@ def test_a_server_that_is_down_is_waited_for_while_a_dataset_is_opened(server, s
 
 def test_an_object_that_is_overwritten_is_named(server, stored):
     dataset = ht.Files([f"s3://{BUCKET}/train/bee/{i}.jpg" for i in range(40)])
+    server.hold("train/bee/39.jpg")  # which may be read ahead
     with ht.DataLoader(dataset, 1, num_workers=0, prefetch_batches=1) as loader:
         with open(os.path.join(stored, "train", "bee", "39.jpg"), "r+b") as file:
             file.write(b"other")
+        server.release("train/bee/39.jpg")
         with pytest.raises(errors.SampleError, match=rf"s3://{BUCKET}/train/bee/39.jpg.*changed"):
             for _ in loader:
                 pass
