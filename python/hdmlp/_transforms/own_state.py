@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .split import changed
+from .recognition import changed
 
 _LIBRARIES = ("torchvision", "PIL", "hdmlp")
 #: Modules of torch that only call others.

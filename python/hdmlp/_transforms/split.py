@@ -21,6 +21,16 @@ from .entries import Entries, Entry
 from .image_state import RGB, Convert, State, Step, Unknown
 from .nested import has_callables
 from .policies import is_v2, logs_of, plain_fill
+from .recognition import (
+    changed,
+    class_name,
+    does_nothing,
+    is_class,
+    is_module,
+    name_of,
+    timm_class_name,
+    used_by,
+)
 from .several import several
 from .tail import find
 from .trying import try_out
@@ -248,7 +258,7 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
             best = _Prefix(i + 1, state.described(), wraps, hands)
             why = ""
         else:
-            if i == 0 or sized or _name(t) == "Resize" or isinstance(t, ours.Resize):
+            if i == 0 or sized or name_of(t) == "Resize" or isinstance(t, ours.Resize):
                 cause = i
             why = _NO_SIZE.format("after")
             if loose.length == i and not state.tensor and not isinstance(t, ours.Transform):
@@ -263,9 +273,9 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
 
 def _wraps(t: object, wraps: list[Any]) -> list[Any]:
     """Returns what makes torchvision's type of a result, after one more transform."""
-    if _name(t) == "ToPureTensor":
+    if name_of(t) == "ToPureTensor":
         return []
-    return [t] if _name(t) == "ToImage" else wraps
+    return [t] if name_of(t) == "ToImage" else wraps
 
 
 def in_python(transforms: object, why: str, first: int = 0) -> Split:
@@ -300,8 +310,8 @@ def _in_one(entries: list[Entry]) -> Entries:
     """Returns entries, of which those that make a float tensor of an image are one pass."""
 
     def original(t: object) -> str:
-        name = _name(t) or ("" if changed(t) else _timm_class_name(t))
-        return "" if not name or replaced("images", *_used_by(t)) else name
+        name = name_of(t) or ("" if changed(t) else timm_class_name(t))
+        return "" if not name or replaced("images", *used_by(t)) else name
 
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)
     steps = [entry.step for entry in entries]
@@ -322,7 +332,7 @@ def entries_of_joint(transforms: object, first: int = 0) -> Entries:
             are no entries.
         first: As for :func:`split`.
     """
-    if _name(transforms) == "Compose" and ".v2." in type(transforms).__module__:
+    if name_of(transforms) == "Compose" and ".v2." in type(transforms).__module__:
         return entries_of(transforms, first)
     return Entries([] if transforms is None else [Entry(first, transforms, True)])
 
@@ -332,9 +342,9 @@ def draws(t: object) -> bool:
     if isinstance(t, ours.Transform):
         return t._draws
     return type(t).__name__.startswith(RANDOM) or not (
-        _name(t) in _MAPPINGS
+        name_of(t) in _MAPPINGS
         or (_timm_mapping(t) is not None and not changed(t))
-        or _does_nothing(t)
+        or does_nothing(t)
     )
 
 
@@ -359,9 +369,9 @@ def _flat(transforms: Any) -> Iterator[object]:
     inner: Iterable[object]
     if isinstance(transforms, (list, tuple)):
         inner = transforms
-    elif _is(transforms, "hdmlp.transforms", "Compose") or _name(transforms) == "Compose":
+    elif is_class(transforms, "hdmlp.transforms", "Compose") or name_of(transforms) == "Compose":
         inner = transforms.transforms
-    elif _is_module(transforms, "container", "Sequential"):
+    elif is_module(transforms, "container", "Sequential"):
         inner = list(transforms)
     elif isinstance(transforms, type) and (
         issubclass(transforms, ours.Transform)
@@ -380,66 +390,11 @@ def _flat(transforms: Any) -> Iterator[object]:
         yield from _flat(t)
 
 
-def _does_nothing(t: object) -> bool:
-    return _is_module(t, "linear", "Identity") or _name(t) == "Identity"
-
-
-def _is(t: object, module: str, name: str) -> bool:
-    return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
-
-
-def _is_module(t: object, module: str, name: str) -> bool:
-    return _is(t, f"torch.nn.modules.{module}", name) and not changed(t)
-
-
-def changed(t: object) -> str:
-    """Why an object may do something other than its class in the library; empty: it does not."""
-    own = getattr(t, "__dict__", {})
-    for name in own:
-        if callable(getattr(type(t), name, None)):
-            return f"it has a {name} of its own"
-    if own.get("_forward_hooks") or own.get("_forward_pre_hooks"):
-        return "it has hooks"
-    module = "_forward_hooks" in own  # of torch
-    return originals.replaced_in_class(type(t)) or (originals.replaced("modules") if module else "")
-
-
-_MODULES = tuple(
-    f"torchvision.transforms.{m}." for m in ("transforms", "autoaugment", "v2", "_presets")
-)
-
-
-def _class_name(t: object) -> str:
-    """The name of the torchvision transform whose class ``t`` has; empty if it is none."""
-    module, name = type(t).__module__, type(t).__name__
-    return name if f"{module}.".startswith(_MODULES) and _is(t, module, name) else ""
-
-
-def _name(t: object) -> str:
-    """The name of the torchvision transform that ``t`` is; empty if it is none."""
-    name = _class_name(t)
-    return name if name and not changed(t) else ""
-
-
-def _timm_class_name(t: object) -> str:
-    """The name of the timm transform whose class ``t`` has; empty if it is none."""
-    module, name = type(t).__module__, type(t).__name__
-    return name if module in timm.MAPPINGS and _is(t, module, name) else ""
-
-
 def _timm_mapping(t: object) -> Callable[[Any], Sequence[Step]] | None:
     """Our transforms for the timm transform whose class ``t`` has; None if it is none."""
-    if _timm_class_name(t) == "MaybeToTensor":
+    if timm_class_name(t) == "MaybeToTensor":
         return _to_tensor
-    return timm.MAPPINGS.get(type(t).__module__, {}).get(_timm_class_name(t))
-
-
-def _used_by(t: object) -> Sequence[str]:
-    """The rows of :data:`hdmlp._lib.originals.ORIGINALS` whose functions a known class uses."""
-    module = type(t).__module__
-    if module.startswith("timm."):
-        return "transforms", "timm"
-    return ("transforms", "transforms.v2") if ".v2." in module else ("transforms",)
+    return timm.MAPPINGS.get(type(t).__module__, {}).get(timm_class_name(t))
 
 
 def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
@@ -454,13 +409,13 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     """
     if isinstance(t, ours.Transform):
         return [t]
-    if _does_nothing(t):
+    if does_nothing(t):
         return []
-    mapping = _MAPPINGS.get(_class_name(t)) or _timm_mapping(t)
-    if _class_name(t) in policies.NESTED:
+    mapping = _MAPPINGS.get(class_name(t)) or _timm_mapping(t)
+    if class_name(t) in policies.NESTED:
         mapping = functools.partial(_nested, replaced=replaced)
-    why = "" if mapping is None else replaced(*_used_by(t))
-    if _class_name(t) or _timm_class_name(t):
+    why = "" if mapping is None else replaced(*used_by(t))
+    if class_name(t) or timm_class_name(t):
         why = why or changed(t)
     if why:
         raise Unknown(why)
@@ -489,15 +444,15 @@ class _Refused(Unknown):
 def _is_new(t: object) -> bool:
     """Reports whether a transform checks its arguments only when it is applied."""
     return (
-        _class_name(t) in policies.MAPPINGS
-        or _class_name(t) in policies.NESTED
-        or bool(_timm_class_name(t))
+        class_name(t) in policies.MAPPINGS
+        or class_name(t) in policies.NESTED
+        or bool(timm_class_name(t))
     )
 
 
 def _is_gray(t: Any) -> bool:
     """Reports whether an object is torchvision's Grayscale to three channels."""
-    return _name(t) == "Grayscale" and t.num_output_channels == 3
+    return name_of(t) == "Grayscale" and t.num_output_channels == 3
 
 
 def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:
@@ -519,12 +474,12 @@ def _within(t: object) -> str:
 
     One of several parts in the place of the object would be another training.
     """
-    if _name(t):
+    if name_of(t):
         return ""
     own = getattr(t, "__dict__", {})
     own = {**own, **own.get("_modules", {})}
     parts = [name for name, value in own.items() if callable(value) or has_callables(value)]
-    if not any(_name(own[name]) == "Compose" for name in parts):
+    if not any(name_of(own[name]) == "Compose" for name in parts):
         return ""
     views = "if it makes several views of an image, give hdmlp.transforms.Views in its place"
     if len(parts) > 1:

@@ -18,7 +18,7 @@ import torch
 
 from ..._lib import originals
 from ..._transforms.generators import generators_kept, seed_generators
-from ..._transforms.split import changed
+from ..._transforms.recognition import changed
 
 _V2 = "torchvision.transforms.v2"
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -40,7 +40,7 @@ Transform = Callable[..., object]
 
 
 class Parameters(TypedDict):
-    """What torchvision's own code has drawn for a batch, and knows of it."""
+    """What torchvision's ``make_params`` returns for a batch."""
 
     labels: object
     batch_size: int
