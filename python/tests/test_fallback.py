@@ -18,7 +18,7 @@ from hdmlp.torch._data.folder import offload, short
 from reference import batches, jpegs
 
 V = torchvision.transforms
-UNKNOWN = "it is not a transform that HDMLP knows"
+UNKNOWN = "it is not a transform that HDMLP has"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_invalid_numbers_of_normalize_are_refused():
         assert says in parts.why
     norm = V.Normalize(0.5, 0.5)
     del norm.std
-    assert "not those that HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
+    assert "not those that HDMLP has" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
 
 
 ROTATE, ERASE = elastic(), elastic()

@@ -110,7 +110,7 @@ def test_transforms_of_images_run_in_python(folder, workers, said):
         assert (
             message
             == "upside_down runs in Python, after what the daemon applies: it is not a transform "
-            "that HDMLP knows; because of it also: ToTensor()"
+            "that HDMLP has; because of it also: ToTensor()"
         )
 
 
@@ -145,7 +145,7 @@ def test_all_transforms_may_run_in_python(folder, said):
     assert (
         message
         == "forward runs in Python, after what the daemon applies: it is not a transform that "
-        "HDMLP knows; because of it also: ToTensor()"
+        "HDMLP has; because of it also: ToTensor()"
     )
 
 
@@ -183,7 +183,7 @@ def test_warnings_name_objects_by_their_class(folder, said):
     with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4, shuffle=True):
         assert said() == [
             "Darker runs in Python, after what the daemon applies: it is not a transform that "
-            "HDMLP knows"
+            "HDMLP has"
         ]
 
 

@@ -97,14 +97,14 @@ def test_timms_transforms_are_read_by_their_attributes(fake):
     ):
         parts = T.split([crop, last])
         assert parts.rest == [last]
-        assert "not a transform that HDMLP knows" in parts.why
+        assert "not a transform that HDMLP has" in parts.why
     assert T.split([V.Resize((9, 9)), V.ToTensor(), crop]).rest == [
         crop
     ]  # of tensors, it resizes otherwise
     subclass = type("RandomResizedCropAndInterpolation", (type(crop),), {})
     assert T.split([subclass(**vars(crop))]).described == []
     del crop.ratio
-    assert "not those that HDMLP knows" in T.split([crop]).why
+    assert "not those that HDMLP has" in T.split([crop]).why
 
 
 def test_timms_interpolations_are_mapped():

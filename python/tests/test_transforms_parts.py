@@ -167,7 +167,7 @@ def test_a_class_that_wraps_a_composition_is_carried_out():
         "; if all that it does is its inner, give .inner in its place)"
     )
     assert "give .augment in its place" in T.split(Module()).why
-    assert T.split(abs).why == "it is not a transform that HDMLP knows"
+    assert T.split(abs).why == "it is not a transform that HDMLP has"
 
 
 @pytest.mark.parametrize("others", ["compose", "transform", "function", "list", "dict"])
@@ -189,7 +189,7 @@ def test_one_of_several_parts_is_no_advice(others):
             return self.global_transfo1(image)
 
     assert T.split(Crops()).why == (
-        "it is not a transform that HDMLP knows (if it makes several views of an image, give "
+        "it is not a transform that HDMLP has (if it makes several views of an image, give "
         "hdmlp.transforms.Views in its place)"
     )
 
@@ -216,7 +216,7 @@ def test_hdmlps_transforms_cannot_run_in_python():
             [T.CenterCrop(3), T.Normalize(1, 1), abs],
             "^Normalize.* cannot stand here: it needs a tensor",
         ),
-        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* cannot run in Python after .*knows\)$"),
+        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* cannot run in Python after .*has\)$"),
     ]:
         with pytest.raises(TypeError, match=message):
             T.split(given)

@@ -232,7 +232,7 @@ def other_range():
 def test_another_class_runs_in_python(make):
     found = T.split(make())
     assert found.described == []
-    assert found.why.startswith("it is not a transform that HDMLP knows")
+    assert found.why.startswith("it is not a transform that HDMLP has")
 
 
 def test_the_line_names_views(five, caplog):

@@ -22,14 +22,22 @@ type leaving struct {
 
 var errLeft = errors.New("left to the process")
 
-func (p leaving) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
-) error {
+// fault returns why a sample has no result; nil: it has one.
+func (p leaving) fault(id int) error {
 	switch {
 	case p.wrong[id]:
 		return errBad
 	case id%p.nth == 0:
 		return errLeft
+	}
+	return nil
+}
+
+func (p leaving) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	whole bool, spent []time.Duration,
+) error {
+	if err := p.fault(id); err != nil {
+		return err
 	}
 	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
 }

@@ -19,11 +19,8 @@ func (pair) Expected(int64) int64 { return 8 }
 func (p pair) Apply(alloc func(view, size int) ([]byte, error), _ []byte, _, id, _ int, _ bool,
 	spent []time.Duration,
 ) error {
-	switch {
-	case p.wrong[id]:
-		return errBad
-	case id%p.nth == 0:
-		return errLeft
+	if err := p.fault(id); err != nil {
+		return err
 	}
 	for view := range 2 {
 		dst, err := alloc(view, p.Size(view))

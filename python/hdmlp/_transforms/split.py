@@ -423,12 +423,12 @@ def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
         scripts_own = scripts.steps_of(t, _is_gray)
         why = replaced("images") or disagreement() if scripts_own else ""
         if not scripts_own or why:
-            raise Unknown(why or "it is not a transform that HDMLP knows" + _within(t))
+            raise Unknown(why or "it is not a transform that HDMLP has" + _within(t))
         return scripts_own
     try:
         steps = mapping(t)
     except AttributeError as e:
-        raise Unknown(f"its attributes are not those that HDMLP knows ({e})") from None
+        raise Unknown(f"its attributes are not those that HDMLP has ({e})") from None
     except (TypeError, ValueError) as e:
         raise (_Refused if _is_new(t) else Unknown)(str(e)) from None
     why = disagreement() if any(getattr(step, "_draws", False) for step in steps) else ""
