@@ -128,8 +128,8 @@ def test_a_policy_equals_its_library(folder, version, name):
     transform = V.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), policies(T)[name]])
     transform = V.Compose([transform, V.PILToTensor()])
     parts = split(transform)
-    exact = name != "RandomPerspective" or not parts.rest
-    assert not parts.rest or not exact, parts.why
+    if not (name == "RandomPerspective" and "computes perspectives in float32" in parts.why):
+        assert not parts.rest, parts.why
     dataset, got = loaded(folder, transform)
     for i, (x, y) in enumerate(zip(got, wanted(dataset, transform))):
         assert torch.equal(x, y), f"{i}: {(x != y).sum()} elements of {x.numel()} differ"
@@ -398,3 +398,13 @@ def test_arguments_that_a_library_refuses_raise_at_once(folder, name):
     with pytest.raises((type(theirs), errors.ConfigError), match=said):  # of a TypeError
         ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=False)
     assert torch.equal(torch.rand(1), want)
+
+
+def test_a_constant_of_timms_that_was_changed_counts(monkeypatch):
+    module = pytest.importorskip("timm.data.auto_augment")
+    policy = module.rand_augment_transform("rand-m9", {})
+    assert not split([V.CenterCrop(9), policy]).rest
+    monkeypatch.setattr(module, "_LEVEL_DENOM", 20.0)
+    parts = split([V.CenterCrop(9), policy])
+    assert parts.rest == [policy]
+    assert "_LEVEL_DENOM was changed" in parts.why

@@ -79,8 +79,14 @@ def _shown(function: Any) -> str:
     return name if getattr(_module(), name, None) is function else f"another {name}"
 
 
+#: The magnitude that timm's levels are relative to, as the daemon has it.
+_DENOMINATOR = 10.0
+
+
 def _operation(op: attributes.AugmentOp) -> Description:
     """Returns an ``AugmentOp`` as the daemon takes it."""
+    if sys.modules["timm.data.auto_augment"]._LEVEL_DENOM != _DENOMINATOR:
+        raise ValueError("timm.data.auto_augment._LEVEL_DENOM was changed")
     if type(op) is not _module().AugmentOp:
         raise ValueError(f"its operation {op.name} is of class {type(op).__name__}, not timm's")
     expected = _OPERATIONS.get(op.name)
@@ -92,7 +98,7 @@ def _operation(op: attributes.AugmentOp) -> Description:
         "p": float(op.prob),
         "magnitude": float(op.magnitude),
         "std": -1.0 if std == float("inf") else std,
-        "most": float(op.magnitude_max or 10.0),
+        "most": float(op.magnitude_max or _DENOMINATOR),
     }
     if op.name in ("TranslateX", "TranslateY"):
         described["translate"] = float(op.hparams["translate_const"])
