@@ -78,6 +78,60 @@ def _simclr() -> Any:
     )
 
 
+class _Two:
+    """As MoCo's TwoCropsTransform."""
+
+    def __init__(self, base_transform: Callable[[Any], Any]) -> None:
+        self.base_transform = base_transform
+
+    def __call__(self, x: Any) -> list[Any]:
+        q = self.base_transform(x)
+        k = self.base_transform(x)
+        return [q, k]
+
+
+class _Ten:
+    """As DINO's DataAugmentationDINO: two large crops and eight small ones."""
+
+    def __init__(self, first: Any, second: Any, local: Any) -> None:
+        self.global_transfo1 = first
+        self.global_transfo2 = second
+        self.local_crops_number = 8
+        self.local_transfo = local
+
+    def __call__(self, image: Any) -> list[Any]:
+        crops = []
+        crops.append(self.global_transfo1(image))
+        crops.append(self.global_transfo2(image))
+        for _ in range(self.local_crops_number):
+            crops.append(self.local_transfo(image))
+        return crops
+
+
+def _view(size: int, least: float, most: float) -> Any:
+    from torchvision import transforms as t
+
+    return t.Compose(
+        [
+            t.RandomResizedCrop(size, scale=(least, most)),
+            t.RandomHorizontalFlip(),
+            t.RandomApply([t.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
+            t.RandomGrayscale(0.2),
+            t.ToTensor(),
+            t.Normalize(mean=MEAN, std=STD),
+        ]
+    )
+
+
+def _moco() -> Any:
+    return _Two(_view(224, 0.2, 1.0))
+
+
+def _dino() -> Any:
+    large = _view(224, 0.4, 1.0)
+    return _Ten(large, large, _view(96, 0.05, 0.4))
+
+
 #: By name: what is shown of a recipe, and what makes it.
 RECIPES: dict[str, tuple[str, Callable[[], Any]]] = {
     "preset": ("torchvision's preset without a policy", _preset("")),
@@ -87,6 +141,8 @@ RECIPES: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "rand": ("torchvision's preset with RandAugment, RandomErasing(0.1)", _preset("RandAugment")),
     "timm": ("timm's create_transform with rand-m7-mstd0.5-inc1, re_prob 0.25", _timm),
+    "moco": ("2 views: crop, flip, jitter, grayscale", _moco),
+    "dino": ("10 views of two sizes: crop, flip, jitter, grayscale", _dino),
     "simclr": ("SimCLR: crop, flip, jitter, grayscale, GaussianBlur(23)", _simclr),
 }
 

@@ -35,7 +35,8 @@ IN_DALI = ("preset", "trivial", "rand")
 
 
 class Recipe(Scenario):
-    """Photographs in memory, made float32 tensors of 3 x 224 x 224 by a recipe, batches of 50."""
+    """Photographs in memory, made float32 tensors of 3 x 224 x 224 by a recipe, or several of each;
+    batches of 50."""
 
     columns = [
         ("cpu", "CPU/image", "{:.0f} us"),
