@@ -34,6 +34,7 @@ func (l LBANN) About() plan.About {
 	}
 	return plan.About{
 		Does:   does,
+		Engine: true,
 		Stages: true,
 		Needs:  plan.FirstClass,
 		Copies: plan.OnePerSample,
@@ -52,7 +53,9 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 	}
 	var size, room int64
 	for k := range in.Stream.Spec().Samples {
-		size += in.Size(k)
+		if in.Stream.Has(k) {
+			size += in.Size(k)
+		}
 	}
 	for n := range in.Nodes {
 		room += in.Nodes[n].Capacity[0]
@@ -65,6 +68,7 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 	if l.Preloading {
 		b.KeepParts(1)
 	} else {
+		b.OwnHeld()
 		b.KeepFirstEpoch(1)
 	}
 	b.KeepRest(1) // sizes differ, so a share may exceed the mean
@@ -72,13 +76,8 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 		return b.FinishPreload(l.Name()), in.Ended()
 	}
 	p := b.Finish(l.Name(), true, true)
-	p.OnRead, p.ReadOnce = true, true
+	p.OnRead, p.ReadOnce, p.CacheFirst = true, true, true
 	return p, in.Ended()
-}
-
-// Run returns how the simulator executes the policy's plans.
-func (l LBANN) Run(plan.Input, *plan.Plan) (simulated.Run, error) {
-	return simulated.Run{Preload: l.Preloading, CacheFirst: true}, nil
 }
 
 // Original makes every node load its share before training or, if dynamic, its first floor(F/N)

@@ -49,6 +49,8 @@ func TestEngineRefusesPoliciesOfTheSimulator(t *testing.T) {
 // entries has each policy's entry in the conformance suite.
 var entries = map[string]policytest.How{
 	"perfect":     {Prefetch: true, Ideal: true},
+	"pytorch":     {Prefetch: true, Window: true},
+	"tfdata":      {Prefetch: true, Draws: true},
 	"naive":       {},
 	"staging":     {Prefetch: true},
 	"frequency":   {Prefetch: true, Remote: true},
@@ -59,6 +61,7 @@ var entries = map[string]policytest.How{
 		Preload:    true,
 		CacheFirst: true,
 		Demand:     true,
+		Parts:      true,
 	},
 	"deepio_opportunistic": {
 		Prefetch:   true,
@@ -66,7 +69,8 @@ var entries = map[string]policytest.How{
 		Preload:    true,
 		CacheFirst: true,
 		Demand:     true,
-		Orders:     true,
+		Draws:      true,
+		Parts:      true,
 	},
 	"lbann_dynamic": {
 		Prefetch:   true,
@@ -74,21 +78,22 @@ var entries = map[string]policytest.How{
 		ReadOnce:   true,
 		OnRead:     true,
 		CacheFirst: true,
+		Parts:      true,
 	},
-	"lbann_preloading": {Prefetch: true, Remote: true, Preload: true, CacheFirst: true},
-	"sharded":          {Prefetch: true, Preload: true, CacheFirst: true, Orders: true},
+	"lbann_preloading": {
+		Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Parts: true,
+	},
+	"sharded": {
+		Prefetch: true, Preload: true, CacheFirst: true, Draws: true, Parts: true,
+	},
 	"locality": {
-		Prefetch:   true,
-		Remote:     true,
-		Preload:    true,
-		CacheFirst: true,
-		Orders:     true,
+		Prefetch: true, Remote: true, ReadOnce: true, CacheFirst: true, Deals: true, Parts: true,
 	},
 	"minio":                {Prefetch: true, CacheFirst: true},
 	"partitioned":          {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
 	"pagecache":            {Prefetch: true, CacheFirst: true, Evicts: true},
 	"pagecache_lru":        {Prefetch: true, CacheFirst: true, Evicts: true},
-	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Orders: true, Evicts: true},
+	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Draws: true, Evicts: true},
 }
 
 // TestConformance runs the suite for every policy, each with its own entry.

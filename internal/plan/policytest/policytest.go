@@ -28,9 +28,13 @@ import (
 // How is how a policy's plans are executed on several nodes. It is the policy's entry in the suite,
 // separate from the policy so that neither changes unnoticed.
 type How struct {
-	Prefetch, Remote, ReadOnce, OnRead bool // of plan.Plan
-	// of simulated.Run; Orders: it has a Reorder, Evicts: a Cache
-	Ideal, Preload, CacheFirst, Demand, Orders, Evicts bool
+	// of plan.Plan; Window: it has one
+	Prefetch, Remote, ReadOnce, OnRead, Preload, CacheFirst, Demand, Window bool
+	// Deals: ranks read the same global batches in another order; Draws: they read others.
+	Deals, Draws  bool
+	Ideal, Evicts bool // of simulated.Run; Evicts: it has a Cache
+	// Parts: samples are assigned to nodes whatever is read.
+	Parts bool
 }
 
 // Run runs the suite for policy.
@@ -41,7 +45,7 @@ func Run(t *testing.T, policy plan.Policy, how How) {
 		keeps(t, policy)
 	})
 	t.Run("invalid input is refused", func(t *testing.T) { refuses(t, policy) })
-	if policy.About().Engine {
+	if policy.About().Engine && !how.Parts {
 		t.Run("samples that are read take precedence", func(t *testing.T) {
 			prefersRead(t, policy)
 		})
@@ -91,15 +95,20 @@ func several(t *testing.T) plan.Input {
 }
 
 func runs(t *testing.T, policy plan.Policy, want How) {
-	in := several(t)
+	in, err := plan.Ordered(policy, several(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := in.Stream.Order()
 	p := Plan(t, policy, in)
 	run, err := simulated.RunOf(policy, in, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := How{
-		p.Prefetch, p.Remote, p.ReadOnce, p.OnRead, run.Ideal, run.Preload, run.CacheFirst,
-		run.Demand, run.Reorder != nil, run.Cache != nil,
+		p.Prefetch, p.Remote, p.ReadOnce, p.OnRead, p.Preload, p.CacheFirst, p.Demand,
+		p.Window != nil, order != nil && order.Deal != nil, order != nil && order.Draw != nil,
+		run.Ideal, run.Cache != nil, want.Parts,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -180,11 +189,14 @@ func draw(t *rapid.T, policy plan.Policy) plan.Input {
 func keeps(t *testing.T, policy plan.Policy) {
 	planned, asked := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		in := draw(t, policy)
 		asked++
-		p, err := policy.Plan(in)
+		in, err := plan.Ordered(policy, draw(t, policy))
+		var p *plan.Plan
+		if err == nil {
+			p, err = policy.Plan(in)
+		}
 		if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
-			if policy.About().Engine || no.Policy != policy.Name() || no.Reason == "" {
+			if no.Policy != policy.Name() || no.Reason == "" {
 				t.Fatalf("refused: %v", err)
 			}
 			return
