@@ -56,6 +56,7 @@ type About struct {
 	Does        string
 	Engine      bool    // the engine supports it; otherwise only the simulator does
 	Stages      bool    // the staging buffer is filled ahead of time, so there must be one
+	OnDemand    bool    // some samples are not read before training asks for them
 	Needs       Classes // the storage classes that it requires
 	Copies      Copies  // how many copies it plans
 	CountsReads bool    // plans by what will be read, with a table of it

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math/rand/v2"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
@@ -40,7 +41,7 @@ func (d DeepIO) About() plan.About {
 	}
 	return plan.About{
 		Does:   does,
-		Engine: true,
+		Engine: true, OnDemand: true,
 		Stages: true,
 		Needs:  plan.FirstClass,
 		Copies: plan.OnePerSample,
@@ -98,9 +99,9 @@ func (d DeepIO) holds(in *plan.Input) error {
 		return nil
 	}
 	return &plan.Unsupported{Policy: d.Name(), Reason: fmt.Sprintf("it trains only on samples in "+
-		"memory; without a size of class 1 in the configuration these are %.0f MB, and class 1 of "+
-		"all nodes together holds %.0f MB: set its size (memory), so that the order does not depend "+
-		"on what happens to be free", float64(size)/1e6, float64(room)/1e6)}
+		"memory; without a size of class 1 in the configuration these are %s, and class 1 of all "+
+		"nodes together holds %s: set its size (memory), so that the order does not depend "+
+		"on what happens to be free", human.Format(size), human.Format(room))}
 }
 
 // Order returns, if opportunistic, full shuffles of the samples that class 1 of the nodes holds.

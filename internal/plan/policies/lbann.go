@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
@@ -62,8 +63,8 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 	}
 	if size > room {
 		return nil, &plan.Unsupported{Policy: l.Name(), Reason: fmt.Sprintf(
-			"the dataset has %.0f MB, class 1 of all nodes together %.0f MB; it must hold "+
-				"the dataset", float64(size)/1e6, float64(room)/1e6)}
+			"the dataset has %s, class 1 of all nodes together %s; it must hold the dataset",
+			human.Format(size), human.Format(room))}
 	}
 	if l.Preloading {
 		b.KeepParts(1)

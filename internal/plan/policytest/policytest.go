@@ -42,7 +42,7 @@ func Run(t *testing.T, policy plan.Policy, how How) {
 	t.Run("name and properties are valid", func(t *testing.T) { validAbout(t, policy) })
 	t.Run("plans are executed as in the entry", func(t *testing.T) { runs(t, policy, how) })
 	t.Run("plans fit capacities and owners hold their samples", func(t *testing.T) {
-		keeps(t, policy)
+		keeps(t, policy, how)
 	})
 	t.Run("invalid input is refused", func(t *testing.T) { refuses(t, policy) })
 	if policy.About().Engine && !how.Parts {
@@ -168,9 +168,9 @@ func copiesOf(p *plan.Plan, samples int) []int {
 }
 
 // draw draws a job that the policy may have to plan.
-func draw(t *rapid.T, policy plan.Policy) plan.Input {
+func draw(t *rapid.T, policy plan.Policy, how How) plan.Input {
 	in := DrawInput(t)
-	if policy.About().Engine {
+	if policy.About().Engine && !how.Draws && !how.Deals {
 		return in
 	}
 	spec := in.Stream.Spec()
@@ -181,16 +181,24 @@ func draw(t *rapid.T, policy plan.Policy) plan.Input {
 		Scheme: rapid.SampledFrom(schemes).Draw(t, "scheme of the simulator"),
 	})
 	in.From = 0
+	if policy.About().Engine {
+		for n := range in.Nodes {
+			in.Nodes[n].Held = nil
+			in.Nodes[n].Capacity = rapid.SliceOfN(rapid.Int64Range(0, 3000), 1, 3).
+				Draw(t, "capacities of a node")
+		}
+		return in
+	}
 	in.Nodes = Nodes(spec.WorldSize,
 		rapid.SliceOfN(rapid.Int64Range(0, 3000), 1, 3).Draw(t, "capacities")...)
 	return in
 }
 
-func keeps(t *testing.T, policy plan.Policy) {
+func keeps(t *testing.T, policy plan.Policy, how How) {
 	planned, asked := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		asked++
-		in, err := plan.Ordered(policy, draw(t, policy))
+		in, err := plan.Ordered(policy, draw(t, policy, how))
 		var p *plan.Plan
 		if err == nil {
 			p, err = policy.Plan(in)
@@ -255,7 +263,7 @@ func keeps(t *testing.T, policy plan.Policy) {
 			}
 		}
 	})
-	if planned < asked/20 {
+	if asked >= 100 && planned < asked/20 { // fewer are no evidence
 		t.Errorf("it planned only %d of %d jobs", planned, asked)
 	}
 }
