@@ -14,8 +14,9 @@ type Later struct {
 	Transformers int
 	// Cold is set if nothing is cached: the epoch is the first one, or no policy uses the classes.
 	Cold bool
-	// Dealt is the share of a node's reads that others have to serve if batches are dealt to the nodes
-	// that own their samples (Imbalance), and nodes hold what they own; 0: samples come at random.
+	// Dealt is the share of a node's reads that others have to serve if batches are dealt to the
+	// nodes that own their samples (Imbalance), and nodes hold what they own; 0: samples come at
+	// random.
 	Dealt float64
 }
 

@@ -44,8 +44,8 @@ func keepingOrder() []plan.Policy {
 }
 
 // TestOrdersDependOnWhatIsNominal: under a policy with an order of its own, ranks read what the
-// policy makes of the stream, of the nodes and of the configured capacities; and the same again with
-// what the caches hold then, and when they begin in the middle.
+// policy makes of the stream, of the nodes and of the configured capacities; and the same again
+// with what the caches hold then, and when they begin in the middle.
 func TestOrdersDependOnWhatIsNominal(t *testing.T) {
 	for _, policy := range policies.Engine() {
 		order := orderOf(policy)
@@ -121,8 +121,8 @@ func TestOrdersDependOnWhatIsNominal(t *testing.T) {
 	}
 }
 
-// TestCachesAreFilledBeforeTraining: policies that preload have read all that they keep when the job
-// is open, and nothing that they keep later.
+// TestCachesAreFilledBeforeTraining: policies that preload have read all that they keep when the
+// job is open, and nothing that they keep later.
 func TestCachesAreFilledBeforeTraining(t *testing.T) {
 	for _, name := range []string{"deepio_ordered", "lbann_preloading", "sharded"} {
 		t.Run(name, func(t *testing.T) {

@@ -93,8 +93,8 @@ type Plan struct {
 	Window *Window
 }
 
-// Window is how far torch's DataLoader reads ahead: each of its workers reads a batch at a time, one
-// sample after the other, and Prefetch batches of each are being read, or wait to be taken.
+// Window is how far torch's DataLoader reads ahead: each of its workers reads a batch at a time,
+// one sample after the other, and Prefetch batches of each are being read, or wait to be taken.
 type Window struct {
 	Workers  int // at least 1
 	Prefetch int // batches of each worker; at least 1

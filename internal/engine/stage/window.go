@@ -6,8 +6,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 )
 
-// submit starts to bring the samples of a batch: at once, as torch's workers would (Options.Workers),
-// or, those that are read on demand, once the process asks for the batch (bringLater).
+// submit starts to bring the samples of a batch: at once, as torch's workers would
+// (Options.Workers), or, those that are read on demand, once the process asks for the batch
+// (bringLater).
 func (s *Stager) submit(b *batch, tasks []cache.Task) {
 	if s.o.Demand != nil {
 		now := tasks[:0]
@@ -82,8 +83,8 @@ func (s *Stager) ended(b *batch) {
 	}
 }
 
-// bringLater starts to bring the samples of the next batch that are read on demand, once the process
-// is blocked for it.
+// bringLater starts to bring the samples of the next batch that are read on demand, once the
+// process is blocked for it.
 func (s *Stager) bringLater(ctx context.Context, b *batch) error {
 	for len(b.later) > 0 {
 		s.mu.Lock()

@@ -76,7 +76,9 @@ func (c Change) String() string {
 		if c.Times > 0 {
 			value = strconv.FormatFloat(c.Times, 'g', -1, 64) + "x"
 		}
-	case Threads, Nodes, Deal:
+	case Deal:
+		value = strconv.FormatFloat(c.Amount, 'g', 3, 64)
+	case Threads, Nodes:
 	}
 	return string(c.Key) + "=" + value
 }

@@ -92,7 +92,8 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	o.Demand, o.CacheFirst = j.planner.Demand(), j.planner.CacheFirst
 	if w := j.planner.Window(); w != nil {
-		o.Workers, o.Ahead, o.First = w.Workers, w.Batches(), w.Batches()
+		o.Workers = w.Workers
+		o.Ahead, o.First = w.Batches(), w.Batches()
 	} else if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
 	}

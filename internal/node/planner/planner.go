@@ -249,8 +249,9 @@ func (p *Planner) LiveEnvironment() *model.Environment {
 	return plan.EnvironmentOf([]model.Node{*known}, p.nodes, p.mean)
 }
 
-// Preload waits until all nodes have filled their classes, if the plan is that training begins then;
-// preloads reports whether it is. note is called with the bytes so far, and of all, on this node.
+// Preload waits until all nodes have filled their classes, if the plan is that training begins
+// then; preloads reports whether it is. note is called with the bytes so far, and of all, on this
+// node.
 func (p *Planner) Preload(ctx context.Context, note func(bytes, of int64)) (preloads bool,
 	err error,
 ) {
@@ -272,7 +273,8 @@ func (p *Planner) CacheFirst() bool {
 	return plan != nil && plan.CacheFirst
 }
 
-// Demand returns what reports whether a sample is read only when training requests it; nil: none is.
+// Demand returns what reports whether a sample is read only when training requests it; nil: none
+// is.
 func (p *Planner) Demand() func(id int) bool {
 	if plan := p.Plan(); plan == nil || !plan.Demand {
 		return nil

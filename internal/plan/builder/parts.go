@@ -19,8 +19,8 @@ func (b *Builder) readable() []int32 {
 	return ids
 }
 
-// parts splits the samples that the stream may read into one contiguous part per node, of sizes that
-// differ by at most 1.
+// parts splits the samples that the stream may read into one contiguous part per node, of sizes
+// that differ by at most 1.
 func (b *Builder) parts() [][]int32 {
 	ids, parts := b.readable(), make([][]int32, len(b.in.Nodes))
 	for n := range parts {

@@ -1,5 +1,5 @@
-// Package distance computes how much of the dataset an order reads per epoch, and how far it is from
-// a full shuffle.
+// Package distance computes how much of the dataset an order reads per epoch, and how far it is
+// from a full shuffle.
 //
 // Pure: no I/O, no goroutines. A Measure belongs to one goroutine.
 package distance
@@ -75,7 +75,8 @@ func newMeasure(stream *access.Stream, full, last []int, epochs int, own bool) *
 			s.seen = append(s.seen, make([]uint64, f/64+1))
 		}
 	}
-	total, batch, rest := 0.0, 0.0, 0.0
+	total := 0.0
+	batch, rest := 0.0, 0.0
 	for i := range full {
 		n := float64(full[i]*(s.steps-1) + last[i])
 		total += n

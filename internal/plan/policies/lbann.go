@@ -77,7 +77,8 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 		return b.FinishPreload(l.Name()), in.Ended()
 	}
 	p := b.Finish(l.Name(), true, true)
-	p.OnRead, p.ReadOnce, p.CacheFirst = true, true, true
+	p.OnRead, p.ReadOnce = true, true
+	p.CacheFirst = true
 	return p, in.Ended()
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
-// Locality deals each global batch to the nodes that own its samples: first every node takes what is
-// of its part of the dataset, up to its share of the batch, then the surplus goes to the nodes that
-// have too little (Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, section
-// 2). The samples of a global batch stay the same, and so does training that sums gradients over all
-// ranks; batch norm over a node's own part of a batch does not. Nodes cache their parts while they
-// train in the first epoch.
+// Locality deals each global batch to the nodes that own its samples: first every node takes what
+// is of its part of the dataset, up to its share of the batch, then the surplus goes to the nodes
+// that have too little (Yang and Cong, Accelerating Data Loading in Deep Neural Network Training,
+// section 2). The samples of a global batch stay the same, and so does training that sums gradients
+// over all ranks; batch norm over a node's own part of a batch does not. Nodes cache their parts
+// while they train in the first epoch.
 //
 // Parts are nominal: equal, and in a random order of the dataset, whatever fits into the caches.
 type Locality struct {

@@ -12,9 +12,9 @@ import (
 // sample of the files takes its place. files has the first sample of each file, which has
 // consecutive samples, and in the end the number of samples.
 //
-// If there are fewer files than ranks, samples are divided instead: rank r takes each N-th one, or, if
-// there are fewer samples than ranks, all. A rank that has fewer samples than it reads in an epoch
-// begins again once it has read all, with its files in another order (Dataset.shuffle, then
+// If there are fewer files than ranks, samples are divided instead: rank r takes each N-th one, or,
+// if there are fewer samples than ranks, all. A rank that has fewer samples than it reads in an
+// epoch begins again once it has read all, with its files in another order (Dataset.shuffle, then
 // Dataset.repeat); one that has more leaves the rest out.
 func Buffered(in *plan.Input, policy string, files []int32, buffer int) access.Order {
 	spec := in.Stream.Spec()
@@ -31,8 +31,8 @@ func Buffered(in *plan.Input, policy string, files []int32, buffer int) access.O
 			ranks[r].begin()
 		}
 		// Batches of the same size deal their positions alike.
-		size, at, to := -1, []int32(nil), []int32(nil)
-		base := 0
+		size, base := -1, 0
+		var at, to []int32
 		for step := range in.Stream.Steps() {
 			if m := in.Stream.BatchSize(step); m != size {
 				at, to = in.Stream.Deal(step)
@@ -140,8 +140,8 @@ func (r *pipeline) input() (id int32, ok bool) {
 	return 0, false
 }
 
-// Files returns the beginnings of files of about so many bytes that hold the samples in the order of
-// their IDs, as for Buffered.
+// Files returns the beginnings of files of about so many bytes that hold the samples in the order
+// of their IDs, as for Buffered.
 func Files(in *plan.Input, bytes int64) []int32 {
 	samples := in.Stream.Spec().Samples
 	files, sum := []int32{0}, int64(0)

@@ -86,10 +86,10 @@ type waits struct {
 	mb float64 // of all
 }
 
-// sourceStreams is how many reads of a node that depend on the source are in flight at a time. Reads
-// that follow choose their tier later, when it is known which copies are there. They are enough to
-// keep the source busy, whatever its latency, which is not part of a transfer; the engine finds
-// this number while it runs. A plan's Window sets another number.
+// sourceStreams is how many reads of a node that depend on the source are in flight at a time.
+// Reads that follow choose their tier later, when it is known which copies are there. They are
+// enough to keep the source busy, whatever its latency, which is not part of a transfer; the engine
+// finds this number while it runs. A plan's Window sets another number.
 const sourceStreams = 16
 
 // copyStreams returns how many reads of copies, on this and other nodes, a node has between fetch
@@ -217,7 +217,8 @@ func (m *simulation) admit(i int, n *rank) {
 	n.start = max(n.room, *n.slot())
 }
 
-// ahead reports whether as many batches are loaded, and not trained on, as the plan's window allows.
+// ahead reports whether as many batches are loaded, and not trained on, as the plan's window
+// allows.
 func (m *simulation) ahead(n *rank) bool {
 	return m.plan.Window != nil && n.step-n.job.step >= m.plan.Window.Batches()
 }
