@@ -3,7 +3,6 @@ package policies
 import (
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
@@ -31,9 +30,17 @@ var tfDataOptions = []option.Option{
 		Help: "samples of each rank's shuffle buffer",
 	},
 	{
-		Key: "file", Kind: option.Size, Default: human.Format(defaultFile), Min: 1, Max: 1 << 50,
+		Key: "file", Kind: option.Size, Default: sizeText(defaultFile), Min: 1, Max: 1 << 50,
 		Help: "bytes of consecutive samples that are one file, as in TFRecords",
 	},
+}
+
+// sizeText returns a number of bytes as an option has it.
+func sizeText(bytes int64) string {
+	if bytes%1e6 == 0 {
+		return fmt.Sprintf("%dMB", bytes/1e6)
+	}
+	return fmt.Sprintf("%dB", bytes)
 }
 
 // Options implements plan.Optional.
@@ -58,7 +65,7 @@ func (t TFData) filled() TFData {
 // Name returns "tfdata", with its options.
 func (t TFData) Name() string {
 	t = t.filled()
-	return plan.Named("tfdata", tfDataOptions, fmt.Sprint(t.Buffer), human.Format(t.File))
+	return plan.Named("tfdata", tfDataOptions, fmt.Sprint(t.Buffer), sizeText(t.File))
 }
 
 // About describes the policy.
