@@ -70,7 +70,7 @@ def test_batches_are_those_that_were_asked_for(data, policy):
 
 
 @pytest.mark.parametrize(
-    ("policy", "memory", "seen"),
+    "policy, memory, seen",
     [
         ("sharded", "1MB", 40),
         ("sharded", "2000B", 20),
@@ -146,7 +146,7 @@ def test_a_part_of_a_dataset_is_not_sharded(data):
 
 
 @pytest.mark.parametrize(
-    ("policy", "message"),
+    "policy, message",
     [
         ("tfdata:bufer=3", "bufer=3 is none of its options"),
         ("tfdata:buffer=0", "allowed: a whole number from 1"),
