@@ -133,7 +133,8 @@ func TestPoliciesHaveDifferentNamesAndLines(t *testing.T) {
 	}
 }
 
-// TestOptionsOfPolicies: names carry options that are not the defaults, and lead back to the policy.
+// TestOptionsOfPolicies: names carry options that are not the defaults, and lead back to the
+// policy.
 func TestOptionsOfPolicies(t *testing.T) {
 	for given, want := range map[string]string{
 		"tfdata":                              "tfdata",
