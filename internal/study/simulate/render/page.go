@@ -29,6 +29,9 @@ func (r *plotted) figures() []*drawing.Figure {
 		}
 	case len(r.Sweep) == 1:
 		all = append(all, r.lines())
+		if r.Scaling {
+			all = append(all, r.efficiency())
+		}
 	default:
 		for _, name := range r.Names() {
 			all = append(all, r.heat(name))
@@ -198,6 +201,9 @@ func (r *plotted) sweepTables() []drawing.Table {
 		}
 		if cells := r.TimeBounds(); cells != nil {
 			t.Rows = append(t.Rows, row(t.Head, TimeBoundName, cells))
+		}
+		if r.Scaling {
+			return append([]drawing.Table{t}, r.scalingTables(heads)...)
 		}
 		return []drawing.Table{t}
 	}
