@@ -29,6 +29,12 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	return RunOriginal(ctx, job, p)
+}
+
+// RunOriginal is like RunThesis for a policy value, which need not be in a table.
+func RunOriginal(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
+	policy := p.Name()
 	original, ok := p.(simulated.Original)
 	if !ok {
 		return &Result{
