@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/study/policyfile"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
@@ -33,7 +34,7 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	table := 0.0
 	for _, policy := range s.Policies {
 		// which node reads each sample in each epoch, in as many bits as a node's number needs
-		if aboutOf(policy).CountsReads {
+		if s.about(policy).CountsReads {
 			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
 		}
 	}
@@ -59,7 +60,10 @@ const mostTable = 2.2e9
 // copies estimates the most copies of samples that the policy plans over all nodes.
 func (s *Scenario) copies(policy string) float64 {
 	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
-	plans := aboutOf(policy).Copies
+	if table, ok := s.values[policy].(*policyfile.Policy); ok {
+		return float64(table.Copies())
+	}
+	plans := s.about(policy).Copies
 	if plans == plan.OneOrOwnReads {
 		plans = plan.OwnReads
 		if len(s.Env.Classes) > 1 && s.Env.PeerBandwidth >= s.Env.ReadRate(1) {
@@ -92,7 +96,7 @@ func (s *Scenario) Fits() error {
 	}
 	staged := ""
 	for _, policy := range s.Policies {
-		if aboutOf(policy).Stages && s.Needs(policy) == "" {
+		if s.about(policy).Stages && s.Needs(policy) == "" {
 			staged = policy
 		}
 	}
