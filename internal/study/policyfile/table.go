@@ -92,7 +92,8 @@ func Read(from io.Reader) (*Table, error) {
 		_, _ = text.Discard(3) // cannot fail: they were there
 	}
 	in := csv.NewReader(text)
-	in.Comment, in.FieldsPerRecord, in.ReuseRecord, in.TrimLeadingSpace = '#', -1, true, true
+	in.Comment, in.TrimLeadingSpace = '#', true
+	in.FieldsPerRecord, in.ReuseRecord = -1, true
 	head, line, err := record(in)
 	if errors.Is(err, io.EOF) {
 		return nil, Faults{{

@@ -14,8 +14,8 @@ func Imbalance(samples, nodes, batch int) float64 {
 	if nodes < 2 || batch < 1 || samples < nodes {
 		return 0
 	}
-	n, own, drawn := float64(samples), math.Round(float64(samples)/float64(nodes)),
-		float64(min(batch, samples))
+	n, drawn := float64(samples), float64(min(batch, samples))
+	own := math.Round(n / float64(nodes))
 	m := math.Floor(drawn*own/n) + 1 // the least X above the mean
 	if m > min(own, drawn) {
 		return 0

@@ -31,7 +31,8 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 // Rc = p b_c = 8 * 50, alpha = 8 * 100 / 4000, beta as computed.
 func TestEquations(t *testing.T) {
 	env := machine()
-	env.PeerBandwidth, env.Preprocess, env.Classes[1].Capacity = 50, 100, 100
+	env.PeerBandwidth, env.Preprocess = 50, 100
+	env.Classes[1].Capacity = 100
 	v := ParametersOf(Job{
 		Env: env, Nodes: 8, Dataset: 4000, Samples: 4000, Epoch: 4000, GlobalBatch: 256,
 	})
@@ -101,8 +102,8 @@ func TestImbalance(t *testing.T) {
 	for _, test := range []struct{ samples, nodes, batch int }{
 		{1000, 4, 100}, {1000, 2, 1000}, {96, 8, 16}, {4096, 16, 512}, {10, 10, 5}, {7, 2, 3},
 	} {
-		n, own, drawn := float64(test.samples), math.Round(float64(test.samples)/float64(test.nodes)),
-			float64(test.batch)
+		n, drawn := float64(test.samples), float64(test.batch)
+		own := math.Round(n / float64(test.nodes))
 		mean, deficit := drawn*own/n, 0.0
 		for x := max(0, drawn-(n-own)); x < mean; x++ {
 			deficit += (mean - x) * math.Exp(logChoose(own, x)+logChoose(n-own, drawn-x)-
