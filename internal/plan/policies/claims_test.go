@@ -44,11 +44,16 @@ func parsed(t *testing.T, dir string) map[string]*ast.File {
 	return files
 }
 
-// TestEveryPolicyIsInTheTable checks that each type with a method Plan has a line in the table.
+// TestEveryPolicyIsInTheTable checks that each type with a method Plan has a line in the table, or
+// is what the options of one make of it.
 func TestEveryPolicyIsInTheTable(t *testing.T) {
 	var lines []string
 	for _, p := range All() {
 		lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", p), "policies."))
+		if o, ok := p.(Optional); ok {
+			with := o.With("with options", o.Options())
+			lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", with), "policies."))
+		}
 	}
 	for path, f := range parsed(t, "internal/plan/policies") {
 		for _, d := range f.Decls {

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/study/policyfile"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
@@ -62,6 +63,10 @@ func (s *Scenario) copies(policy string) float64 {
 	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
 	if table, ok := s.values[policy].(*policyfile.Policy); ok {
 		return float64(table.Copies())
+	}
+	if p, ok := s.values[policy].(policies.FrequencyWith); ok && p.CleanupRead {
+		// besides what classes hold, what follows there: all that a node reads
+		return f * n * (1 - math.Pow(1-1/n, float64(s.Epochs)))
 	}
 	plans := s.about(policy).Copies
 	if plans == plan.OneOrOwnReads {

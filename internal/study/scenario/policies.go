@@ -218,8 +218,14 @@ func (r *reader) tables() {
 	s := r.scenario
 	s.values = map[string]plan.Policy{}
 	for _, name := range s.Policies {
-		if p, err := policies.Parse(name); err == nil {
-			s.values[name] = p
+		p, err := policies.Parse(name)
+		if err != nil {
+			continue // it was reported
+		}
+		s.values[name] = p
+		if f, ok := p.(policies.FrequencyWith); ok && f.CleanupRead && s.Jobs > 1 && !s.Share {
+			r.fault("simulate.policies", name, fmt.Sprintf("cleanup_read drops samples after the last "+
+				"read of one job, and job.jobs = %d read them", s.Jobs), "one job, or job.share = true")
 		}
 	}
 	s.Policies = slices.Clone(s.Policies)

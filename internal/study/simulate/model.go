@@ -69,6 +69,8 @@ type simulation struct {
 	spare   []int32     // unused waiters
 	ready   []*training // those that wait for release
 	measure measure
+	further [][]int32 // per node, what follows in space that dropped copies leave
+	drops   *drops    // nil: the policy drops no copy
 
 	classes       int     // J+1
 	steps, epochs int     // batches of an epoch, epochs
@@ -96,11 +98,11 @@ type simulation struct {
 // parts is how many refills fill a staging buffer.
 const parts = 64
 
-// RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
-// the job, Supported is false in the Result and Reason is why. It returns an error for an unknown
-// policy, an invalid job or a ctx that is done.
+// RunModel simulates the job under the named policy, with its options (policies.Parse), in the
+// profile Model. If the policy cannot run the job, Supported is false in the Result and Reason is
+// why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
-	p, err := policies.ForSimulator(policy)
+	p, err := policies.Parse(policy)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +133,17 @@ func Run(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if how.Drop != nil && job.trainings() > 1 {
+		return &Result{
+			Reason: "it drops samples after the last read of one job, and several jobs read them",
+		}, nil
+	}
 	m := newModel(job, stream, planned, how)
 	if err := m.addJobs(p, stream); err != nil {
 		return nil, err
+	}
+	if how.Drop != nil {
+		m.drops = newDrops(ctx, m, m.further)
 	}
 	if how.Ideal {
 		err = m.perfect(ctx)
@@ -200,12 +210,16 @@ func input(job *Job, stream *access.Stream) plan.Input {
 func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Run) *simulation {
 	env := &job.Env
 	jobs := job.trainings()
+	var further [][]int32
+	for i := 0; i < job.Nodes && how.Drop != nil; i++ {
+		further = append(further, how.Drop(i))
+	}
 	share := float64(env.Classes[0].Threads) / float64(jobs) // of the threads
 	buffer := env.Classes[0].Capacity / float64(jobs)
 	m := &simulation{
 		job: job, plan: plan, how: how, sizes: job.Sizes, left: jobs,
 		jobs: make([]training, jobs), ranks: make([]rank, jobs*job.Nodes),
-		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
+		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes), further),
 		source: newSource(env, job.Nodes), clock: newTournament(jobs * job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
 		perMB: 1 / env.Compute, write: env.Write(1),
@@ -225,6 +239,7 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 	}
 	m.measure = newMeasure(m, stream)
+	m.further = further
 	m.result = Result{Supported: true}
 	return m
 }

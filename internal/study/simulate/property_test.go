@@ -24,7 +24,7 @@ func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policies.ForSimulator(policy)
+	p, err := policies.Parse(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		want, perfect := delivered(t, job), runModel(t, job, "perfect")
-		for _, p := range policies.Names(policies.All()) {
+		for _, p := range append(policies.Names(policies.All()), frequencyOptions...) {
 			r := runModel(t, job, p)
 			if !r.Supported {
 				if r.Reason == "" {
@@ -228,8 +228,8 @@ func TestCapacities(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := input(job, stream)
-		for _, name := range policies.Names(policies.All()) {
-			policy, err := policies.ForSimulator(name)
+		for _, name := range append(policies.Names(policies.All()), frequencyOptions...) {
+			policy, err := policies.Parse(name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,7 +25,7 @@ import (
 // Result is a pure function of the arguments. Memory: 13 bytes per sample access, 8 per read of a
 // prefetcher from the source, about 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
-	p, err := policies.ForSimulator(policy)
+	p, err := policies.Parse(policy)
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
@@ -175,8 +175,11 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 					if !staging {
 						continue
 					}
+					if r.rules.Drop {
+						r.drop(i, f)
+					}
 					if len(n.gaps) > 0 {
-						r.fillGaps(i, done)
+						r.fillGaps(i, f, done)
 					}
 					if f == first {
 						r.free(i, first)

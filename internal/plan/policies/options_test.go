@@ -1,0 +1,124 @@
+package policies
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policytest"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]plan.Policy{
+		"minio":                   MinIO{},
+		"frequency":               Frequency{},
+		"frequency:in_order=true": FrequencyWith{name: "frequency:in_order=true"},
+		"frequency:cleanup_read=true:in_order=false": FrequencyWith{
+			name: "frequency:cleanup_read=true:in_order=false", ByFrequency: true, CleanupRead: true,
+		},
+	} {
+		if p, err := Parse(text); err != nil || p != want || p.Name() != text {
+			t.Errorf("Parse(%q) = %#v, %v", text, p, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"minio:in_order=true":        "minio has no options; allowed: the name alone",
+		"frequency:order=true":       `frequency has no option "order"`,
+		"frequency:in_ordr=true":     `did you mean "in_order"?; allowed: cleanup_read or in_order`,
+		"frequency:":                 `frequency has no option ""`,
+		"frequency:in_order":         `in_order is ""; allowed: true or false`,
+		"frequency:cleanup_read=yes": `cleanup_read is "yes"; allowed: true or false`,
+	} {
+		_, err := Parse(text)
+		wrong := (*WrongOption)(nil)
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q): %v, want %q", text, err, want)
+		}
+	}
+	_, err := Parse("lru:in_order=true")
+	if unknown := (*Unknown)(nil); !errors.As(err, &unknown) || unknown.Name != "lru" {
+		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+// TestOptionsOfFrequencyConform runs the conformance suite for the variants of frequency.
+func TestOptionsOfFrequencyConform(t *testing.T) {
+	for _, options := range []map[string]bool{
+		{"in_order": false, "cleanup_read": false},
+		{"in_order": true, "cleanup_read": true},
+		{"in_order": false, "cleanup_read": true},
+	} {
+		p := Frequency{}.With("with_options", options)
+		policytest.Run(t, p, policytest.How{Prefetch: true, Remote: true})
+	}
+}
+
+// TestInOrder: without in_order, classes hold the same samples, those that the node reads most
+// often first, and those that it reads as often in the order of their first reads.
+func TestInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := policytest.DrawInput(t)
+		for n := range in.Nodes {
+			in.Nodes[n].Held, in.Nodes[n].Kept = nil, nil
+		}
+		inOrder, err := Frequency{}.Plan(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byFrequency, err := FrequencyWith{name: "by frequency", ByFrequency: true}.Plan(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range in.Nodes {
+			to, _, err := in.Check()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := in.Stream.Frequencies(in.Nodes[n].Ranks, in.From, to)
+			for j, ids := range byFrequency.Nodes[n].Classes {
+				want := slices.Clone(inOrder.Nodes[n].Classes[j])
+				slices.SortStableFunc(want, func(a, b int32) int { return int(counts[b]) - int(counts[a]) })
+				if !slices.Equal(ids, want) {
+					t.Fatalf("class %d of node %d is filled with %v, want %v", j+1, n, ids, want)
+				}
+			}
+		}
+	})
+}
+
+// TestDropped: what fills the space of dropped samples is what the node reads and the plan does not
+// place on it, most often read first, each once.
+func TestDropped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := policytest.DrawInput(t)
+		f := FrequencyWith{name: "cleanup", CleanupRead: true}
+		p, err := f.Plan(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := f.Run(in, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range in.Nodes {
+			counts, first := ownReads(&in, n)
+			next := run.Drop(n)
+			planned := slices.Concat(p.Nodes[n].Classes...)
+			for i, k := range next {
+				if counts[k] == 0 || slices.Contains(planned, k) ||
+					i > 0 && counts[next[i-1]] < counts[k] {
+					t.Fatalf("node %d: sample %d, read %d times, after %v", n, k, counts[k], next[:i])
+				}
+			}
+			for _, k := range first {
+				if !slices.Contains(planned, k) && !slices.Contains(next, k) {
+					t.Fatalf("node %d reads sample %d, which follows nowhere", n, k)
+				}
+			}
+		}
+	})
+}
