@@ -144,17 +144,25 @@ func (p *Policy) outside(r row, nodes, samples int) (faults []Fault) {
 		faults = append(faults, Fault{
 			Line: int(r.line), Column: "sample", Value: strconv.Itoa(int(r.sample)),
 			Wrong:   "there is no such sample in the dataset",
-			Allowed: fmt.Sprintf("0 to %d", samples-1),
+			Allowed: numbersTo(samples - 1),
 		})
 	}
 	if int(r.node) >= nodes {
 		faults = append(faults, Fault{
 			Line: int(r.line), Column: "node", Value: strconv.Itoa(int(r.node)),
 			Wrong:   "there is no such node",
-			Allowed: fmt.Sprintf("0 to %d", nodes-1),
+			Allowed: numbersTo(nodes - 1),
 		})
 	}
 	return faults
+}
+
+// numbersTo says which numbers there are.
+func numbersTo(last int) string {
+	if last == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("0 to %d", last)
 }
 
 // classOf returns the number of each of the table's classes, which it has by number or name.

@@ -201,15 +201,16 @@ func tableOptions(text string) (path string, options policyfile.Options, wrong s
 	}
 }
 
-// tableFault notes what is wrong with a policy file, by line.
+// tableFault notes what is wrong with a policy file, by line. Long paths would be cut at their end.
 func (r *reader) tableFault(text string, err error) {
+	name := filepath.Base(text)
 	wrong := (policyfile.Faults)(nil)
 	if !errors.As(err, &wrong) {
-		r.fault("simulate.policy_files", text, err.Error(), "")
+		r.fault("simulate.policy_files", name, err.Error(), "")
 		return
 	}
 	for _, f := range wrong {
-		r.fault("simulate.policy_files", text, f.Error(), "")
+		r.fault("simulate.policy_files", name, f.Error(), "")
 	}
 }
 
@@ -231,8 +232,9 @@ func (r *reader) tables() {
 	s.Policies = slices.Clone(s.Policies)
 	for i, l := range r.loaded {
 		if slices.Contains(Policies(), l.name) || slices.Contains(s.files, l.name) {
-			r.fault("simulate.policy_files", l.text, fmt.Sprintf("another policy has the name %s, which "+
-				"the file gives to its own", l.name), "a file with another name")
+			r.fault("simulate.policy_files", filepath.Base(l.text),
+				fmt.Sprintf("another policy has the name %s, which the file gives to its own", l.name),
+				"a file with another name")
 			continue
 		}
 		s.Policies, s.files = append(s.Policies, l.name), append(s.files, l.name)
