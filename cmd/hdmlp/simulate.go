@@ -80,6 +80,7 @@ EXIT STATUS
   hdmlp simulate scenarios/imagenet-1k.toml \
       --set storage_class.ram.capacity=100GB --out plots
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
+  hdmlp simulate scenarios/thesis-3.toml --policy cooperative --policy-file my.csv
   hdmlp simulate scenarios/thesis-environment.toml \
       --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -129,9 +130,10 @@ EXIT STATUS
 		"replace what a `FILE` knows, as hdmlp probe and jobs write it, of the scenario's "+
 			"[environment]")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
-		"policies to compare, or all (default: the file's)")
+		"policies to compare, or all; options follow a name, as in frequency:in_order=false "+
+			"(default: the file's)")
 	flags.StringArrayVar(&opts.policyFiles, "policy-file", nil,
-		"simulate the table in a `FILE` as a policy as well; may be repeated")
+		"simulate the table in a `FILE` (CSV) as a policy as well; may be repeated")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
 	flags.StringVar(&opts.seed, "seed", "", "seed of order and sizes (default: the file's)")
 	flags.StringArrayVar(&opts.set, "set", nil,

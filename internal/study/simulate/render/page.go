@@ -58,6 +58,14 @@ func (r *plotted) document() *drawing.Document {
 		timed = "Over time bound: the runtime, relative to the least that any policy needs which " +
 			"reads the samples in the same order on this machine. "
 	}
+	if r.Scaling {
+		timed += "Speed-up: relative to the policy's own runtime on the fewest nodes on which it " +
+			"runs. Efficiency: speed-up, relative to that of the number of nodes. "
+	}
+	if r.modelled() {
+		timed += "*: loading takes longer than training in every epoch after the first. " +
+			r.limitText() + " "
+	}
 	d.Notes = []string{fmt.Sprintf("Computed in profile %v with seed %v. Runtimes are predictions "+
 		"of the performance model, not measurements. Over bound: bytes read from the source, "+
 		"including those that fill caches, relative to the least possible. %sDataset seen: the "+

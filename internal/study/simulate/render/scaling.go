@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/study/drawing"
@@ -159,9 +160,8 @@ func (r *plotted) scalingTables(heads func(corner, key string, values []string) 
 ) []drawing.Table {
 	speedups := r.speedups()
 	t := drawing.Table{
-		Title: "Speed-up, and efficiency, relative to the policy's own runtime on the fewest nodes " +
-			"on which it runs",
-		Head: heads("policy", r.Sweep[0], r.Axis(0)),
+		Title: "Speed-up and efficiency",
+		Head:  heads("policy", r.Sweep[0], r.Axis(0)),
 	}
 	for _, name := range r.Names() {
 		var cells []string
@@ -178,13 +178,13 @@ func (r *plotted) scalingTables(heads func(corner, key string, values []string) 
 		return []drawing.Table{t}
 	}
 	model := drawing.Table{
-		Title: "Analytical model of Yang and Cong, in seconds (*: loading takes longer than training)",
+		Title: "Analytical model of Yang and Cong, in seconds",
 		Head:  heads("loading", r.Sweep[0], r.Axis(0)),
 	}
 	for k, m := range r.Points[0].Model.Methods {
 		var cells []string
 		for i := range r.Points {
-			cells = append(cells, modelCell(r.Points[i].Model.Methods[k]))
+			cells = append(cells, strings.TrimSpace(modelCell(r.Points[i].Model.Methods[k])))
 		}
 		model.Rows = append(model.Rows, row(model.Head, m.Name, cells))
 	}
