@@ -80,7 +80,8 @@ EXIT STATUS
   hdmlp simulate scenarios/imagenet-1k.toml \
       --set storage_class.ram.capacity=100GB --out plots
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
-  hdmlp simulate scenarios/thesis-3.toml --policy cooperative --policy-file my.csv
+  hdmlp simulate scenarios/thesis-3.toml --policy cooperative \
+      --policy-file mine.csv
   hdmlp simulate scenarios/thesis-environment.toml \
       --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
