@@ -88,8 +88,8 @@ func (r *reader) policies(key string, value any) {
 }
 
 // ChoosePolicies returns the named policies, each once, in the order in which they are first named.
-// The name "all" stands for every policy. Options follow a name, as policies.ForSimulator has them. It
-// returns Faults if a name is unknown or names is empty.
+// The name "all" stands for every policy. Options follow a name, as policies.ForSimulator has them.
+// It returns Faults if a name is unknown or names is empty.
 func ChoosePolicies(names []string) ([]string, error) {
 	known := Policies()
 	var chosen []string
