@@ -1,5 +1,5 @@
-"""Worker processes without ``persistent_workers`` that make the next epoch as well, because new ones
-could do nothing else: what the program changes in between has the effect that it has with new ones.
+"""Worker processes without ``persistent_workers`` that make the next epoch as well, because new
+ones could do nothing else: what the program changes has the effect that it has with new ones.
 """
 
 import contextlib
@@ -24,7 +24,6 @@ from hdmlp._transforms.surroundings import surroundings
 from hdmlp._workers import child, staying
 from hdmlp._workers.child import Worker
 from hdmlp._workers.processes import WorkerProcesses
-from pins import cuda  # noqa: F401 - a fixture
 from reference import jpegs
 from torch.utils.data import RandomSampler
 from torchvision import transforms as V
@@ -161,7 +160,9 @@ def test_records_fields_too(real, root):
     assert equal(first, wanted(data, 0))
 
 
-def test_with_pinned_memory(real, root, cuda):
+@pytest.mark.filterwarnings("ignore:'pin_memory'")
+def test_with_pinned_memory(real, root):
+    """Without an accelerator nothing is copied, by what would do so."""
     data = ht.ImageFolder(root, recipe())
     with loader(data, pin_memory=True) as made:
         first = plain(made)

@@ -86,7 +86,7 @@ class Making(NamedTuple):
         )
 
     def runs_own_code(self) -> bool:
-        """Reports whether Python's part runs anything that HDMLP, torchvision or timm do not define.
+        """Reports whether Python runs anything that HDMLP, PIL, torchvision or timm do not define.
 
         Classes and functions of theirs that the program has changed count.
         """
