@@ -264,6 +264,14 @@ def _deterministic(data):
     torch.use_deterministic_algorithms(True)
 
 
+def _denormals(data):
+    torch.set_flush_denormal(True)
+
+
+def _affinity(data):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
 def _file(data):
     OPEN.pop().close()
 
@@ -288,12 +296,15 @@ def restored(tmp_path):
     settings = [(Image, "MAX_IMAGE_PIXELS"), (ImageFile, "LOAD_TRUNCATED_IMAGES")]
     before = [(owner, name, getattr(owner, name)) for owner, name in (*functions, *settings)]
     filters, opened, deterministic = list(warnings.filters), dict(Image.OPEN), False
+    processors = os.sched_getaffinity(0)
     OPEN.append(open(tmp_path / "file", "w"))  # noqa: SIM115 - the test closes it
     yield
     for owner, name, value in before:
         setattr(owner, name, value)
     torch.set_default_dtype(torch.float32)
     torch.use_deterministic_algorithms(deterministic)
+    torch.set_flush_denormal(False)
+    os.sched_setaffinity(0, processors)
     warnings.filters[:] = filters
     Image.OPEN.clear()
     Image.OPEN.update(opened)
@@ -308,6 +319,8 @@ def restored(tmp_path):
 def test_what_changes_in_between_has_its_effect(real, root, restored, name):
     if name == "priority" and os.getpriority(os.PRIO_PROCESS, 0) > 15:
         pytest.skip("this process's priority is the lowest")
+    if name == "affinity" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("this process has one processor")
     data = ht.ImageFolder(root, recipe())
     with loader(data) as made:
         list(made)

@@ -64,19 +64,22 @@ class Surroundings:
     """What :func:`surroundings` found: values that are equal as long as nothing was changed.
 
     Args:
-        names: Copies of the namespaces, and of the containers in them.
+        names: Copies of the namespaces.
+        tables: Copies of the containers in them.
         settings: Everything else.
     """
 
-    def __init__(self, names: list[object], settings: list[object]):
-        self._names, self._settings = names, settings
+    def __init__(
+        self, names: list[dict[str, object]], tables: list[object], settings: list[object]
+    ):
+        self._names, self._tables, self._settings = names, tables, settings
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Surroundings):
             return False
-        try:  # objects that are the same are not compared; others may be arrays, for instance
-            return (self._names, self._settings) == (other._names, other._settings)
-        except Exception:
+        try:
+            return vars(self) == vars(other)
+        except Exception:  # what is there now cannot be compared: an array, for instance
             return False
 
     __hash__ = None  # type: ignore[assignment]
@@ -84,24 +87,26 @@ class Surroundings:
     def code_of_the_program(self) -> str:
         """Returns the name of a function or class that no library defines; empty: there is none."""
         folders = folders_of(_OF_LIBRARIES)
-        for value in _members(self._names):
-            if not _is_librarys(value, folders):
-                return str(getattr(value, "__qualname__", type(value).__qualname__))
+        for names in (*self._names, *self._tables):
+            for value in _members(names, _DEPTH):
+                if not _is_librarys(value, folders):
+                    return str(getattr(value, "__qualname__", type(value).__qualname__))
         return ""
 
 
 def surroundings() -> Surroundings:
     """Returns what decides now what transforms do; see this module."""
-    names: list[object] = []
+    names: list[dict[str, object]] = []
+    tables: list[object] = []
     for namespace, whole in _namespaces():
         own = dict(namespace)
         for name in _UNUSED:
             own.pop(name, None)
         names.append(own)
         if whole:
-            names += [_copied(v, 3) for v in own.values() if isinstance(v, _CONTAINERS)]
+            tables += [_copied(v, _DEPTH) for v in own.values() if isinstance(v, _CONTAINERS)]
     settings = [*map(repr, _settings()), dict(os.environ)]
-    return Surroundings(names, [*settings, list(warnings.filters), warnings.showwarning])
+    return Surroundings(names, tables, [*settings, [*warnings.filters], warnings.showwarning])
 
 
 def _namespaces() -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -121,6 +126,8 @@ def _namespaces() -> Iterator[tuple[Mapping[str, Any], bool]]:
 
 
 _CONTAINERS = (dict, list, set, tuple)
+#: How deep containers within one another are looked into.
+_DEPTH = 3
 
 
 def _copied(value: Any, depth: int) -> object:
@@ -132,13 +139,13 @@ def _copied(value: Any, depth: int) -> object:
     return [_copied(item, depth - 1) for item in list(value)]
 
 
-def _members(value: Any) -> Iterator[Any]:
-    """Yields what is in containers."""
+def _members(value: Any, depth: int) -> Iterator[Any]:
+    """Yields what is in containers within one another."""
     for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, _CONTAINERS):
-            yield from _members(item)
-        else:
+        if not isinstance(item, _CONTAINERS):
             yield item
+        elif depth > 1:
+            yield from _members(item, depth - 1)
 
 
 def _settings() -> Iterator[object]:
@@ -147,7 +154,7 @@ def _settings() -> Iterator[object]:
         yield None if ask is None else ask()
     torch = sys.modules.get("torch")
     yield None if torch is None else torch.empty(0).device
-    yield _SMALLEST * float(len(_SETTINGS) > 0)
+    yield _SMALLEST * 1.0
     yield sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
 
 

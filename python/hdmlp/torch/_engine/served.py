@@ -183,15 +183,16 @@ class Served(Loader):
         if isinstance(self._made.recipe, OwnItems):
             folder = None  # items are made by what workers have
         init = WorkerInit(processes.init, processes.dataset, processes.workers, folder)
-        assert self._made.recipe is not None
+        made = self._made
+        assert made.recipe is not None
         return Pool(
-            self._made.recipe,
+            made.recipe,
             processes.workers,
             processes.prefetch_factor,
             context,
             init,
             self._base_seeds(),
-            None if processes.init else Staying(self._made.recipe, self._made.runs_own_code),
+            None if processes.init is not None else Staying(made.recipe, made.runs_own_code),
         )
 
     def _base_seeds(self) -> Callable[[int, int], int]:
