@@ -80,6 +80,7 @@ WAYS = {
     "served": {},
     "drawn": {"seed": None, "generator": None},
     "a sampler": {"shuffle": None, "sampler": "random"},
+    "spawned": {"multiprocessing_context": "spawn"},
 }
 
 
@@ -90,6 +91,7 @@ def with_sampler(data, options):
     return options
 
 
+@pytest.mark.usefixtures("spawns_preloaded")
 @pytest.mark.parametrize("way", WAYS)
 def test_they_make_what_this_process_makes(real, root, way):
     epochs = []

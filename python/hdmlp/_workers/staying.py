@@ -1,6 +1,6 @@
 """Whether the worker processes of one epoch may make the next one.
 
-See docs/decisions/75. New processes have the program's objects, modules, memory and open files as they are when they
+New processes have the program's objects, modules, memory and open files as they are when they
 start. Processes that stay have those of their start. The difference can be neither seen nor waited
 for if
 
