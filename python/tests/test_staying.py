@@ -21,9 +21,12 @@ import hdmlp.torch as ht
 from hdmlp._lib import protocol
 from hdmlp._transforms.recipe import Recipe
 from hdmlp._transforms.surroundings import surroundings
-from hdmlp._workers import child, staying
+from hdmlp._workers import child, pool, staying
+from hdmlp._workers import processes as of_pool
 from hdmlp._workers.child import Worker
-from hdmlp._workers.processes import WorkerProcesses
+from hdmlp._workers.results import RESULT_HEAD
+from peer import Peer
+from played import Played
 from reference import jpegs
 from torch.utils.data import RandomSampler
 from torchvision import transforms as V
@@ -38,6 +41,13 @@ SEED, LABELS = 5, {"ant": 9, "bee": 8}
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     return str(jpegs(tmp_path_factory.mktemp("jpegs") / "data", LABELS))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """However slow the machine is."""
+    monkeypatch.setattr(of_pool, "IDLE", 3_600_000)
+    monkeypatch.setattr(pool, "_GRACE", 600.0)
 
 
 def recipe():
@@ -80,6 +90,7 @@ WAYS = {
     "served": {},
     "drawn": {"seed": None, "generator": None},
     "a sampler": {"shuffle": None, "sampler": "random"},
+    "torchvision's": {"class": torchvision.datasets.ImageFolder},
     "spawned": {"multiprocessing_context": "spawn"},
 }
 
@@ -97,8 +108,9 @@ def test_they_make_what_this_process_makes(real, root, way):
     epochs = []
     for workers in (2, 0):
         torch.manual_seed(3)
-        data = ht.ImageFolder(root, recipe())
-        with loader(data, workers, **with_sampler(data, WAYS[way])) as made:
+        options = dict(WAYS[way])
+        data = options.pop("class", ht.ImageFolder)(root, recipe())
+        with loader(data, workers, **with_sampler(data, options)) as made:
             epochs.append([])
             seen = []
             for _ in range(3):
@@ -425,7 +437,8 @@ def test_memory_that_is_given_back_counts(real, root, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_processes_that_ended_or_hang_are_replaced(real, root, number):
+def test_processes_that_ended_or_hang_are_replaced(real, root, monkeypatch, number):
+    monkeypatch.setattr(pool, "_GRACE", 0.1)
     data = ht.ImageFolder(root, recipe())
     with loader(data) as made:
         list(made)
@@ -439,7 +452,7 @@ def test_processes_that_ended_or_hang_are_replaced(real, root, number):
 
 
 def test_processes_end_without_an_epoch(real, root, monkeypatch):
-    monkeypatch.setattr(child, "IDLE", 0.0)
+    monkeypatch.setattr(of_pool, "IDLE", 0)
     data = ht.ImageFolder(root, recipe())
     with loader(data) as made:
         list(made)
@@ -449,7 +462,7 @@ def test_processes_end_without_an_epoch(real, root, monkeypatch):
 
 def test_what_waits_for_a_pipe_of_this_process_goes_on(real, root, monkeypatch):
     """Processes which were forked have its ends as well, but end."""
-    monkeypatch.setattr(child, "IDLE", 0.0)
+    monkeypatch.setattr(of_pool, "IDLE", 0)
     reader, writer = os.pipe()
     data = ht.ImageFolder(root, recipe())
     with loader(data) as made:
@@ -524,7 +537,7 @@ def test_a_forked_process_leaves_them_alone(real, root):
 
 def test_an_interrupt_while_they_begin_again_loses_nothing(real, root, monkeypatch):
     data = ht.ImageFolder(root, recipe())
-    begin = WorkerProcesses.begin_again
+    begin = of_pool.WorkerProcesses.begin_again
 
     def interrupted(self, *arguments):
         begin(self, *arguments)
@@ -536,7 +549,7 @@ def test_an_interrupt_while_they_begin_again_loses_nothing(real, root, monkeypat
         assert len(seen) == 2
         batches = iter(made)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(WorkerProcesses, "begin_again", interrupted)
+            patch.setattr(of_pool.WorkerProcesses, "begin_again", interrupted)
             next(batches)
         assert equal(plain(batches), wanted(data, 1))
         assert not processes() & seen
@@ -558,7 +571,7 @@ class Rested:
         self.worker = Worker(theirs, Recipe(bytes, None, None, list), 1, init)
         thread = threading.Thread(target=self.run)
         thread.start()
-        connection.send(protocol.encode(child.REST))
+        connection.send(protocol.encode(child.REST, protocol.U32.pack(3_600_000)))
         connection.send(protocol.encode(child.GO_ON, protocol.U64.pack(3) + recipe))
         self.kinds = []
         while not self.kinds:
@@ -613,3 +626,79 @@ def test_code_that_no_library_defines_is_found(monkeypatch):
             patch.setattr(owner, name, value)
             found = surroundings().code_of_the_program()
             assert (name, bool(found)) == (name, True)
+
+
+# A pool.
+
+
+class Stays:
+    """Processes may stay."""
+
+    possible = True
+
+    def started(self):
+        pass
+
+    def recipe(self):
+        return b"recipe"
+
+
+@pytest.fixture
+def rested(tmp_path):
+    """A pool whose worker rests after one batch: what the worker hears and says, pool, daemon."""
+    context = Played()
+    made = pool.Pool(None, 1, 2, context, base_seed=lambda seed, epoch: epoch, staying=Stays())
+    peer = Peer(str(tmp_path), made.on_segment, made.on_drop)
+    made.attach(peer.stream)
+    peer.segment(CLASS | 3, 100)
+    made.renew(1)
+    made.seek(0)
+    peer.batch(1, 0, [(CLASS | 3, 0, 10)], [5])
+    made.start()
+    context.connection.send(
+        protocol.encode(child.RESULT, RESULT_HEAD.pack(1, 0, 0) + pickle.dumps(3))
+    )
+    made.next()
+    made.rest()
+    assert context.heard()[-1] == (child.REST, protocol.U32.pack(of_pool.IDLE))
+    yield context, made, peer
+    made.close(), peer.close(), context.connection.close()
+
+
+CLASS = 1 << 31
+
+
+def test_a_worker_that_rests_goes_on(rested):
+    context, made, peer = rested
+    assert made.position is None  # so that seek is called
+    context.connection.send(protocol.encode(child.GOES_ON))
+    made.renew(101)
+    made.seek(100)
+    base_seed = protocol.U64.pack(1)
+    kinds = context.heard()
+    assert (child.GO_ON, base_seed + b"recipe") in kinds
+    peer.batch(2, 100, [(CLASS | 3, 0, 10)], [5])
+    made.start()
+    assert [kind for kind, _ in context.heard()] == [child.TASK]
+    assert len(context.started) == 1
+
+
+def test_memory_that_the_daemon_takes_back_ends_workers_that_rest(rested):
+    """They may map it, and nothing is read from them before the next epoch."""
+    context, made, peer = rested
+    peer.say(protocol.DROP, protocol.U32.pack(CLASS | 3))
+    assert peer.stream.poll() is None
+    with pytest.raises(protocol.Disconnected):
+        context.heard()
+    assert peer.heard()[-1] == (protocol.GONE,)
+    made.seek(100)
+    assert len(context.started) == 2
+
+
+def test_memory_that_comes_is_no_error_if_a_worker_that_rests_has_ended(rested):
+    context, made, peer = rested
+    context.connection.close()
+    peer.segment(CLASS | 4, 100)
+    assert peer.stream.poll() is None
+    made.seek(100)
+    assert len(context.started) == 2

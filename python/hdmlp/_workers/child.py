@@ -25,15 +25,11 @@ from .._lib import protocol
 from .results import SLOT_BODY, Place, Slots, encode
 
 # Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
-# REST: the epoch is over. GO_ON, for a worker without tasks: the next one begins; u64 base seed,
-# then the recipe, pickled.
+# REST: the epoch is over; u32 milliseconds after which the worker ends. GO_ON, for a worker without
+# tasks: the next one begins; u64 base seed, then the recipe, pickled.
 TASK, FREE, CANCEL, REST, GO_ON = 1, 2, 3, 4, 5
 # Worker to training process.
 RESULT, SLOT, FAILED, FORGET, SKIPPED, NOTE, GOES_ON = 200, 201, 202, 203, 204, 205, 206
-
-#: Seconds after which a worker ends that rests. It holds memory and files of the training process,
-#: which may have closed them: a program that waits for that waits no longer than this.
-IDLE = 5.0
 
 TO_WORKER_WITH_FD = frozenset({protocol.SEGMENT})
 FROM_WORKER_WITH_FD = frozenset({SLOT})
@@ -134,7 +130,7 @@ class Worker:
         elif kind == protocol.DROP:
             self._tasks.append(protocol.U32.unpack(payload)[0])
         elif kind == REST:
-            self._rests_until = time.monotonic() + IDLE
+            self._rests_until = time.monotonic() + protocol.U32.unpack(payload)[0] / 1000
         elif kind == GO_ON:
             self._go_on(payload)
 

@@ -13,6 +13,10 @@ from ..errors import ClosedError, WorkerDiedError
 from . import child
 from .handle import Handle
 
+#: Milliseconds after which a worker ends that rests. It holds memory and files of this process,
+#: which may have closed them: a program that waits for that waits no longer than this.
+IDLE = 5000
+
 
 class WorkerProcesses:
     """The worker processes of a pool.
@@ -143,7 +147,7 @@ class WorkerProcesses:
     def rest(self) -> None:
         """Has workers, which have no tasks, wait for the next epoch."""
         self.resting = True
-        self._send(protocol.encode(child.REST))
+        self._send(protocol.encode(child.REST, protocol.U32.pack(IDLE)))
 
     def begin_again(self, base_seed: int, recipe: bytes) -> None:
         """Has workers that rest begin an epoch; each confirms that it does (GOES_ON).

@@ -9,7 +9,7 @@ for if
 - what else decides what libraries do is as it was (:mod:`hdmlp._transforms.surroundings`);
 - no file, pipe or socket that they got by fork has been closed in this process since, and not much
   memory has been given back;
-- they end after some seconds without an epoch (:data:`hdmlp._workers.child.IDLE`).
+- they end after some seconds without an epoch (:data:`hdmlp._workers.processes.IDLE`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ class Staying:
 
     def started(self) -> None:
         """Notes how this process is before workers are started."""
-        self._start = None
+        before, self._start = self._start, None
         if self._runs_own_code():
             return
         now = _Start(surroundings(), _files(), _memory())
-        if not now.surroundings.code_of_the_program():
+        same = before is not None and before.surroundings == now.surroundings
+        if same or not now.surroundings.code_of_the_program():
             self._start = now
 
     @property
