@@ -97,6 +97,7 @@ def in_lightning(name):
     ranks = []
 
     def epochs(mix):
+        lightning.seed_everything(SEED)  # of several ranks, whose sampler Lightning makes
         trainer = lightning.Trainer(
             max_epochs=EPOCHS,
             accelerator="cpu",

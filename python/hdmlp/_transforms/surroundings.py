@@ -14,7 +14,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -52,10 +52,7 @@ _SETTINGS = (
 )
 
 #: Where the functions and classes of modules that count may come from, beside Python's own.
-_OF_LIBRARIES = (
-    *("PIL", "torchvision", "timm", "torch", "numpy", "hdmlp"),
-    *("typing_extensions", "packaging", "sympy", "defusedxml", "olefile"),
-)
+_OF_LIBRARIES = ("PIL", "torchvision", "timm", "torch", "numpy", "hdmlp", "typing_extensions")
 #: The number which is smallest after zero: 0 where the processor treats such as zero.
 _SMALLEST = 5e-324
 
@@ -86,7 +83,7 @@ class Surroundings:
 
     def code_of_the_program(self) -> str:
         """Returns the name of a function or class that no library defines; empty: there is none."""
-        folders = folders_of(_OF_LIBRARIES)
+        folders = (*folders_of(_OF_LIBRARIES), *_files_of(_OF_LIBRARIES))
         for names in (*self._names, *self._tables):
             for value in _members(names, _DEPTH):
                 if not _is_librarys(value, folders):
@@ -182,6 +179,14 @@ def _is_librarys(value: Any, folders: tuple[str, ...]) -> bool:
     if path.startswith("<"):  # it was made by a library's code, or has no file
         return name != "__main__" and not name.startswith("ipykernel")
     return path.startswith(folders) or (path.startswith(_PYTHONS) and "-packages" not in path)
+
+
+def _files_of(libraries: Iterable[str]) -> Iterator[str]:
+    """Yields the files of libraries that are one module, if they are imported."""
+    for library in libraries:
+        module = sys.modules.get(library)
+        if module is not None and not hasattr(module, "__path__") and module.__file__:
+            yield module.__file__
 
 
 #: The folder of Python's own modules.
