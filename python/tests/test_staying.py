@@ -4,13 +4,15 @@ ones could do nothing else: what the program changes has the effect that it has 
 
 import contextlib
 import functools
-import multiprocessing
+import multiprocessing.util
 import os
 import pickle
+import resource
 import signal
 import socket
 import threading
 import warnings
+from unittest.mock import Mock
 
 import pytest
 
@@ -286,6 +288,11 @@ def _affinity(data):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+def _limit(data):
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, hard))
+
+
 def _file(data):
     OPEN.pop().close()
 
@@ -310,7 +317,7 @@ def restored(tmp_path):
     settings = [(Image, "MAX_IMAGE_PIXELS"), (ImageFile, "LOAD_TRUNCATED_IMAGES")]
     before = [(owner, name, getattr(owner, name)) for owner, name in (*functions, *settings)]
     filters, opened, deterministic = list(warnings.filters), dict(Image.OPEN), False
-    processors = os.sched_getaffinity(0)
+    processors, limits = os.sched_getaffinity(0), resource.getrlimit(resource.RLIMIT_NOFILE)
     OPEN.append(open(tmp_path / "file", "w"))  # noqa: SIM115 - the test closes it
     yield
     for owner, name, value in before:
@@ -319,6 +326,7 @@ def restored(tmp_path):
     torch.use_deterministic_algorithms(deterministic)
     torch.set_flush_denormal(False)
     os.sched_setaffinity(0, processors)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     warnings.filters[:] = filters
     Image.OPEN.clear()
     Image.OPEN.update(opened)
@@ -527,7 +535,10 @@ def test_a_forked_process_leaves_them_alone(real, root):
         if not pid:
             try:
                 made.set_epoch(1)
-                os._exit(0 if equal(plain(made), wanted(data, 1)) else 1)
+                same = equal(plain(made), wanted(data, 1))
+                made.close()
+                multiprocessing.util._exit_function()  # as sys.exit() does
+                os._exit(0 if same else 1)
             finally:
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
@@ -621,6 +632,8 @@ def test_code_that_no_library_defines_is_found(monkeypatch):
         (V.RandomErasing, "get_params", staticmethod(same)),
         (Image, "merge", Own),
         (Image, "blend", functools.partial(same, 1)),
+        (V.functional, "crop", functools.lru_cache(same)),
+        (V.functional, "pad", Mock()),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)

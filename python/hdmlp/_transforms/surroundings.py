@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,8 @@ _SETTINGS = (
 
 #: Where the functions and classes of modules that count may come from, beside Python's own.
 _OF_LIBRARIES = ("PIL", "torchvision", "timm", "torch", "numpy", "hdmlp", "typing_extensions")
+#: What the kernel limits.
+_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 #: The number which is smallest after zero: 0 where the processor treats such as zero.
 _SMALLEST = 5e-324
 
@@ -153,6 +156,7 @@ def _settings() -> Iterator[object]:
     yield None if torch is None else torch.empty(0).device
     yield _SMALLEST * 1.0
     yield sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
+    yield [resource.getrlimit(getattr(resource, name)) for name in _LIMITS]
 
 
 def _is_librarys(value: Any, folders: tuple[str, ...]) -> bool:
@@ -168,6 +172,8 @@ def _is_librarys(value: Any, folders: tuple[str, ...]) -> bool:
         value = value.fget
     elif isinstance(value, functools.partial):
         value = value.func
+    elif isinstance(value, functools._lru_cache_wrapper):
+        value = value.__wrapped__
     if isinstance(value, FunctionType):
         path = value.__code__.co_filename
         name = str(value.__globals__.get("__name__"))
@@ -178,7 +184,9 @@ def _is_librarys(value: Any, folders: tuple[str, ...]) -> bool:
         return True
     if path.startswith("<"):  # it was made by a library's code, or has no file
         return name != "__main__" and not name.startswith("ipykernel")
-    return path.startswith(folders) or (path.startswith(_PYTHONS) and "-packages" not in path)
+    if path.startswith(folders):
+        return True
+    return path.startswith(_PYTHONS) and not any(part in path for part in _NOT_PYTHONS)
 
 
 def _files_of(libraries: Iterable[str]) -> Iterator[str]:
@@ -191,3 +199,5 @@ def _files_of(libraries: Iterable[str]) -> Iterator[str]:
 
 #: The folder of Python's own modules.
 _PYTHONS = os.path.join(os.path.dirname(os.__file__), "")
+#: What is in it, or may be, that is not Python's, or does what the program says: mocks.
+_NOT_PYTHONS = ("site-packages", "dist-packages", "/unittest/")

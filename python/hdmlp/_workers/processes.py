@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import select
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from .._lib.typing import Context
 from ..errors import ClosedError, WorkerDiedError
 from . import child
 from .handle import Handle
+
+#: The processes which Python ends when this one exits.
+_children: set[object] = getattr(multiprocessing.process, "_children", set())
 
 #: Milliseconds after which a worker ends that rests. It holds memory and files of this process,
 #: which may have closed them: a program that waits for that waits no longer than this.
@@ -65,10 +69,15 @@ class WorkerProcesses:
             self.stop(_free_nothing)
 
     def forget(self) -> None:
-        """Closes the descriptors of the daemon's segments."""
+        """Closes the descriptors of the daemon's segments.
+
+        In a forked child, the workers are not the child's to end when it exits.
+        """
         for fd, _ in self._fds.values():
             os.close(fd)
         self._fds.clear()
+        for worker in self.workers:
+            _children.discard(worker.process)
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
         """Forgets a segment that no later batch names.

@@ -50,19 +50,22 @@ class Staying:
 
     Args:
         recipe: What the workers do.
-        runs_own_code: Reports whether something of the program's own runs in them.
+        runs_code_of_the_program: Reports whether something of the program's own runs in them.
     """
 
-    def __init__(self, recipe: Maker, runs_own_code: Callable[[], bool]):
-        self._recipe, self._runs_own_code = recipe, runs_own_code
+    def __init__(self, recipe: Maker, runs_code_of_the_program: Callable[[], bool]):
+        self._recipe, self._runs_code_of_the_program = recipe, runs_code_of_the_program
         self._start: _Start | None = None
 
     def started(self) -> None:
         """Notes how this process is before workers are started."""
         before, self._start = self._start, None
-        if self._runs_own_code():
+        if self._runs_code_of_the_program():
             return
-        now = _Start(surroundings(), _files(), _memory())
+        try:
+            now = _Start(surroundings(), _files(), _memory())
+        except Exception:  # what cannot be asked for cannot be compared
+            return
         same = before is not None and before.surroundings == now.surroundings
         if same or not now.surroundings.code_of_the_program():
             self._start = now
@@ -70,19 +73,22 @@ class Staying:
     @property
     def possible(self) -> bool:
         """Reports whether processes may stay if nothing is changed meanwhile."""
-        return self._start is not None and not self._runs_own_code()
+        return self._start is not None and not self._runs_code_of_the_program()
 
     def recipe(self) -> bytes | None:
         """Returns the recipe, pickled, if processes may stay with it; else None."""
         start = self._start
-        if start is None or self._runs_own_code():
+        if start is None or self._runs_code_of_the_program():
             return None
-        files = _files()
-        if any(files.get(number) != file for number, file in start.files.items()):
-            return None
-        if start.memory - _memory() > _MOST_GIVEN_BACK or surroundings() != start.surroundings:
-            return None
-        return _pickled(self._recipe)
+        with suppress(Exception):
+            files = _files()
+            if any(files.get(number) != file for number, file in start.files.items()):
+                return None
+            if start.memory - _memory() > _MOST_GIVEN_BACK:
+                return None
+            if surroundings() == start.surroundings:
+                return _pickled(self._recipe)
+        return None
 
 
 class _Bounded(io.BytesIO):
@@ -100,13 +106,15 @@ class _Bounded(io.BytesIO):
         return written
 
 
-def _pickled(recipe: Maker) -> bytes | None:
-    """Returns a recipe's pickle; None: it is too large, or there is none."""
+def _pickled(recipe: Maker) -> bytes:
+    """Returns a recipe's pickle.
+
+    Raises:
+        Exception: It is too large, or there is none.
+    """
     file = _Bounded()
-    with suppress(Exception):
-        pickle.Pickler(file, protocol=5).dump(recipe)
-        return file.getvalue()
-    return None
+    pickle.Pickler(file, protocol=5).dump(recipe)
+    return file.getvalue()
 
 
 def _files() -> dict[int, tuple[int, int]]:

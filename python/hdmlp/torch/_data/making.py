@@ -85,7 +85,7 @@ class Making(NamedTuple):
             self.recipe is not None or self.collate is not None or self.target_transform is not None
         )
 
-    def runs_own_code(self) -> bool:
+    def runs_code_of_the_program(self) -> bool:
         """Reports whether Python runs anything that HDMLP, PIL, torchvision or timm do not define.
 
         Classes and functions of theirs that the program has changed count.

@@ -192,7 +192,9 @@ class Served(Loader):
             context,
             init,
             self._base_seeds(),
-            None if processes.init is not None else Staying(made.recipe, made.runs_own_code),
+            None
+            if processes.init is not None
+            else Staying(made.recipe, made.runs_code_of_the_program),
         )
 
     def _base_seeds(self) -> Callable[[int, int], int]:
