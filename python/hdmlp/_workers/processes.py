@@ -14,9 +14,6 @@ from ..errors import ClosedError, WorkerDiedError
 from . import child
 from .handle import Handle
 
-#: The processes which Python ends when this one exits.
-_children: set[object] = getattr(multiprocessing.process, "_children", set())
-
 #: Milliseconds after which a worker ends that rests. It holds memory and files of this process,
 #: which may have closed them: a program that waits for that waits no longer than this.
 IDLE = 5000
@@ -76,8 +73,8 @@ class WorkerProcesses:
         for fd, _ in self._fds.values():
             os.close(fd)
         self._fds.clear()
-        for worker in self.workers:
-            _children.discard(worker.process)
+        ended_at_exit: set[object] = getattr(multiprocessing.process, "_children", set())
+        ended_at_exit.difference_update(worker.process for worker in self.workers)
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
         """Forgets a segment that no later batch names.
