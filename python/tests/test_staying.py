@@ -367,6 +367,10 @@ class Own(V.AugMix):
     pass
 
 
+class Number(float):
+    pass
+
+
 class Made(ht.FileDataset):
     def __init__(self, root):
         self.paths = [f"{root}/ant/{f}" for f in sorted(os.listdir(f"{root}/ant"))]
@@ -392,6 +396,10 @@ OWN = {
         {},
     ),
     "subclass": lambda root: (ht.ImageFolder(root, [V.CenterCrop(8), Own(), V.ToTensor()]), {}),
+    "number": lambda root: (
+        ht.ImageFolder(root, [V.CenterCrop(8), V.AugMix(alpha=Number(1)), V.ToTensor()]),
+        {},
+    ),
     "target": lambda root: (ht.ImageFolder(root, recipe(), target_transform=same), {}),
     "collate": lambda root: (ht.ImageFolder(root, recipe()), {"collate_fn": collated}),
     "init": lambda root: (ht.ImageFolder(root, recipe()), {"worker_init_fn": same}),

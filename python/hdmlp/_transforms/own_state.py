@@ -185,8 +185,11 @@ class _SearchForCode(_Search):
 
     def value(self, value: Any, lenient: bool) -> str:
         """Returns what a value is, or uses, that no library defines; see :meth:`_Search.value`."""
+        kind = type(value)
         if isinstance(value, BuiltinFunctionType) and _library(value) not in _CALLED:
             return f"it is, or uses, {value.__name__}"
+        if isinstance(value, (*_CONSTANTS, dict)) and _library(kind) not in _PLAIN:
+            return f"it is, or uses, a {kind.__name__}"
         return super().value(value, lenient)
 
     def _function(self, function: FunctionType) -> str:
@@ -197,6 +200,8 @@ class _SearchForCode(_Search):
 
 #: Libraries whose functions a step of theirs may use.
 _CALLED = (*_SearchForCode.libraries, "torch")
+#: Where the types of plain values are defined.
+_PLAIN = ("builtins", "collections", "numpy", *_CALLED)
 
 _OF_CLOSURE = ("STORE_DEREF", "DELETE_DEREF")
 _ASSIGN = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", *_OF_CLOSURE)
