@@ -39,10 +39,11 @@ type probeOptions struct {
 	json                 bool
 	config               *config.Config
 	nodes, node          int
-	address              string            // where node 0 listens, or is reached
-	scanned              func(files int64) // progress of a scan; nil: none
-	opened               func()            // the scan is over
-	progress, warn, tell func(text string) // nil: none; tell is for processes that print no result
+	address              string                              // where node 0 listens, or is reached
+	scanned              func(files int64)                   // progress of a scan; nil: none
+	opened               func()                              // the scan is over
+	progress, warn, tell func(text string)                   // nil: none; tell is for processes that print no result
+	wrap                 func(source.Indexed) source.Indexed // what is measured; nil: the dataset
 }
 
 func newProbeCommand() *cobra.Command {
@@ -294,6 +295,9 @@ func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
 		progress: o.scanned, warn: o.warn, timeout: o.config.SourceTimeout,
 	})
 	o.opened()
+	if err == nil && o.wrap != nil {
+		src = o.wrap(src)
+	}
 	return src, err
 }
 

@@ -1,0 +1,395 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/study/compare"
+	"github.com/hdmlp/hdmlp/internal/study/replay"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
+)
+
+// spec returns what all nodes are told.
+func (c *comparing) spec(node int) *comparedNode {
+	return &comparedNode{
+		Flags: datasetFlagValues{
+			Kind: c.kind, IndexDir: c.indexDir, Extensions: c.extensions, Options: c.options,
+		},
+		Paths: c.paths, Page: filepath.Join(c.scratch, "page"), SourceRate: c.sourceMBps,
+		Nodes: c.nodes, Epochs: c.epochs, Batch: c.batch * c.nodes, Seed: c.seed,
+		StepSeconds: c.stepTime.Seconds(), Transforms: c.program, ConfigFile: c.config,
+		Result: c.file("result", node), Order: c.file("order", node),
+	}
+}
+
+// file returns the path of a node's file.
+func (c *comparing) file(name string, node int) string {
+	return filepath.Join(c.scratch, fmt.Sprintf("%s-%d", name, node))
+}
+
+// arguments returns the configuration of a node whose caches hold that share of what they would of
+// the whole dataset.
+func (c *comparing) arguments(node int, share float64) map[string]any {
+	keys := map[string]any{"memory": "0B"}
+	for j, mb := range c.work.Capacity {
+		bytes := fmt.Sprintf("%dB", int64(mb*1e6*share))
+		if c.work.Disks[j] {
+			keys["cache_dir"], keys["cache_size"] = c.directory(node), bytes
+		} else {
+			keys["memory"] = bytes
+		}
+	}
+	return keys
+}
+
+// directory returns the directory of a node's cache.
+func (c *comparing) directory(node int) string {
+	return filepath.Join(c.own, fmt.Sprintf("node-%d", node))
+}
+
+// nodesRun runs the program on all nodes until all have ended. If one fails, the others are ended,
+// and its last words are the error.
+func (c *comparing) nodesRun(ctx context.Context, spec func(node int) *comparedNode,
+	started func(),
+) error {
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards first
+	var first error
+	commands := make([]*devcluster.Cmd, 0, c.nodes)
+	end := func() {
+		for _, cmd := range commands {
+			_ = cmd.Process.Kill() // it may have ended
+		}
+	}
+	for node := range c.nodes {
+		data, err := json.Marshal(spec(node))
+		path := c.file("spec", node)
+		if err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		cmd := c.cluster.Node(node).Command(0, "/proc/self/exe", "dev", "node", path)
+		said := new(lastWords)
+		cmd.Stdout, cmd.Stderr = said, said
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			end()
+			all.Wait()
+			return fmt.Errorf("node %d: %w", node, err)
+		}
+		commands = append(commands, cmd)
+		all.Go(func() {
+			err := cmd.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && first == nil {
+				first = said.err(node, c.nodes, err)
+				end()
+			}
+		})
+	}
+	if started != nil {
+		started()
+	}
+	stop := context.AfterFunc(ctx, end)
+	all.Wait()
+	stop()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return first
+}
+
+// lastWords keeps the end of what a process prints.
+type lastWords struct {
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+const mostWords = 4096
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, p...)
+	if over := len(w.text) - mostWords; over > 0 {
+		w.text = w.text[over:]
+	}
+	return len(p), nil
+}
+
+// err returns the error of a process that has ended with one: its last message.
+func (w *lastWords) err(node, nodes int, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := strings.TrimSpace(string(w.text))
+	if _, after, ok := cutLast(text, "hdmlp: "); ok {
+		text = after
+	}
+	if text == "" {
+		text = err.Error()
+	}
+	if nodes == 1 {
+		return errors.New(text)
+	}
+	return fmt.Errorf("node %d: %s", node, text)
+}
+
+// cutLast cuts text around the last occurrence of sep.
+func cutLast(text, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, sep); i >= 0 {
+		return text[:i], text[i+len(sep):], true
+	}
+	return text, "", false
+}
+
+// policy runs a policy on all nodes.
+func (c *comparing) policy(ctx context.Context, name string, bar *compareBar) (
+	*compare.Run, error,
+) {
+	clear(c.page.memory)
+	subset := ""
+	if c.ids != nil {
+		var list []byte
+		for _, id := range c.ids {
+			list = binary.LittleEndian.AppendUint32(list, uint32(id))
+		}
+		subset = filepath.Join(c.scratch, "subset")
+		if err := os.WriteFile(subset, list, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.emptyCaches(); err != nil {
+		return nil, err
+	}
+	for node := range c.nodes {
+		if err := os.WriteFile(c.file("environment", node), c.environment(node), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	err := c.nodesRun(ctx, func(node int) *comparedNode {
+		s := c.spec(node)
+		s.Policy, s.Subset, s.Subsets = name, subset, len(c.ids)
+		s.Arguments = c.arguments(node, c.share)
+		s.Arguments["policy"] = name
+		s.Environment = c.file("environment", node)
+		return s
+	}, func() { bar.watch(c.page.steps(0).Load) })
+	if err != nil {
+		return nil, err
+	}
+	results := make([]comparedResult, c.nodes)
+	for node := range results {
+		data, err := files.Read(c.file("result", node), 1<<30)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, &results[node]); err != nil {
+			return nil, fmt.Errorf("result of node %d: %w", node, err)
+		}
+	}
+	run := c.merge(name, results)
+	if run.Seen, run.Distance, err = c.order(results[0].Steps); err != nil {
+		return nil, err
+	}
+	c.replay(ctx, run, results[0].Cluster)
+	return run, c.emptyCaches()
+}
+
+// environment returns what was measured, with the cache directory of the node.
+func (c *comparing) environment(node int) []byte {
+	if c.own == "" {
+		return []byte(c.kept.Environment)
+	}
+	quote := func(path string) []byte { return []byte(fmt.Sprintf("%q", path)) }
+	path := c.cache
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return bytes.ReplaceAll([]byte(c.kept.Environment), quote(path), quote(c.directory(node)))
+}
+
+// emptyCaches makes the caches' directories anew.
+func (c *comparing) emptyCaches() error {
+	if c.own == "" {
+		return nil
+	}
+	for node := range c.nodes {
+		if err := os.RemoveAll(c.directory(node)); err != nil {
+			return err
+		}
+		if err := os.Mkdir(c.directory(node), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merge returns what the nodes measured together.
+func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
+	run := &compare.Run{
+		Policy: name, Tiers: map[string]float64{}, Audited: nodes[0].Audited,
+		Epochs: nodes[0].Epochs, At: time.Now().Format(time.RFC3339),
+	}
+	var reads, cached int64
+	applies := false
+	for _, n := range nodes {
+		run.Runtime = max(run.Runtime, n.Runtime)
+		run.Waited = max(run.Waited, n.Waited)
+		run.Opening = max(run.Opening, n.Opening)
+		run.Before = max(run.Before, n.Before)
+		reads, cached = reads+n.Reads, cached+n.Cached
+		applies = applies || n.Applies
+		run.SourceMB += float64(n.Report.Source.Bytes) / 1e6
+		disks := map[string]bool{}
+		for _, class := range n.Report.Classes {
+			disks[class.Name] = class.Path != ""
+		}
+		for _, rank := range n.Report.Ranks {
+			for _, e := range rank.Epochs {
+				for tier, a := range e.Reads {
+					run.Tiers[tierOf(tier, disks)] += float64(a.Bytes) / 1e6
+				}
+			}
+		}
+	}
+	computed := float64(nodes[0].Steps*c.epochs) * c.stepTime.Seconds()
+	run.Stall = max(run.Runtime-computed, 0)
+	run.Runtime += run.Before
+	run.Stall += run.Before
+	switch {
+	case !applies:
+		run.Cached = -1
+	case reads > 0:
+		run.Cached = float64(cached) / float64(reads)
+	}
+	return run
+}
+
+// tierOf returns the tier of a comparison for that of a report.
+func tierOf(name string, disks map[string]bool) string {
+	switch name {
+	case "source":
+		return compare.Source
+	case "peer":
+		return compare.Peers
+	case report.Writeback:
+		return compare.Memory
+	}
+	if disks[name] {
+		return compare.Disk
+	}
+	return compare.Memory
+}
+
+// order measures the order that was delivered.
+func (c *comparing) order(steps int) (seen, distance float64, err error) {
+	batches := make([][]orderedBatch, c.nodes)
+	shape := simulate.OrderShape{
+		Samples: c.kept.Samples, Epochs: c.epochs, Steps: steps,
+		Full: make([]int, c.nodes), Last: make([]int, c.nodes),
+	}
+	for node := range batches {
+		data, err := os.ReadFile(c.file("order", node))
+		if err != nil {
+			return 0, 0, err
+		}
+		if batches[node], err = readOrder(data, c.ids); err != nil {
+			return 0, 0, fmt.Errorf("order of node %d: %w", node, err)
+		}
+		if len(batches[node]) < steps {
+			return 0, 0, fmt.Errorf("order of node %d: %d batches, fewer than an epoch's %d", node,
+				len(batches[node]), steps)
+		}
+		shape.Full[node] = len(batches[node][0].ids)
+		shape.Last[node] = len(batches[node][steps-1].ids)
+	}
+	order, err := simulate.NewOrder(shape)
+	if err != nil {
+		return 0, 0, err
+	}
+	for node, all := range batches {
+		for _, b := range all {
+			if err := order.Add(b.epoch, b.step, node, b.ids); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	seen, distance = order.Result()
+	return seen, distance, nil
+}
+
+// orderedBatch is a batch of the order.
+type orderedBatch struct {
+	epoch, step int
+	ids         []int32
+}
+
+// readOrder reads what a node wrote of its batches: epoch, step and number of samples, and the
+// samples, all u32. part are the samples that are read, by ID, whose numbers are their places in it;
+// nil: all.
+func readOrder(data []byte, part []int32) (all []orderedBatch, err error) {
+	next := func() (v uint32) {
+		v = binary.LittleEndian.Uint32(data)
+		data = data[4:]
+		return v
+	}
+	for len(data) > 0 {
+		if len(data) < 12 {
+			return nil, errors.New("it ends in the middle of a batch")
+		}
+		b := orderedBatch{epoch: int(next()), step: int(next())}
+		n := int(next())
+		if len(data) < 4*n {
+			return nil, errors.New("it ends in the middle of a batch")
+		}
+		for range n {
+			id := int32(next())
+			if part != nil {
+				at, ok := slices.BinarySearch(part, id)
+				if !ok {
+					return nil, fmt.Errorf("sample %d is none of those that are read", id)
+				}
+				id = int32(at)
+			}
+			b.ids = append(b.ids, id)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// replay predicts the run from what it measured of itself, where package replay can.
+func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte) {
+	if c.ids != nil {
+		run.Unplayed = "a part of the dataset was read; replay takes whole datasets"
+		return
+	}
+	ran, err := replay.Read(cluster)
+	if err != nil {
+		run.Unplayed = err.Error()
+		return
+	}
+	result, err := ran.Simulate(ctx, c.index.Size, replay.AsItRan)
+	if err != nil {
+		run.Unplayed = err.Error()
+		return
+	}
+	for _, s := range result.Epochs {
+		run.Replayed += s
+	}
+}
