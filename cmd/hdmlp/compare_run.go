@@ -68,7 +68,7 @@ func runCompare(ctx context.Context, o *compareOptions) (_ *compare.Comparison, 
 		return nil, err
 	}
 	failed, err := c.run(ctx)
-	if err != nil && ctx.Err() == nil || c.kept.Environment == "" {
+	if err != nil && (ctx.Err() == nil || c.sizes == nil) { // there is nothing to show
 		return nil, err
 	}
 	return c.conclude(ctx, failed)
@@ -444,6 +444,12 @@ func (c *comparing) conclude(ctx context.Context, failed map[string]string) (
 		r.Rows[i].Failed = failed[r.Rows[i].Policy]
 	}
 	r.Facts = c.facts(r)
+	for _, row := range r.Rows {
+		if m := row.Measured; m != nil && !m.Audited {
+			r.Notes = append(r.Notes, fmt.Sprintf("The audit of %s found an epoch that was not complete.",
+				row.Policy))
+		}
+	}
 	// What there is shall be shown after an interruption, too, without a long wait for it.
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

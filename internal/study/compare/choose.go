@@ -13,7 +13,7 @@ import (
 const (
 	// starting is what a policy takes besides its epochs: processes start, open the dataset and find
 	// each other. Seconds.
-	starting = 2.0
+	starting = 1.0
 	// mostTried is how many samples an estimate simulates.
 	mostTried = 10_000
 	// spare is the part of a time limit that is planned: predictions err.
@@ -53,7 +53,7 @@ type Estimator struct {
 }
 
 // Seconds returns what the runs of so many samples are expected to take, all policies together: the
-// simulated runtimes of at most 10,000 samples, in proportion, and 2 s for each policy to start.
+// simulated runtimes of at most 10,000 samples, in proportion, and 1 s for each policy to start.
 // A policy that the simulator cannot run there counts like the longest.
 func (e *Estimator) Seconds(ctx context.Context, samples int) (float64, error) {
 	tried := min(samples, mostTried)

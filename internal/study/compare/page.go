@@ -35,10 +35,7 @@ func (c *Comparison) document() *drawing.Document {
 	d.Figures = []*drawing.Figure{c.timeFigure(), c.readFigure()}
 	times := drawing.Table{
 		Title: "What each policy takes, in seconds", Pairs: true,
-		Head: []string{
-			"policy", "runtime", "simulated", "error", "stall", "simulated", "before training",
-			"simulated",
-		},
+		Head: c.timeHead("runtime", "simulated"),
 	}
 	for _, row := range c.timeRows() {
 		times.Rows = append(times.Rows, rowOf(times.Head, row))

@@ -41,17 +41,19 @@ var propertyWords = []string{
 	"dataset (dataset scalability): the policy plans for this data with caches that hold 1 % of it " +
 		"on all nodes together, and its order still shows every sample in each epoch. The value is " +
 		"the share that it shows.",
-	"nodes (node scalability): how many times as fast the last epoch is on 4 times the nodes, " +
-		"simulated on the machine that was measured, with a source that gives all of them together " +
-		"what it gives now; from 2 on it holds.",
+	"nodes (node scalability): how many times as fast the last epoch is on 4 times the nodes, and " +
+		"the share of it that then still leaves the source. Both are simulated on the machine that " +
+		"was measured, with a source that gives all nodes together what it gives now. It holds from " +
+		"2 times on, if the share is at most half of that on these nodes, or none.",
 	"storage (configuration independence): on how many of 4 configurations the policy plans (no " +
 		"cache; memory for 25 %; a disk for 50 %; both), and how many of the two classes it uses " +
 		"where there are both. It holds if it is 4 of 4 and 2 of 2.",
 	"accuracy (model accuracy): measured of the order that was delivered. It holds if each epoch " +
 		"showed every sample, and the distance from a full shuffle is below %s. The values are " +
 		"that distance and the share seen.",
-	"ease of use: the keys that must be set besides policy, since all policies run in the same " +
-		"script, and the time before training. It holds if there are none, and no such time.",
+	"ease of use: all policies run in the same script, by the key policy. The value is the time " +
+		"from the process's request to the first step, measured. It holds if the policy loads " +
+		"nothing before training.",
 }
 
 const (
@@ -84,9 +86,8 @@ func (p *Properties) measured(r *Run, samples, epochs int) {
 		Known: epochs > 1, Holds: epochs > 1 && accurate(r, samples, epochs),
 		Value: fmt.Sprintf("%.2f, %s", r.Distance, human.Percent(r.Seen)),
 	}
-	if r.Before > 0 {
-		p.Ease.Holds = false
-		p.Ease.Value += fmt.Sprintf(", %s s", human.Seconds(r.Before))
+	p.Ease = Property{
+		Known: true, Holds: r.Before == 0, Value: human.Seconds(r.Opening+r.Before) + " s",
 	}
 }
 
@@ -106,14 +107,6 @@ func (w *Work) properties(ctx context.Context, policy plan.Policy, sizes []float
 	}
 	if p.Configuration, err = w.independent(policy, few); err != nil {
 		return nil, err
-	}
-	keys := 0
-	if policy.About().Needs != plan.NoClass {
-		keys = 1
-	}
-	p.Ease = Property{Known: true, Holds: keys == 0, Value: fmt.Sprintf("%d keys", keys)}
-	if keys == 1 {
-		p.Ease.Value = "1 key"
 	}
 	return p, nil
 }
@@ -193,13 +186,14 @@ func (w *Work) fitting(samples, nodes int) int {
 func (w *Work) scalesWithNodes(ctx context.Context, policy plan.Policy, few []float64,
 	share float64,
 ) (Property, error) {
-	var last [2]float64
+	var last, left [2]float64
 	for i, nodes := range []int{w.Nodes, moreNodes * w.Nodes} {
 		now := *w
-		now.Nodes, now.Epochs = nodes, triedEpochs
-		now.Batch = w.fitting(len(few), moreNodes*w.Nodes)
+		now.Epochs, now.Batch = triedEpochs, w.fitting(len(few), moreNodes*w.Nodes)
 		now.StepTime *= float64(now.Batch) / float64(w.Batch)
-		r, err := simulate.Run(ctx, now.Job(few, share), policy)
+		job := now.Job(few, share) // the environment is that of the nodes that were measured
+		job.Nodes, job.GlobalBatch = nodes, now.Batch*nodes
+		r, err := simulate.Run(ctx, job, policy)
 		switch {
 		case err != nil:
 			return Property{}, err
@@ -208,13 +202,23 @@ func (w *Work) scalesWithNodes(ctx context.Context, policy plan.Policy, few []fl
 		case !r.Supported:
 			return Property{Known: true, Value: "cannot"}, nil
 		}
-		last[i] = r.Epochs[len(r.Epochs)-1]
+		last[i] = r.Epochs[triedEpochs-1]
+		left[i] = r.EpochsSource[triedEpochs-1] / sum(few)
 	}
+	return gains(last, left), nil
+}
+
+// gains returns the property of scaling with nodes: what the last epoch takes, and the share of it
+// that leaves the source, on the nodes and on moreNodes times as many.
+func gains(last, left [2]float64) Property {
 	if last[1] <= 0 {
-		return Property{Value: "no time"}, nil
+		return Property{Value: "no time"}
 	}
 	gain := last[0] / last[1]
-	return Property{Known: true, Holds: gain >= leastGain, Value: fmt.Sprintf("%.1fx", gain)}, nil
+	return Property{
+		Known: true, Holds: gain >= leastGain && (left[1] <= left[0]/2 || left[1] < 0.001),
+		Value: fmt.Sprintf("%.1fx, %.0f %%", gain, 100*left[1]),
+	}
 }
 
 func (w *Work) independent(policy plan.Policy, sizes []float64) (Property, error) {

@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -78,39 +79,51 @@ func (t *text) note(s string) {
 	}
 }
 
-// grid writes a table: the first column and those of left are left-aligned.
-func (t *text) grid(head []string, rows [][]string, left ...int) {
+// grid writes a table whose first columns are left-aligned: those of the stub, which name the row,
+// and with all also the others. Columns that do not fit the width go on in another table below, with
+// the stub.
+func (t *text) grid(head []string, rows [][]string, stub int, all bool) {
 	widths := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for k, cell := range row {
 			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
 		}
 	}
-	line := func(row []string) string {
-		out := " "
-		for k, cell := range row {
-			gap := strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell))
-			isLeft := k == 0
-			for _, l := range left {
-				isLeft = isLeft || l == k
-			}
-			if isLeft {
-				out += " " + cell + gap + " "
-			} else {
-				out += " " + gap + cell + " "
-			}
-		}
-		return strings.TrimRight(out, " ")
+	named := 0
+	for _, w := range widths[:stub] {
+		named += 2 + w
 	}
-	fmt.Fprintf(t, "%s\n", t.style(faint, line(head)))
-	for _, row := range rows {
-		fmt.Fprintln(t, line(row))
+	for from := stub; from < len(head); {
+		used, to := named+2+widths[from], from+1
+		for ; to < len(head) && used+2+widths[to] <= t.Width; to++ {
+			used += 2 + widths[to]
+		}
+		line := func(row []string) string {
+			var out strings.Builder
+			for k, cell := range row {
+				switch {
+				case k < stub || all && k >= from && k < to:
+					out.WriteString("  " + padded(cell, widths[k]))
+				case k >= from && k < to:
+					out.WriteString("  " + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)) + cell)
+				}
+			}
+			return strings.TrimRight(out.String(), " ")
+		}
+		if from > stub {
+			t.WriteByte('\n')
+		}
+		fmt.Fprintf(t, "%s\n", t.style(faint, line(head)))
+		for _, row := range rows {
+			fmt.Fprintln(t, line(row))
+		}
+		from = to
 	}
 }
 
 // seconds returns a time of a run, marked if its nodes share processors.
 func (c *Comparison) seconds(s float64) string {
-	if c.Shared {
+	if c.Shared && s > 0 {
 		return marked + human.Seconds(s)
 	}
 	return human.Seconds(s)
@@ -119,36 +132,55 @@ func (c *Comparison) seconds(s float64) string {
 // boundRow is the name of the row with the bound.
 const boundRow = "perfect (bound)"
 
+// timeHead are the headings of the table of times. Package replay predicts only some runs.
+func (c *Comparison) timeHead(runtime, simulated string) []string {
+	head := []string{"policy", runtime, simulated, "error"}
+	if c.replayed() {
+		head = append(head, "replay")
+	}
+	return append(head, "stall", simulated, "before", simulated)
+}
+
+func (c *Comparison) replayed() bool {
+	return slices.ContainsFunc(c.Rows, func(r Row) bool {
+		return r.Measured != nil && r.Measured.Replayed > 0
+	})
+}
+
 func (c *Comparison) times(t *text) {
-	rows := c.timeRows()
 	t.title("What each policy takes", "in seconds, measured and simulated (sim.)")
-	t.grid([]string{
-		"policy", "runtime", "sim.", "error", "stall", "sim.", "before", "sim.",
-	}, rows)
+	t.grid(c.timeHead("runtime", "sim."), c.timeRows(), 1, false)
 	t.note(strings.Join(c.timeNotes(), " "))
 }
 
 // timeRows are the rows of the table of times, the bound last.
 func (c *Comparison) timeRows() (rows [][]string) {
-	for _, r := range c.Rows {
-		row := []string{r.Policy, "-", "-", "-", "-", "-", "-", "-"}
-		if m := r.Measured; m != nil {
-			row[1], row[4], row[6] = c.seconds(m.Runtime), c.seconds(m.Stall), c.seconds(m.Before)
-		}
-		if s := r.Simulated; s != nil {
-			row[2], row[5] = human.Seconds(s.Runtime), human.Seconds(s.Stall)
-			row[7] = human.Seconds(s.Before)
-			if r.Measured != nil {
-				row[3] = fmt.Sprintf("%+.0f %%", 100*difference(s.Runtime, r.Measured.Runtime))
+	add := func(name string, m *Run, s *Prediction) {
+		row := []string{name, "-", "-", "-"}
+		replay, stall, before := "-", []string{"-", "-"}, []string{"-", "-"}
+		if m != nil {
+			row[1], stall[0], before[0] = c.seconds(m.Runtime), c.seconds(m.Stall), c.seconds(m.Before)
+			if m.Replayed > 0 {
+				replay = human.Seconds(m.Replayed)
 			}
 		}
-		rows = append(rows, row)
+		if s != nil {
+			row[2], stall[1] = human.Seconds(s.Runtime), human.Seconds(s.Stall)
+			before[1] = human.Seconds(s.Before)
+		}
+		if m != nil && s != nil {
+			row[3] = fmt.Sprintf("%+.0f %%", 100*difference(s.Runtime, m.Runtime))
+		}
+		if c.replayed() {
+			row = append(row, replay)
+		}
+		rows = append(rows, append(append(row, stall...), before...))
+	}
+	for _, r := range c.Rows {
+		add(r.Policy, r.Measured, r.Simulated)
 	}
 	if c.Perfect != nil {
-		rows = append(rows, []string{
-			boundRow, "", human.Seconds(c.Perfect.Runtime), "", "", human.Seconds(c.Perfect.Stall), "",
-			human.Seconds(c.Perfect.Before),
-		})
+		add(boundRow, nil, c.Perfect)
 	}
 	return rows
 }
@@ -158,6 +190,10 @@ func (c *Comparison) timeNotes() (all []string) {
 	all = append(all, "runtime: from the request for the first batch to the end of the last step, "+
 		"with before. stall: runtime less the computation of the steps. before: what the policy loads "+
 		"before training. error: of the simulated runtime. perfect: no wait at all.")
+	if c.replayed() {
+		all = append(all, "replay: the runtime that hdmlp simulate --from-run predicts from what the run "+
+			"measured of itself.")
+	}
 	if c.TimeBound > 0 {
 		all = append(all, fmt.Sprintf("No policy that keeps the order can take less than %s s on this "+
 			"machine.", human.Seconds(c.TimeBound)))
@@ -195,7 +231,7 @@ func (c *Comparison) reads(t *text) {
 		}
 	}
 	t.title("Where the samples came from", "bytes")
-	t.grid(head, rows, 1)
+	t.grid(head, rows, 2, false)
 	t.note(c.readNote())
 }
 
@@ -234,7 +270,7 @@ func (c *Comparison) properties(t *text) {
 		return
 	}
 	t.title("The properties of table 2.1 of the thesis", "as measured")
-	t.grid(head, rows, 1, 2, 3, 4, 5)
+	t.grid(head, rows, 1, true)
 	for _, words := range c.propertyNotes() {
 		t.note(words)
 	}
