@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/study/compare"
 	"github.com/hdmlp/hdmlp/internal/study/replay"
@@ -206,7 +207,7 @@ func (c *comparing) policy(ctx context.Context, name string, bar *compareBar) (
 	if run.Seen, run.Distance, err = c.order(results[0].Steps); err != nil {
 		return nil, err
 	}
-	c.replay(ctx, run, results[0].Cluster)
+	c.replay(ctx, run, results[0].Cluster, disksOf(results[0].Report))
 	return run, c.emptyCaches()
 }
 
@@ -255,10 +256,7 @@ func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
 		reads, cached = reads+n.Reads, cached+n.Cached
 		applies = applies || n.Applies
 		run.SourceMB += float64(n.Report.Source.Bytes) / 1e6
-		disks := map[string]bool{}
-		for _, class := range n.Report.Classes {
-			disks[class.Name] = class.Path != ""
-		}
+		disks := disksOf(n.Report)
 		for _, rank := range n.Report.Ranks {
 			for _, e := range rank.Epochs {
 				for tier, a := range e.Reads {
@@ -267,6 +265,7 @@ func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
 			}
 		}
 	}
+	// Caches are filled before training while the job opens.
 	computed := float64(nodes[0].Steps*c.epochs) * c.stepTime.Seconds()
 	run.Stall = max(run.Runtime-computed, 0)
 	run.Runtime += run.Before
@@ -278,6 +277,15 @@ func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
 		run.Cached = float64(cached) / float64(reads)
 	}
 	return run
+}
+
+// disksOf says of each class of a node, by name, whether it is on a disk.
+func disksOf(r *report.Report) map[string]bool {
+	disks := map[string]bool{}
+	for _, class := range r.Classes {
+		disks[class.Name] = class.Path != ""
+	}
+	return disks
 }
 
 // tierOf returns the tier of a comparison for that of a report.
@@ -298,35 +306,35 @@ func tierOf(name string, disks map[string]bool) string {
 
 // order measures the order that was delivered.
 func (c *comparing) order(steps int) (seen, distance float64, err error) {
-	batches := make([][]orderedBatch, c.nodes)
-	shape := simulate.OrderShape{
-		Samples: c.kept.Samples, Epochs: c.epochs, Steps: steps,
-		Full: make([]int, c.nodes), Last: make([]int, c.nodes),
-	}
-	for node := range batches {
-		data, err := os.ReadFile(c.file("order", node))
-		if err != nil {
-			return 0, 0, err
-		}
-		if batches[node], err = readOrder(data, c.ids); err != nil {
-			return 0, 0, fmt.Errorf("order of node %d: %w", node, err)
-		}
-		if len(batches[node]) < steps {
-			return 0, 0, fmt.Errorf("order of node %d: %d batches, fewer than an epoch's %d", node,
-				len(batches[node]), steps)
-		}
-		shape.Full[node] = len(batches[node][0].ids)
-		shape.Last[node] = len(batches[node][steps-1].ids)
-	}
-	order, err := simulate.NewOrder(shape)
+	stream, err := access.New(access.Spec{
+		Samples: c.kept.Samples, Epochs: c.epochs, WorldSize: c.nodes,
+		GlobalBatch: c.batch * c.nodes, Tail: access.Keep,
+	})
 	if err != nil {
 		return 0, 0, err
 	}
+	if stream.Steps() != steps {
+		return 0, 0, fmt.Errorf("an epoch had %d batches instead of %d", steps, stream.Steps())
+	}
+	batches := make([][]orderedBatch, c.nodes)
+	full, last := make([]int, c.nodes), make([]int, c.nodes)
+	for node := range batches {
+		data, err := os.ReadFile(c.file("order", node))
+		if err == nil {
+			batches[node], err = readOrder(data, c.ids, c.kept.Samples)
+		}
+		if err == nil && len(batches[node]) != steps*c.epochs {
+			err = fmt.Errorf("%d batches instead of %d", len(batches[node]), steps*c.epochs)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("order of node %d: %w", node, err)
+		}
+		full[node], last[node] = len(batches[node][0].ids), len(batches[node][steps-1].ids)
+	}
+	order := simulate.Others(stream, full, last, c.epochs)
 	for node, all := range batches {
-		for _, b := range all {
-			if err := order.Add(b.epoch, b.step, node, b.ids); err != nil {
-				return 0, 0, err
-			}
+		for k, b := range all[:steps*order.Epochs()] {
+			order.Add(k/steps, k%steps, node, b.ids)
 		}
 	}
 	seen, distance = order.Result()
@@ -341,8 +349,8 @@ type orderedBatch struct {
 
 // readOrder reads what a node wrote of its batches: epoch, step and number of samples, and the
 // samples, all u32. part are the samples that are read, by ID, whose numbers are their places in it;
-// nil: all.
-func readOrder(data []byte, part []int32) (all []orderedBatch, err error) {
+// nil: all of the dataset's samples.
+func readOrder(data []byte, part []int32, samples int) (all []orderedBatch, err error) {
 	next := func() (v uint32) {
 		v = binary.LittleEndian.Uint32(data)
 		data = data[4:]
@@ -359,6 +367,9 @@ func readOrder(data []byte, part []int32) (all []orderedBatch, err error) {
 		}
 		for range n {
 			id := int32(next())
+			if id < 0 || part == nil && int(id) >= samples {
+				return nil, fmt.Errorf("there is no sample %d", id)
+			}
 			if part != nil {
 				at, ok := slices.BinarySearch(part, id)
 				if !ok {
@@ -374,7 +385,9 @@ func readOrder(data []byte, part []int32) (all []orderedBatch, err error) {
 }
 
 // replay predicts the run from what it measured of itself, where package replay can.
-func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte) {
+func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte,
+	disks map[string]bool,
+) {
 	if c.ids != nil {
 		run.Unplayed = "a part of the dataset was read; replay takes whole datasets"
 		return
@@ -389,7 +402,11 @@ func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte
 		run.Unplayed = err.Error()
 		return
 	}
+	run.Replayed = &compare.Replayed{SourceMB: result.Source, Tiers: map[string]float64{}}
 	for _, s := range result.Epochs {
-		run.Replayed += s
+		run.Replayed.Runtime += s
+	}
+	for tier, mb := range result.Delivered {
+		run.Replayed.Tiers[tierOf(tier, disks)] += mb
 	}
 }

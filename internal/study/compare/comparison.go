@@ -56,12 +56,19 @@ type Run struct {
 	// Cached is the share of the reads of the source whose sample could not be dropped from the page
 	// cache before; negative: the source has no page cache.
 	Cached float64 `json:"page_cached"`
-	// Replayed is the runtime by package replay, from what this run measured of itself; 0: Unplayed
-	// says why there is none.
-	Replayed float64 `json:"replayed_s,omitempty"`
-	Unplayed string  `json:"not_replayed,omitempty"`
+	// Replayed is what package replay predicts from what this run measured of itself; nil: Unplayed
+	// says why it does not.
+	Replayed *Replayed `json:"replayed,omitempty"`
+	Unplayed string    `json:"not_replayed,omitempty"`
 	// At is when it ended, in RFC 3339.
 	At string `json:"at"`
+}
+
+// Replayed is a run in virtual time, as the engine would do it.
+type Replayed struct {
+	Runtime  float64            `json:"runtime_s"`
+	Tiers    map[string]float64 `json:"delivered_mb"`
+	SourceMB float64            `json:"source_mb"`
 }
 
 // Prediction is what the simulator predicts of a policy.

@@ -87,7 +87,7 @@ func (p *Properties) measured(r *Run, samples, epochs int) {
 		Value: fmt.Sprintf("%.2f, %s", r.Distance, human.Percent(r.Seen)),
 	}
 	p.Ease = Property{
-		Known: true, Holds: r.Before == 0, Value: human.Seconds(r.Opening+r.Before) + " s",
+		Known: true, Holds: r.Before == 0, Value: human.Seconds(r.Opening) + " s",
 	}
 }
 
@@ -111,9 +111,12 @@ func (w *Work) properties(ctx context.Context, policy plan.Policy, sizes []float
 	return p, nil
 }
 
+// planned returns the policy's plan for the input.
+func planned(p plan.Policy, in plan.Input) (*plan.Plan, error) { return p.Plan(in) }
+
 // reason returns why a policy cannot plan for the input; "": it can.
 func reason(p plan.Policy, in plan.Input) (string, error) {
-	_, err := p.Plan(in)
+	_, err := planned(p, in)
 	if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
 		return no.Reason, nil
 	}
@@ -215,9 +218,13 @@ func gains(last, left [2]float64) Property {
 		return Property{Value: "no time"}
 	}
 	gain := last[0] / last[1]
+	times := fmt.Sprintf("%.1fx", gain)
+	if gain > 99 {
+		times = ">99x"
+	}
 	return Property{
 		Known: true, Holds: gain >= leastGain && (left[1] <= left[0]/2 || left[1] < 0.001),
-		Value: fmt.Sprintf("%.1fx, %.0f %%", gain, 100*left[1]),
+		Value: fmt.Sprintf("%s, %.0f %%", times, 100*left[1]),
 	}
 }
 
@@ -230,7 +237,7 @@ func (w *Work) independent(policy plan.Policy, sizes []float64) (Property, error
 		if err != nil {
 			return Property{}, err
 		}
-		p, err := policy.Plan(in)
+		p, err := planned(policy, in)
 		if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
 			continue
 		} else if err != nil {

@@ -143,7 +143,7 @@ func (c *Comparison) timeHead(runtime, simulated string) []string {
 
 func (c *Comparison) replayed() bool {
 	return slices.ContainsFunc(c.Rows, func(r Row) bool {
-		return r.Measured != nil && r.Measured.Replayed > 0
+		return r.Measured != nil && r.Measured.Replayed != nil
 	})
 }
 
@@ -160,8 +160,8 @@ func (c *Comparison) timeRows() (rows [][]string) {
 		replay, stall, before := "-", []string{"-", "-"}, []string{"-", "-"}
 		if m != nil {
 			row[1], stall[0], before[0] = c.seconds(m.Runtime), c.seconds(m.Stall), c.seconds(m.Before)
-			if m.Replayed > 0 {
-				replay = human.Seconds(m.Replayed)
+			if m.Replayed != nil {
+				replay = human.Seconds(m.Replayed.Runtime)
 			}
 		}
 		if s != nil {
@@ -224,7 +224,9 @@ func (c *Comparison) reads(t *text) {
 		name := r.Policy
 		if m := r.Measured; m != nil {
 			add(name, "measured", m.Tiers, m.SourceMB)
-			name = ""
+			if name = ""; m.Replayed != nil {
+				add(name, "replay", m.Replayed.Tiers, m.Replayed.SourceMB)
+			}
 		}
 		if s := r.Simulated; s != nil {
 			add(name, "simulated", s.Tiers, s.SourceMB)

@@ -43,28 +43,11 @@ const (
 	measuredSamples = 1 << 16
 )
 
-// shape is what a measure needs to know of an order besides its batches.
-type shape struct {
-	samples, epochs, steps int
-	full, last             []int   // samples of a batch by node, and of an epoch's last
-	whole                  bool    // every node reads every sample
-	own                    bool    // the job's own order, which need not be looked at to know what it reads
-	share                  float64 // of the dataset that the job's own order reads in an epoch
-}
-
 func newMeasure(m *simulation, stream *access.Stream) measure {
-	return measureOf(shape{
-		samples: len(m.sizes), epochs: m.epochs, steps: m.steps, full: m.full, last: m.last,
-		whole: m.job.Scheme == access.Whole, own: m.how.Reorder == nil,
-		share: float64(stream.Delivered()) / float64(len(m.sizes)),
-	})
-}
-
-func measureOf(m shape) measure {
-	f := m.samples
+	f := len(m.sizes)
 	s := measure{
-		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.own,
-		whole: m.whole, share: m.share,
+		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.how.Reorder == nil,
+		whole: m.job.Scheme == "whole", share: float64(stream.Delivered()) / float64(f),
 	}
 	if over := (f - 1) / measuredSamples; over > 0 {
 		s.shift = bits.Len(uint(over))
