@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -163,14 +162,14 @@ func (c *comparing) policy(ctx context.Context, name string, bar *compareBar) (
 	*compare.Run, error,
 ) {
 	clear(c.page.memory)
-	subset := ""
+	part := ""
 	if c.ids != nil {
 		var list []byte
 		for _, id := range c.ids {
 			list = binary.LittleEndian.AppendUint32(list, uint32(id))
 		}
-		subset = filepath.Join(c.scratch, "subset")
-		if err := os.WriteFile(subset, list, 0o600); err != nil {
+		part = filepath.Join(c.scratch, "part")
+		if err := os.WriteFile(part, list, 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +183,7 @@ func (c *comparing) policy(ctx context.Context, name string, bar *compareBar) (
 	}
 	err := c.nodesRun(ctx, func(node int) *comparedNode {
 		s := c.spec(node)
-		s.Policy, s.Subset, s.Subsets = name, subset, len(c.ids)
+		s.Policy, s.Part = name, part
 		s.Arguments = c.arguments(node, c.share)
 		s.Arguments["policy"] = name
 		s.Environment = c.file("environment", node)
@@ -321,7 +320,7 @@ func (c *comparing) order(steps int) (seen, distance float64, err error) {
 	for node := range batches {
 		data, err := os.ReadFile(c.file("order", node))
 		if err == nil {
-			batches[node], err = readOrder(data, c.ids, c.kept.Samples)
+			batches[node], err = readOrder(data, c.kept.Samples)
 		}
 		if err == nil && len(batches[node]) != steps*c.epochs {
 			err = fmt.Errorf("%d batches instead of %d", len(batches[node]), steps*c.epochs)
@@ -348,9 +347,8 @@ type orderedBatch struct {
 }
 
 // readOrder reads what a node wrote of its batches: epoch, step and number of samples, and the
-// samples, all u32. part are the samples that are read, by ID, whose numbers are their places in it;
-// nil: all of the dataset's samples.
-func readOrder(data []byte, part []int32, samples int) (all []orderedBatch, err error) {
+// samples, which are so many, all u32.
+func readOrder(data []byte, samples int) (all []orderedBatch, err error) {
 	next := func() (v uint32) {
 		v = binary.LittleEndian.Uint32(data)
 		data = data[4:]
@@ -367,15 +365,8 @@ func readOrder(data []byte, part []int32, samples int) (all []orderedBatch, err 
 		}
 		for range n {
 			id := int32(next())
-			if id < 0 || part == nil && int(id) >= samples {
+			if id < 0 || int(id) >= samples {
 				return nil, fmt.Errorf("there is no sample %d", id)
-			}
-			if part != nil {
-				at, ok := slices.BinarySearch(part, id)
-				if !ok {
-					return nil, fmt.Errorf("sample %d is none of those that are read", id)
-				}
-				id = int32(at)
 			}
 			b.ids = append(b.ids, id)
 		}
@@ -384,20 +375,24 @@ func readOrder(data []byte, part []int32, samples int) (all []orderedBatch, err 
 	return all, nil
 }
 
+// sizeOf returns the bytes of a sample of those that are read.
+func (c *comparing) sizeOf(id int) int64 {
+	if c.ids != nil {
+		id = int(c.ids[id])
+	}
+	return c.index.Size(id)
+}
+
 // replay predicts the run from what it measured of itself, where package replay can.
 func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte,
 	disks map[string]bool,
 ) {
-	if c.ids != nil {
-		run.Unplayed = "a part of the dataset was read; replay takes whole datasets"
-		return
-	}
 	ran, err := replay.Read(cluster)
 	if err != nil {
 		run.Unplayed = err.Error()
 		return
 	}
-	result, err := ran.Simulate(ctx, c.index.Size, replay.AsItRan)
+	result, err := ran.Simulate(ctx, c.sizeOf, replay.AsItRan)
 	if err != nil {
 		run.Unplayed = err.Error()
 		return

@@ -248,8 +248,8 @@ func (c *comparing) run(ctx context.Context) (failed map[string]string, err erro
 	failed = map[string]string{}
 	missing := c.kept.Missing(c.names())
 	if n := len(c.able) - len(missing); n > 0 {
-		c.tell(fmt.Sprintf("%s of %d ran before, and are kept (%s); --again runs them again",
-			plural(n, "policy", "policies"), len(c.able), human.Name(c.dir)))
+		c.tell(fmt.Sprintf("kept of %d policies that ran before: %d (%s); --again runs them again",
+			len(c.able), n, human.Name(c.dir)))
 	}
 	if c.kept.Environment == "" || len(missing) > 0 {
 		stop, err := c.start()

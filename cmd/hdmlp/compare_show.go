@@ -109,7 +109,11 @@ func (c *comparing) facts(r *compare.Comparison) (all []compare.Fact) {
 				how = "loopback addresses"
 			}
 		}
-		add("nodes", "%d on this machine (%s), links of %s", c.nodes, how, r.Settings.Rate)
+		links := "links of " + r.Settings.Rate
+		if c.link.Rate == 0 {
+			links = "links without a limit"
+		}
+		add("nodes", "%d on this machine (%s), %s", c.nodes, how, links)
 	}
 	limit := "not limited"
 	if c.sourceMBps > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
@@ -12,12 +13,17 @@ import (
 // past the page cache, and with an environment of its own beside it, so that all policies begin with
 // the same and what they measure is not stored.
 //
-// It implements source.Beside and source.Adjoining itself: what unwraps it must not read past it.
+// It implements itself what goes by samples, so that what unwraps it neither reads past it nor by
+// other numbers.
 type comparedSource struct {
 	source.Indexed
+	index       *source.Index // of part
+	part        []int32       // the samples, by their numbers in the whole dataset; nil: all
 	page        *comparePage
 	rate        float64        // MB/s of all nodes together; 0: no limit
 	dropper     source.Dropper // nil: there is no page cache to bypass
+	prober      source.Prober  // nil: a sample is read as a whole
+	locator     source.Locator // nil: samples have no path
 	adjoins     source.Adjoining
 	beside      source.Beside
 	environment []byte // nil: none is known
@@ -34,6 +40,7 @@ type pageCounts struct {
 // compareLimits are how a comparison reads a dataset.
 type compareLimits struct {
 	page        *comparePage
+	part        []int32
 	rate        float64
 	environment []byte
 	counts      *pageCounts
@@ -47,37 +54,84 @@ func (l *compareLimits) compared(k source.Kind) source.Kind {
 		if err != nil {
 			return nil, err
 		}
-		return l.wrap(src), nil
+		return l.wrap(src)
 	}
 	return k
 }
 
 // wrap returns the source with these limits.
-func (l *compareLimits) wrap(src source.Indexed) source.Indexed {
+func (l *compareLimits) wrap(src source.Indexed) (source.Indexed, error) {
 	s := &comparedSource{
-		Indexed: src, page: l.page, rate: l.rate, environment: l.environment, counts: l.counts,
+		Indexed: src, index: src.Index(), part: l.part, page: l.page, rate: l.rate,
+		environment: l.environment, counts: l.counts,
 	}
+	if l.part != nil {
+		var err error
+		if s.index, err = src.Index().Part(l.part); err != nil {
+			return nil, errors.Join(err, src.Close())
+		}
+	}
+	s.prober, _ = source.As[source.Prober](src)
+	s.locator, _ = source.As[source.Locator](src)
 	s.dropper, _ = source.As[source.Dropper](src)
 	s.adjoins, _ = source.As[source.Adjoining](src)
 	s.beside, _ = source.As[source.Beside](src)
 	s.counts.applies.Store(s.dropper != nil)
-	return s
+	return s, nil
 }
 
 // Unwrap lets source.As find what the source can do besides.
 func (s *comparedSource) Unwrap() source.Source { return s.Indexed }
+
+// Index implements source.Indexed.
+func (s *comparedSource) Index() *source.Index { return s.index }
+
+// whole returns the number of a sample in the whole dataset.
+func (s *comparedSource) whole(id int) int {
+	if s.part == nil || uint(id) >= uint(len(s.part)) {
+		return id
+	}
+	return int(s.part[id])
+}
+
+// Path implements source.Locator.
+func (s *comparedSource) Path(id int) string {
+	if s.locator == nil {
+		return ""
+	}
+	return s.locator.Path(s.whole(id))
+}
+
+// Stat implements source.Source.
+func (s *comparedSource) Stat(ctx context.Context, id int) (source.Stamp, error) {
+	return s.Indexed.Stat(ctx, s.whole(id))
+}
+
+// Probe implements source.Prober.
+func (s *comparedSource) Probe(ctx context.Context, id int) error {
+	if s.prober == nil {
+		_, err := s.Indexed.Read(ctx, s.whole(id), make([]byte, s.index.Size(id)))
+		return err
+	}
+	return s.prober.Probe(ctx, s.whole(id))
+}
+
+// Drop implements source.Dropper.
+func (s *comparedSource) Drop(ctx context.Context, id int) (cached bool, err error) {
+	if s.dropper == nil {
+		return false, nil
+	}
+	return s.dropper.Drop(ctx, s.whole(id))
+}
 
 // begin drops samples from the page cache, and reserves their time. Errors of dropping are those of
 // the read that follows.
 func (s *comparedSource) begin(ctx context.Context, ids ...int) (end int64) {
 	bytes := int64(0)
 	for _, id := range ids {
-		bytes += s.Index().Size(id)
+		bytes += s.index.Size(id)
 		s.counts.reads.Add(1)
-		if s.dropper == nil {
-			continue
-		}
-		if cached, err := s.dropper.Drop(ctx, id); err == nil && cached {
+		if cached, err := s.Drop(ctx, id); err == nil && cached {
 			s.counts.cached.Add(1)
 		}
 	}
@@ -90,7 +144,7 @@ func (s *comparedSource) begin(ctx context.Context, ids ...int) (end int64) {
 // Read implements source.Source.
 func (s *comparedSource) Read(ctx context.Context, id int, dst []byte) (source.Stamp, error) {
 	end := s.begin(ctx, id)
-	stamp, err := s.Indexed.Read(ctx, id, dst)
+	stamp, err := s.Indexed.Read(ctx, s.whole(id), dst)
 	if err == nil && end > 0 {
 		err = s.late(ctx, id, end)
 	}
@@ -100,14 +154,15 @@ func (s *comparedSource) Read(ctx context.Context, id int, dst []byte) (source.S
 // late waits for the end of a read.
 func (s *comparedSource) late(ctx context.Context, id int, end int64) error {
 	if err := await(ctx, end); err != nil {
-		return &source.SampleError{ID: id, Path: pathsOf(s)(id), Kind: source.ErrUnavailable, Err: err}
+		return &source.SampleError{ID: id, Path: s.Path(id), Kind: source.ErrUnavailable, Err: err}
 	}
 	return nil
 }
 
-// Span implements source.Adjoining.
+// Span implements source.Adjoining. Samples of a part are read one by one: they do not lie beside
+// one another.
 func (s *comparedSource) Span(id int) (source.Span, bool) {
-	if s.adjoins == nil {
+	if s.adjoins == nil || s.part != nil {
 		return source.Span{}, false
 	}
 	return s.adjoins.Span(id)

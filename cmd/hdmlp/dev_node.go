@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/lib/files"
@@ -41,8 +40,7 @@ type comparedNode struct {
 	Batch       int             `json:"batch"` // of all nodes together
 	Seed        uint64          `json:"seed"`
 	StepSeconds float64         `json:"step_s"`
-	Subset      string          `json:"subset"` // file of i32; "": all samples
-	Subsets     int             `json:"subset_samples"`
+	Part        string          `json:"part"` // file with samples, i32; "": all of them
 	Transforms  json.RawMessage `json:"transforms,omitempty"`
 	Arguments   map[string]any  `json:"arguments"`
 	ConfigFile  string          `json:"config_file"`
@@ -139,6 +137,11 @@ func (s *comparedNode) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.Part != "" {
+		if limits.part, err = readPart(s.Part); err != nil {
+			return err
+		}
+	}
 	if s.Probe != nil {
 		return s.probe(ctx, number, address, limits)
 	}
@@ -205,30 +208,16 @@ func (s *comparedNode) request(ctx context.Context, number int, address string) 
 			Nodes: s.Nodes, Node: number, LocalWorldSize: 1, Address: address, Secret: secret(),
 		}
 	}
-	if s.Subset != "" {
-		if m.Stream.List, err = memoryFile(s.Subset); err != nil {
-			return m, nil, err
-		}
-		m.Stream.Subset = &request.Subset{Count: s.Subsets}
-	}
 	return m, found.view, nil
 }
 
-// memoryFile returns a memfd with the contents of a file, as requests carry lists.
-func memoryFile(path string) (*os.File, error) {
+// readPart reads a list of samples.
+func readPart(path string) (ids []int32, err error) {
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
+	for ; err == nil && len(data) >= 4; data = data[4:] {
+		ids = append(ids, int32(binary.LittleEndian.Uint32(data)))
 	}
-	fd, err := unix.MemfdCreate("hdmlp-compare", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("memfd for the list of samples: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "subset")
-	if _, err := f.Write(data); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return ids, err
 }
 
 // train runs the policy as a daemon would, for a rank that takes batches as a training process does,
@@ -243,9 +232,6 @@ func (s *comparedNode) train(ctx context.Context, number int, address string,
 	m, view, err := s.request(ctx, number, address)
 	if err != nil {
 		return err
-	}
-	if m.Stream.List != nil {
-		defer m.Stream.List.Close()
 	}
 	rank, err := here.Open(ctx, m, view, func(request.Step) {})
 	if err != nil {

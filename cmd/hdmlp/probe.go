@@ -39,11 +39,12 @@ type probeOptions struct {
 	json                 bool
 	config               *config.Config
 	nodes, node          int
-	address              string                              // where node 0 listens, or is reached
-	scanned              func(files int64)                   // progress of a scan; nil: none
-	opened               func()                              // the scan is over
-	progress, warn, tell func(text string)                   // nil: none; tell is for processes that print no result
-	wrap                 func(source.Indexed) source.Indexed // what is measured; nil: the dataset
+	address              string            // where node 0 listens, or is reached
+	scanned              func(files int64) // progress of a scan; nil: none
+	opened               func()            // the scan is over
+	progress, warn, tell func(text string) // nil: none; tell is for processes that print no result
+	// wrap returns what is measured; nil: the dataset.
+	wrap func(source.Indexed) (source.Indexed, error)
 }
 
 func newProbeCommand() *cobra.Command {
@@ -296,7 +297,7 @@ func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
 	})
 	o.opened()
 	if err == nil && o.wrap != nil {
-		src = o.wrap(src)
+		return o.wrap(src)
 	}
 	return src, err
 }

@@ -44,7 +44,7 @@ var propertyWords = []string{
 	"nodes (node scalability): how many times as fast the last epoch is on 4 times the nodes, and " +
 		"the share of it that then still leaves the source. Both are simulated on the machine that " +
 		"was measured, with a source that gives all nodes together what it gives now. It holds from " +
-		"2 times on, if the share is at most half of that on these nodes, or none.",
+		"2 times on, if the share is at most half of that on these nodes, or below 5 %.",
 	"storage (configuration independence): on how many of 4 configurations the policy plans (no " +
 		"cache; memory for 25 %; a disk for 50 %; both), and how many of the two classes it uses " +
 		"where there are both. It holds if it is 4 of 4 and 2 of 2.",
@@ -63,6 +63,7 @@ const (
 	tried       = 2000 // samples of the simulations of properties
 	triedEpochs = 3
 	fewest      = 16 // steps of an epoch on more nodes
+	littleLeft  = 0.05
 )
 
 // distanceLimit returns from which distance on an order is no full shuffle: 0.02, and 3 standard
@@ -223,7 +224,7 @@ func gains(last, left [2]float64) Property {
 		times = ">99x"
 	}
 	return Property{
-		Known: true, Holds: gain >= leastGain && (left[1] <= left[0]/2 || left[1] < 0.001),
+		Known: true, Holds: gain >= leastGain && (left[1] <= left[0]/2 || left[1] < littleLeft),
 		Value: fmt.Sprintf("%s, %.0f %%", times, 100*left[1]),
 	}
 }

@@ -148,7 +148,7 @@ func (c *Comparison) replayed() bool {
 }
 
 func (c *Comparison) times(t *text) {
-	t.title("What each policy takes", "in seconds, measured and simulated (sim.)")
+	t.title("What each policy takes", "in seconds, measured and simulated")
 	t.grid(c.timeHead("runtime", "sim."), c.timeRows(), 1, false)
 	t.note(strings.Join(c.timeNotes(), " "))
 }
@@ -189,7 +189,7 @@ func (c *Comparison) timeRows() (rows [][]string) {
 func (c *Comparison) timeNotes() (all []string) {
 	all = append(all, "runtime: from the request for the first batch to the end of the last step, "+
 		"with before. stall: runtime less the computation of the steps. before: what the policy loads "+
-		"before training. error: of the simulated runtime. perfect: no wait at all.")
+		"before training. sim.: simulated. error: of the simulated runtime. perfect: no wait at all.")
 	if c.replayed() {
 		all = append(all, "replay: the runtime that hdmlp simulate --from-run predicts from what the run "+
 			"measured of itself.")
