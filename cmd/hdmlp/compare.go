@@ -52,7 +52,7 @@ func newCompareCommand() *cobra.Command {
 	var opts compareOptions
 	cmd := &cobra.Command{
 		Use:   "compare PATH...",
-		Short: "Run each policy on a dataset for real, beside what the simulator predicts",
+		Short: "Run each policy on a dataset for real, beside its simulation",
 		Long: `Run each policy on a dataset and this machine, for real, and simulate the same
 policies from what was measured of the machine. Shown side by side: runtime,
 stall, time before training, where the bytes came from, how far the order is

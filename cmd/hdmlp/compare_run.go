@@ -242,8 +242,8 @@ func (c *comparing) save() error {
 // names returns the names of the policies that take part.
 func (c *comparing) names() []string { return policies.Names(c.able) }
 
-// run measures the machine, if that is not saved, and runs the policies that are missing. failed has
-// the reasons of those that failed.
+// run measures the machine, if that is not saved, and runs the policies that are missing. failed
+// has the reasons of those that failed.
 func (c *comparing) run(ctx context.Context) (failed map[string]string, err error) {
 	failed = map[string]string{}
 	missing := c.kept.Missing(c.names())

@@ -10,8 +10,8 @@ import (
 )
 
 // comparedSource is a dataset as a comparison reads it: slowed down to a rate that all nodes share,
-// past the page cache, and with an environment of its own beside it, so that all policies begin with
-// the same and what they measure is not stored.
+// past the page cache, and with an environment of its own beside it, so that all policies begin
+// with the same and what they measure is not stored.
 //
 // It implements itself what goes by samples, so that what unwraps it neither reads past it nor by
 // other numbers.

@@ -34,7 +34,9 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 		{nil, []string{"compare takes a directory"}},
 		{[]string{filepath.Join(dir, "missing")}, []string{"there is no such directory"}},
 		{
-			[]string{data, "--epochs", "0", "-n", "0", "--batch", "0", "--time", "5s", "--step-time", "-1s"},
+			[]string{
+				data, "--epochs", "0", "-n", "0", "--batch", "0", "--time", "5s", "--step-time", "-1s",
+			},
 			[]string{
 				"--epochs is 0", "--nodes is 0", "--batch is 0", "--time is 5s", "--step-time is -1s",
 			},
@@ -53,7 +55,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 		{[]string{data, "--samples", "41"}, []string{"--samples is 41", "40 samples"}},
 		{[]string{data, "--samples", "20"}, []string{"--samples is 20", "32"}},
 		{[]string{data, "-n", "2"}, []string{"40 samples", "64"}},
-		{[]string{data, "--out", filepath.Join(data, "out")}, []string{"in the directory of the dataset"}},
+		{
+			[]string{data, "--out", filepath.Join(data, "out")},
+			[]string{"in the directory of the dataset"},
+		},
 		{[]string{data, "--out", occupied}, []string{"of version 0", "--again"}},
 		{[]string{data, "--probe-time", "1s"}, []string{"--probe-time is 1s"}},
 	} {
@@ -264,8 +269,10 @@ func TestReadOrder(t *testing.T) {
 		want    []orderedBatch
 		wrong   string
 	}{
-		"nothing":       {},
-		"all samples":   {encode(0, 0, 2, 7, 1, 0, 1, 0), 8, []orderedBatch{{0, 0, []int32{7, 1}}, {0, 1, nil}}, ""},
+		"nothing": {},
+		"all samples": {
+			encode(0, 0, 2, 7, 1, 0, 1, 0), 8, []orderedBatch{{0, 0, []int32{7, 1}}, {0, 1, nil}}, "",
+		},
 		"beyond":        {encode(0, 0, 1, 8), 8, nil, "no sample 8"},
 		"cut":           {encode(0, 0, 2, 7), 8, nil, "in the middle"},
 		"a cut heading": {encode(0, 0), 8, nil, "in the middle"},

@@ -220,8 +220,8 @@ func readPart(path string) (ids []int32, err error) {
 	return ids, err
 }
 
-// train runs the policy as a daemon would, for a rank that takes batches as a training process does,
-// and writes what was measured.
+// train runs the policy as a daemon would, for a rank that takes batches as a training process
+// does, and writes what was measured.
 func (s *comparedNode) train(ctx context.Context, number int, address string,
 	limits *compareLimits,
 ) (err error) {

@@ -62,7 +62,8 @@ func (e *Estimator) Seconds(ctx context.Context, samples int) (float64, error) {
 	w.Batch = max(1, w.Batch*tried/samples) // as many steps
 	w.StepTime *= float64(tried) / float64(samples)
 	job := w.Job(sizes, share)
-	longest, sum, failed := 0.0, 0.0, 0
+	longest, sum := 0.0, 0.0
+	failed := 0
 	for _, name := range e.Policies {
 		r, err := simulate.RunModel(ctx, job, name)
 		switch {

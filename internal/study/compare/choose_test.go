@@ -46,7 +46,8 @@ func TestChooseTakesTheMostSamplesWithinTheTime(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := compare.Choose(1, 1, 9, func(int) (float64, error) { return 0, broken }); err != broken {
+	breaks := func(int) (float64, error) { return 0, broken }
+	if _, err := compare.Choose(1, 1, 9, breaks); !errors.Is(err, broken) {
 		t.Errorf("an error of the estimate becomes %v", err)
 	}
 }

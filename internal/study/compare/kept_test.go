@@ -62,10 +62,11 @@ func TestKeptRunsAreNotRunAgain(t *testing.T) {
 		rows[1].Measured == nil || rows[1].Measured.Epochs[1] != 2 {
 		t.Errorf("the rows are %+v", rows)
 	}
+	other := func(old, now string) string { return strings.Replace(string(data), old, now, 1) }
 	for want, text := range map[string]string{
 		"not what hdmlp compare saves": "{",
-		"version 9":                    strings.Replace(string(data), `"version": 1`, `"version": 9`, 1),
-		"it has 0 samples":             strings.Replace(string(data), `"samples": 10`, `"samples": 0`, 1),
+		"version 9":                    other(`"version": 1`, `"version": 9`),
+		"it has 0 samples":             other(`"samples": 10`, `"samples": 0`),
 	} {
 		if _, err := compare.ReadKept([]byte(text)); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -103,8 +103,8 @@ func (c *Comparison) timeFigure() *drawing.Figure {
 	if p := c.Perfect; p != nil {
 		add(boundRow, p.Before, p.Stall, p.Runtime, human.Seconds(p.Runtime)+" s")
 	}
-	return b.Figure("runtime", "Of each policy the measured runtime, and below it the simulated one. "+
-		"Stall: the time for which training waits for samples.")
+	return b.Figure("runtime", "Of each policy the measured runtime, and below it the simulated "+
+		"one. Stall: the time for which training waits for samples.")
 }
 
 // readFigure has two bars for each policy: the bytes that were delivered, by tier.

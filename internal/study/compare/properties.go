@@ -136,7 +136,8 @@ func sum(sizes []float64) (all float64) {
 func (w *Work) with(memory, disk float64, sizes []float64) *Work {
 	total := sum(sizes)
 	out := *w
-	out.Node.Classes, out.Capacity, out.Disks = nil, nil, nil
+	out.Node.Classes = nil
+	out.Capacity, out.Disks = nil, nil
 	add := func(share float64, onDisk bool) {
 		if share <= 0 {
 			return

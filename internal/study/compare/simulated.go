@@ -34,11 +34,8 @@ const (
 	mostStaging = 1000.0
 )
 
-// unlimited is the rate of what limits nothing, in MB/s.
-const unlimited = 1e6
-
-// Part returns the sizes in MB of a part of a dataset, or of all samples if ids is nil, and its share
-// of the dataset's bytes.
+// Part returns the sizes in MB of a part of a dataset, or of all samples if ids is nil, and its
+// share of the dataset's bytes.
 func Part(ids []int32, size func(id int) int64, of int) (mb []float64, share float64) {
 	total := 0.0
 	for id := range of {

@@ -80,8 +80,8 @@ func (t *text) note(s string) {
 }
 
 // grid writes a table whose first columns are left-aligned: those of the stub, which name the row,
-// and with all also the others. Columns that do not fit the width go on in another table below, with
-// the stub.
+// and with all also the others. Columns that do not fit the width go on in another table below,
+// with the stub.
 func (t *text) grid(head []string, rows [][]string, stub int, all bool) {
 	widths := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
@@ -157,9 +157,11 @@ func (c *Comparison) times(t *text) {
 func (c *Comparison) timeRows() (rows [][]string) {
 	add := func(name string, m *Run, s *Prediction) {
 		row := []string{name, "-", "-", "-"}
-		replay, stall, before := "-", []string{"-", "-"}, []string{"-", "-"}
+		replay := "-"
+		stall, before := []string{"-", "-"}, []string{"-", "-"}
 		if m != nil {
-			row[1], stall[0], before[0] = c.seconds(m.Runtime), c.seconds(m.Stall), c.seconds(m.Before)
+			row[1] = c.seconds(m.Runtime)
+			stall[0], before[0] = c.seconds(m.Stall), c.seconds(m.Before)
 			if m.Replayed != nil {
 				replay = human.Seconds(m.Replayed.Runtime)
 			}
@@ -191,8 +193,8 @@ func (c *Comparison) timeNotes() (all []string) {
 		"with before. stall: runtime less the computation of the steps. before: what the policy loads "+
 		"before training. sim.: simulated. error: of the simulated runtime. perfect: no wait at all.")
 	if c.replayed() {
-		all = append(all, "replay: the runtime that hdmlp simulate --from-run predicts from what the run "+
-			"measured of itself.")
+		all = append(all, "replay: the runtime that hdmlp simulate --from-run predicts from what the "+
+			"run measured of itself.")
 	}
 	if c.TimeBound > 0 {
 		all = append(all, fmt.Sprintf("No policy that keeps the order can take less than %s s on this "+
