@@ -405,7 +405,7 @@ func (t *training) next(ctx context.Context, batches <-chan takenBatch, ended ch
 	case b = <-batches:
 		return b, time.Since(begun), nil
 	case err := <-ended:
-		ended <- err
+		ended <- context.Canceled // the error is returned once
 		if err == nil {
 			err = errors.New("the stream ended before its last batch")
 		}
