@@ -65,53 +65,74 @@ func (c *comparing) directory(node int) string {
 func (c *comparing) nodesRun(ctx context.Context, spec func(node int) *comparedNode,
 	started func(),
 ) error {
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards first
-	var first error
-	commands := make([]*devcluster.Cmd, 0, c.nodes)
-	end := func() {
-		for _, cmd := range commands {
-			_ = cmd.Process.Kill() // it may have ended
-		}
-	}
+	r := &nodesRunning{nodes: c.nodes}
+	stop := context.AfterFunc(ctx, func() { r.fail(ctx.Err()) })
+	defer stop()
 	for node := range c.nodes {
 		data, err := json.Marshal(spec(node))
 		path := c.file("spec", node)
 		if err == nil {
 			err = os.WriteFile(path, data, 0o600)
 		}
-		cmd := c.cluster.Node(node).Command(0, "/proc/self/exe", "dev", "node", path)
-		said := new(lastWords)
-		cmd.Stdout, cmd.Stderr = said, said
 		if err == nil {
-			err = cmd.Start()
+			err = r.start(node,
+				c.cluster.Node(node).Command(0, "/proc/self/exe", "dev", "node", path))
 		}
 		if err != nil {
-			end()
-			all.Wait()
-			return fmt.Errorf("node %d: %w", node, err)
+			r.fail(fmt.Errorf("node %d: %w", node, err))
+			break
 		}
-		commands = append(commands, cmd)
-		all.Go(func() {
-			err := cmd.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && first == nil {
-				first = said.err(node, c.nodes, err)
-				end()
-			}
-		})
 	}
 	if started != nil {
 		started()
 	}
-	stop := context.AfterFunc(ctx, end)
-	all.Wait()
-	stop()
-	if ctx.Err() != nil {
-		return ctx.Err()
+	r.all.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// nodesRunning are the processes of a run.
+type nodesRunning struct {
+	nodes int
+	all   sync.WaitGroup
+
+	mu       sync.Mutex // guards the following
+	commands []*devcluster.Cmd
+	err      error // the first; no more processes are started
+}
+
+// start starts a node's process, unless another one has failed.
+func (r *nodesRunning) start(node int, cmd *devcluster.Cmd) error {
+	said := new(lastWords)
+	cmd.Stdout, cmd.Stderr = said, said
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return nil
 	}
-	return first
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.commands = append(r.commands, cmd)
+	r.all.Go(func() {
+		if err := cmd.Wait(); err != nil {
+			r.fail(said.err(node, r.nodes, err))
+		}
+	})
+	return nil
+}
+
+// fail keeps the first error, and ends all processes.
+func (r *nodesRunning) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	for _, cmd := range r.commands {
+		_ = cmd.Process.Kill() // it may have ended
+	}
 }
 
 // lastWords keeps the end of what a process prints.

@@ -308,7 +308,7 @@ func (c *comparing) announcement(runs int) string {
 	}
 	text := fmt.Sprintf("%s, %s, %s%s on %s: about %s", plural(runs, "policy", "policies"),
 		count(c.epochs, "epoch"), count(c.kept.Samples, "sample"), part, count(c.nodes, "node"),
-		human.Clock(c.kept.Estimate*float64(runs)/float64(len(c.able))))
+		roughly(c.kept.Estimate*float64(runs)/float64(len(c.able))))
 	if limit := c.limit(); limit > 0 && c.kept.Estimate > limit {
 		text += fmt.Sprintf(", more than --time %v: there are no fewer samples than two batches of "+
 			"all nodes; reduce --policies or --epochs", c.time)
@@ -380,6 +380,9 @@ func (c *comparing) measure(ctx context.Context) error {
 		return err
 	}
 	c.kept.Environment = string(data)
+	if c.kept.Network = "network namespaces"; c.cluster.OnLoopback() != nil {
+		c.kept.Network = "loopback addresses"
+	}
 	return nil
 }
 

@@ -84,6 +84,14 @@ func (b *simulatingBar) close() {
 	}
 }
 
+// roughly formats a time in seconds that is not known well.
+func roughly(s float64) string {
+	if s < 120 {
+		return fmt.Sprintf("%.0f s", max(s, 1))
+	}
+	return human.Clock(s)
+}
+
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // facts describe what was compared.
@@ -103,17 +111,11 @@ func (c *comparing) facts(r *compare.Comparison) (all []compare.Fact) {
 		add("transforms", "%s", human.Name(c.transforms))
 	}
 	if c.nodes > 1 {
-		how := "network namespaces"
-		if c.cluster != nil {
-			if why := c.cluster.OnLoopback(); why != nil {
-				how = "loopback addresses"
-			}
-		}
 		links := "links of " + r.Settings.Rate
 		if c.link.Rate == 0 {
 			links = "links without a limit"
 		}
-		add("nodes", "%d on this machine (%s), %s", c.nodes, how, links)
+		add("nodes", "%d on this machine (%s), %s", c.nodes, c.kept.Network, links)
 	}
 	limit := "not limited"
 	if c.sourceMBps > 0 {

@@ -76,6 +76,9 @@ func (l *compareLimits) wrap(src source.Indexed) (source.Indexed, error) {
 	s.dropper, _ = source.As[source.Dropper](src)
 	s.adjoins, _ = source.As[source.Adjoining](src)
 	s.beside, _ = source.As[source.Beside](src)
+	if r, ok := source.As[source.Requesting](src); ok && r.Requests() != nil {
+		s.dropper = nil // it is read over the network, by this process
+	}
 	s.counts.applies.Store(s.dropper != nil)
 	return s, nil
 }

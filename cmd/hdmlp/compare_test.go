@@ -15,6 +15,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/study/compare"
 )
 
@@ -196,6 +199,74 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestComparedSourceReadsItsPart: by the numbers of the part, past the page cache, and with the
+// comparison's environment.
+func TestComparedSourceReadsItsPart(t *testing.T) {
+	data := tree(t, 20)
+	kind, err := sourceKind("folder")
+	must(t, err)
+	page, err := createComparePage(filepath.Join(t.TempDir(), "page"))
+	must(t, err)
+	defer page.Close()
+	limits := &compareLimits{
+		page: page, part: []int32{3, 4, 17}, rate: 1e6, environment: []byte("[environment]\n"),
+		counts: new(pageCounts),
+	}
+	o := source.OpenOptions{
+		Values: option.Values{source.IndexDirKey: t.TempDir()}, Warn: func(string) {},
+		Tell: func(string) {},
+	}
+	whole, err := kind.Open(t.Context(), data, o)
+	must(t, err)
+	defer whole.Close()
+	src, err := limits.compared(kind).Open(t.Context(), data, o)
+	must(t, err)
+	defer src.Close()
+	if src.Index().Len() != 3 {
+		t.Fatalf("it has %d samples", src.Index().Len())
+	}
+	for i, id := range limits.part {
+		want := make([]byte, whole.Index().Size(int(id)))
+		_, err := whole.Read(t.Context(), int(id), want)
+		must(t, err)
+		got := make([]byte, src.Index().Size(i))
+		stamp, err := src.Read(t.Context(), i, got)
+		must(t, err)
+		now, err := src.Stat(t.Context(), i)
+		must(t, err)
+		if !bytes.Equal(got, want) || stamp != src.Index().Stamp(i) || now != stamp {
+			t.Errorf("sample %d is not %d of the dataset", i, id)
+		}
+		if pathsOf(src)(i) != pathsOf(whole)(int(id)) {
+			t.Errorf("sample %d is said to be %s", i, pathsOf(src)(i))
+		}
+		prober, _ := source.As[source.Prober](src)
+		must(t, prober.Probe(t.Context(), i))
+	}
+	if n := limits.counts.reads.Load(); n != 3 || !limits.counts.applies.Load() {
+		t.Errorf("%d reads are counted", n)
+	}
+	beside, ok := source.As[source.Beside](src)
+	if !ok {
+		t.Fatal("nothing is beside it")
+	}
+	got, _, err := beside.ReadBeside(envfile.Suffix, 1000, func([]byte) error { return nil })
+	if err != nil || string(got) != "[environment]\n" {
+		t.Errorf("beside it is %q: %v", got, err)
+	}
+	_, err = beside.WriteBeside(envfile.Suffix, []byte("x"))
+	must(t, err)
+	stored, _ := source.As[source.Beside](whole)
+	_, path, _ := stored.ReadBeside(envfile.Suffix, 1000, func([]byte) error { return nil })
+	if path != "" {
+		t.Errorf("it has stored %s", path)
+	}
+	limits.part = []int32{5, 4}
+	if _, err := limits.compared(kind).Open(t.Context(), data, o); err == nil {
+		t.Error("a part that is not in order was opened")
 	}
 }
 

@@ -83,7 +83,9 @@ type Kept struct {
 	Settings Settings `json:"settings"`
 	// Samples is how many samples were chosen, Estimate the seconds that were expected, and
 	// Environment what was measured of the machine before the first run, as `hdmlp probe` writes it.
+	// Network is what the nodes are.
 	Samples     int            `json:"samples"`
+	Network     string         `json:"network"`
 	Estimate    float64        `json:"estimated_s"`
 	Environment string         `json:"environment"`
 	Runs        map[string]Run `json:"runs"`
