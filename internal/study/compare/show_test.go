@@ -182,6 +182,14 @@ func TestWriteMakesASelfContainedPage(t *testing.T) {
 	}
 }
 
+// TestStepsTakeTheirTime, although samples differ in size.
+func TestStepsTakeTheirTime(t *testing.T) {
+	c := compared(t, []string{"naive"}, nil)
+	if got, want := c.Perfect.Runtime, 100*3*0.01; got < want*0.999 || got > want*1.001 {
+		t.Errorf("300 steps of 10 ms take %v s", got)
+	}
+}
+
 // TestUnableSaysWhyWithBothNumbers: what there is, and what the policy needs.
 func TestUnableSaysWhyWithBothNumbers(t *testing.T) {
 	w := work()

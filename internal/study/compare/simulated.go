@@ -118,6 +118,9 @@ func (c *Comparison) Simulate(ctx context.Context, w *Work, sizes []float64, sha
 	progress func(policy string),
 ) error {
 	job := w.Job(sizes, share)
+	if err := w.level(ctx, job); err != nil {
+		return err
+	}
 	var err error
 	dataset, caches := sum(job.Sizes), job.Env.LocalCapacity()*float64(job.Nodes)
 	c.Bound = float64(plan.Bound(int64(dataset*1e6), int64(caches*1e6), job.Epochs)) / 1e6
@@ -142,6 +145,21 @@ func (c *Comparison) Simulate(ctx context.Context, w *Work, sizes []float64, sha
 		}
 		r.Properties.measured(r.Measured, c.Samples, c.Settings.Epochs)
 	}
+	return nil
+}
+
+// level makes each step of the job take StepTime. The simulator computes by bytes, and a step is over
+// when the rank with the most has computed, which is more than the mean.
+func (w *Work) level(ctx context.Context, job *simulate.Job) error {
+	if w.StepTime == 0 {
+		return nil
+	}
+	r, err := simulate.Run(ctx, job, policies.Bound())
+	if err != nil || r.Runtime <= 0 {
+		return err
+	}
+	steps := (len(job.Sizes) + job.GlobalBatch - 1) / job.GlobalBatch
+	job.Env.Compute *= r.Runtime / (float64(steps*job.Epochs) * w.StepTime)
 	return nil
 }
 
