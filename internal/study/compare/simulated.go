@@ -148,8 +148,8 @@ func (c *Comparison) Simulate(ctx context.Context, w *Work, sizes []float64, sha
 	return nil
 }
 
-// level makes each step of the job take StepTime. The simulator computes by bytes, and a step is over
-// when the rank with the most has computed, which is more than the mean.
+// level makes each step of the job take StepTime. The simulator computes by bytes, and a step is
+// over when the rank with the most has computed, which is more than the mean.
 func (w *Work) level(ctx context.Context, job *simulate.Job) error {
 	if w.StepTime == 0 {
 		return nil
