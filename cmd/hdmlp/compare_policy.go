@@ -15,11 +15,13 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/distance"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/study/compare"
 	"github.com/hdmlp/hdmlp/internal/study/replay"
-	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
 // spec returns what all nodes are told.
@@ -325,7 +327,7 @@ func tierOf(name string, disks map[string]bool) string {
 }
 
 // order measures the order that was delivered.
-func (c *comparing) order(steps int) (seen, distance float64, err error) {
+func (c *comparing) order(steps int) (seen, far float64, err error) {
 	stream, err := access.New(access.Spec{
 		Samples: c.kept.Samples, Epochs: c.epochs, WorldSize: c.nodes,
 		GlobalBatch: c.batch * c.nodes, Tail: access.Keep,
@@ -351,14 +353,14 @@ func (c *comparing) order(steps int) (seen, distance float64, err error) {
 		}
 		full[node], last[node] = len(batches[node][0].ids), len(batches[node][steps-1].ids)
 	}
-	order := simulate.Others(stream, full, last, c.epochs)
+	order := distance.Others(stream, full, last, c.epochs)
 	for node, all := range batches {
 		for k, b := range all[:steps*order.Epochs()] {
 			order.Add(k/steps, k%steps, node, b.ids)
 		}
 	}
-	seen, distance = order.Result()
-	return seen, distance, nil
+	seen, far = order.Result()
+	return seen, far, nil
 }
 
 // orderedBatch is a batch of the order.
@@ -408,6 +410,11 @@ func (c *comparing) sizeOf(id int) int64 {
 func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte,
 	disks map[string]bool,
 ) {
+	p, err := policies.ByName(run.Policy)
+	if _, own := p.(plan.Orderer); own || err != nil {
+		run.Unplayed = "the policy reads in an order of its own, which replay does not have"
+		return
+	}
 	ran, err := replay.Read(cluster)
 	if err != nil {
 		run.Unplayed = err.Error()
@@ -418,7 +425,9 @@ func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte
 		run.Unplayed = err.Error()
 		return
 	}
-	run.Replayed = &compare.Replayed{SourceMB: result.Source, Tiers: map[string]float64{}}
+	run.Replayed = &compare.Replayed{
+		Runtime: run.Before, SourceMB: result.Source, Tiers: map[string]float64{},
+	}
 	for _, s := range result.Epochs {
 		run.Replayed.Runtime += s
 	}

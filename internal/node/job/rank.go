@@ -90,7 +90,11 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
 		Outputs: j.p.Outputs,
 	}
-	if !j.config.FixedPrefetch {
+	o.Demand, o.CacheFirst = j.planner.Demand(), j.planner.CacheFirst
+	if w := j.planner.Window(); w != nil {
+		o.Workers = w.Workers
+		o.Ahead, o.First = w.Batches(), w.Batches()
+	} else if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
 	}
 	if most > size {
@@ -130,8 +134,10 @@ type Opened struct {
 	Positions int
 	// PrefetchBatches is the most batches that are staged and not yet taken.
 	PrefetchBatches int
-	Warnings        []string
-	Outputs         []Output // what is delivered of each sample: at least one
+	// Order describes the order that the policy draws of its own; "": it reads what was asked for.
+	Order    string
+	Warnings []string
+	Outputs  []Output // what is delivered of each sample: at least one
 }
 
 // Output is what is delivered of a field: arrays, or its bytes.
@@ -163,8 +169,8 @@ func (r *Rank) Opened() Opened {
 		Steps:           j.p.Order.Stream().Steps(),
 		RankSamples:     j.p.Order.Stream().RankSamples(r.rank),
 		Positions:       j.p.Order.Positions(),
-		PrefetchBatches: j.config.Prefetch,
-		Warnings:        slices.Clone(j.warnings), Outputs: j.config.Outputs,
+		PrefetchBatches: j.config.Prefetch, Order: j.p.Order.Reordered(),
+		Warnings: slices.Clone(j.warnings), Outputs: j.config.Outputs,
 	}
 }
 

@@ -143,6 +143,9 @@ func (j *Job) Report() *report.Report {
 	r.Demands = o.Demands()
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
 	r.Lacked = j.lackedSoFar()
+	j.mu.Lock()
+	r.BeforeTraining, r.Reordered = j.preload.Seconds(), j.order
+	j.mu.Unlock()
 	r.Complete(j.beside(), capacity)
 	j.describe(r)
 	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it

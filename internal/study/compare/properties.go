@@ -112,8 +112,14 @@ func (w *Work) properties(ctx context.Context, policy plan.Policy, sizes []float
 	return p, nil
 }
 
-// planned returns the policy's plan for the input.
-func planned(p plan.Policy, in plan.Input) (*plan.Plan, error) { return p.Plan(in) }
+// planned returns the policy's plan for the input, in the order in which it reads.
+func planned(p plan.Policy, in plan.Input) (*plan.Plan, error) {
+	in, err := plan.Ordered(p, in)
+	if err != nil {
+		return nil, err
+	}
+	return p.Plan(in)
+}
 
 // reason returns why a policy cannot plan for the input; "": it can.
 func reason(p plan.Policy, in plan.Input) (string, error) {

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // scenarios is how many random jobs the properties are held against; a failure names the seed of
@@ -29,15 +29,11 @@ func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 		t.Fatal(err)
 	}
 	in := input(job, stream)
-	plan, err := p.Plan(in)
+	in, err = plan.Ordered(p, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := simulated.RunOf(p, in, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run.Reorder == nil
+	return in.Stream.Order() == nil
 }
 
 // randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more
