@@ -325,7 +325,7 @@ func tierOf(name string, disks map[string]bool) string {
 }
 
 // order measures the order that was delivered.
-func (c *comparing) order(steps int) (seen, distance float64, err error) {
+func (c *comparing) order(steps int) (seen, far float64, err error) {
 	stream, err := access.New(access.Spec{
 		Samples: c.kept.Samples, Epochs: c.epochs, WorldSize: c.nodes,
 		GlobalBatch: c.batch * c.nodes, Tail: access.Keep,
@@ -357,8 +357,8 @@ func (c *comparing) order(steps int) (seen, distance float64, err error) {
 			order.Add(k/steps, k%steps, node, b.ids)
 		}
 	}
-	seen, distance = order.Result()
-	return seen, distance, nil
+	seen, far = order.Result()
+	return seen, far, nil
 }
 
 // orderedBatch is a batch of the order.
