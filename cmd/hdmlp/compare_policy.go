@@ -418,7 +418,9 @@ func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte
 		run.Unplayed = err.Error()
 		return
 	}
-	run.Replayed = &compare.Replayed{SourceMB: result.Source, Tiers: map[string]float64{}}
+	run.Replayed = &compare.Replayed{
+		Runtime: run.Before, SourceMB: result.Source, Tiers: map[string]float64{},
+	}
 	for _, s := range result.Epochs {
 		run.Replayed.Runtime += s
 	}

@@ -64,7 +64,8 @@ type Run struct {
 	At string `json:"at"`
 }
 
-// Replayed is a run in virtual time, as the engine would do it.
+// Replayed is a run in virtual time, as the engine would do it, with what was measured before
+// training.
 type Replayed struct {
 	Runtime  float64            `json:"runtime_s"`
 	Tiers    map[string]float64 `json:"delivered_mb"`
