@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -226,7 +227,7 @@ func (c *comparing) policy(ctx context.Context, name string, bar *compareBar) (
 		}
 	}
 	run := c.merge(name, results)
-	if run.Seen, run.Distance, err = c.order(results[0].Steps); err != nil {
+	if err := c.order(run, results[0].Steps); err != nil {
 		return nil, err
 	}
 	c.replay(ctx, run, results[0].Cluster, disksOf(results[0].Report))
@@ -327,16 +328,17 @@ func tierOf(name string, disks map[string]bool) string {
 }
 
 // order measures the order that was delivered.
-func (c *comparing) order(steps int) (seen, far float64, err error) {
-	stream, err := access.New(access.Spec{
-		Samples: c.kept.Samples, Epochs: c.epochs, WorldSize: c.nodes,
-		GlobalBatch: c.batch * c.nodes, Tail: access.Keep,
-	})
-	if err != nil {
-		return 0, 0, err
+func (c *comparing) order(run *compare.Run, steps int) error {
+	spec := access.Spec{
+		Samples: c.kept.Samples, Seed: c.seed, Epochs: c.epochs, WorldSize: c.nodes,
+		GlobalBatch: c.batch * c.nodes, Tail: access.Pad,
 	}
-	if stream.Steps() != steps {
-		return 0, 0, fmt.Errorf("an epoch had %d batches instead of %d", steps, stream.Steps())
+	asked, err := access.New(spec)
+	if err != nil {
+		return err
+	}
+	if asked.Steps() != steps {
+		return fmt.Errorf("an epoch had %d batches instead of %d", steps, asked.Steps())
 	}
 	batches := make([][]orderedBatch, c.nodes)
 	full, last := make([]int, c.nodes), make([]int, c.nodes)
@@ -349,9 +351,15 @@ func (c *comparing) order(steps int) (seen, far float64, err error) {
 			err = fmt.Errorf("%d batches instead of %d", len(batches[node]), steps*c.epochs)
 		}
 		if err != nil {
-			return 0, 0, fmt.Errorf("order of node %d: %w", node, err)
+			return fmt.Errorf("order of node %d: %w", node, err)
 		}
 		full[node], last[node] = len(batches[node][0].ids), len(batches[node][steps-1].ids)
+	}
+	run.SameBatches = sameBatches(asked, batches)
+	spec.Tail = access.Keep // without what pads an epoch, so that its samples are the dataset's
+	stream, err := access.New(spec)
+	if err != nil {
+		return err
 	}
 	order := distance.Others(stream, full, last, c.epochs)
 	for node, all := range batches {
@@ -359,8 +367,30 @@ func (c *comparing) order(steps int) (seen, far float64, err error) {
 			order.Add(k/steps, k%steps, node, b.ids)
 		}
 	}
-	seen, far = order.Result()
-	return seen, far, nil
+	run.Seen, run.Distance = order.Result()
+	return nil
+}
+
+// sameBatches reports whether the batches of all nodes together have the samples of the stream's
+// global batches.
+func sameBatches(stream *access.Stream, batches [][]orderedBatch) bool {
+	steps := stream.Steps()
+	for e := range stream.Spec().Epochs {
+		epoch := stream.Epoch(e)
+		for step := range steps {
+			var asked, got []int32
+			for rank := range batches {
+				asked = epoch.Batch(asked, rank, step)
+				got = append(got, batches[rank][e*steps+step].ids...)
+			}
+			slices.Sort(asked)
+			slices.Sort(got)
+			if !slices.Equal(asked, got) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // orderedBatch is a batch of the order.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/study/compare"
 )
@@ -186,7 +187,7 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 			all += mb
 		}
 		near("MB that ranks were given of "+r.Policy, all, 2*bytes)
-		if !r.Audited || r.Seen != 1 || len(r.Epochs) != 2 || r.Replayed == nil {
+		if !r.Audited || !r.SameBatches || r.Seen != 1 || len(r.Epochs) != 2 || r.Replayed == nil {
 			t.Errorf("%s: %+v", r.Policy, r)
 		}
 		if s := r.Runtime; s < r.SourceMB/0.01*0.9 {
@@ -324,6 +325,31 @@ func TestLimitIsSharedByAll(t *testing.T) {
 		if end < begun+int64(k+1)*5e9 {
 			t.Errorf("read %d ends after %d ns", k, end-begun)
 		}
+	}
+}
+
+// TestSameBatchesAreThoseOfTheStream, whichever node has which of their samples.
+func TestSameBatchesAreThoseOfTheStream(t *testing.T) {
+	stream, err := access.New(access.Spec{
+		Samples: 22, Seed: 5, Epochs: 2, WorldSize: 2, GlobalBatch: 6,
+	})
+	must(t, err)
+	batches := make([][]orderedBatch, 2)
+	for e := range 2 {
+		for step := range stream.Steps() {
+			for rank := range batches {
+				batches[1-rank] = append(batches[1-rank],
+					orderedBatch{e, step, stream.Epoch(e).Batch(nil, rank, step)})
+			}
+		}
+	}
+	if !sameBatches(stream, batches) {
+		t.Error("batches that the nodes have exchanged are others")
+	}
+	one, other := batches[0][2].ids, batches[0][3].ids
+	one[0], other[0] = other[0], one[0]
+	if sameBatches(stream, batches) {
+		t.Error("samples of two steps that are exchanged make no difference")
 	}
 }
 

@@ -51,6 +51,9 @@ type Run struct {
 	// a full shuffle (docs/SIMULATOR.md), both of what was delivered.
 	Seen     float64 `json:"dataset_seen_per_epoch"`
 	Distance float64 `json:"distance_from_shuffle"`
+	// SameBatches means that each global batch had the samples that it has in the full shuffle by the
+	// seed, whichever ranks read them.
+	SameBatches bool `json:"global_batches_kept"`
 	// Audited means that the engine's audit found each epoch complete.
 	Audited bool `json:"audited"`
 	// Cached is the share of the reads of the source whose sample could not be dropped from the page

@@ -49,8 +49,9 @@ var propertyWords = []string{
 		"cache; memory for 25 %; a disk for 50 %; both), and how many of the two classes it uses " +
 		"where there are both. It holds if it is 4 of 4 and 2 of 2.",
 	"accuracy (model accuracy): measured of the order that was delivered. It holds if each epoch " +
-		"showed every sample, and the distance from a full shuffle is below %s. The values are " +
-		"that distance and the share seen.",
+		"showed every sample, and the distance from a full shuffle is below %s, or (b) the global " +
+		"batches are those of one, and only the ranks that read them differ, which matters to batch " +
+		"normalization on each. The values are that distance and the share seen.",
 	"ease of use: all policies run in the same script, by the key policy. The value is the time " +
 		"from the process's request to the first step, measured. It holds if the policy loads " +
 		"nothing before training.",
@@ -73,9 +74,9 @@ func distanceLimit(samples, epochs int) float64 {
 	return 0.02 + 3*0.5/math.Sqrt(max(pairs, 1))
 }
 
-// accurate reports whether a run showed all samples in a full shuffle.
+// accurate reports whether a run showed all samples in the batches of a full shuffle.
 func accurate(r *Run, samples, epochs int) bool {
-	return r.Seen > 0.9995 && r.Distance < distanceLimit(samples, epochs)
+	return r.Seen > 0.9995 && (r.SameBatches || r.Distance < distanceLimit(samples, epochs))
 }
 
 // measured sets what follows from a run.
@@ -86,6 +87,9 @@ func (p *Properties) measured(r *Run, samples, epochs int) {
 	p.Accuracy = Property{
 		Known: epochs > 1, Holds: epochs > 1 && accurate(r, samples, epochs),
 		Value: fmt.Sprintf("%.2f, %s", r.Distance, human.Percent(r.Seen)),
+	}
+	if p.Accuracy.Holds && r.Distance >= distanceLimit(samples, epochs) {
+		p.Accuracy.Value += " b"
 	}
 	p.Ease = Property{
 		Known: true, Holds: r.Before == 0, Value: human.Seconds(r.Opening) + " s",

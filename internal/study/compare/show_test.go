@@ -104,6 +104,24 @@ func TestAccuracyDependsOnMemory(t *testing.T) {
 	}
 }
 
+// TestOtherRanksOfTheSameBatchesAreAccurate: footnote b of table 2.1.
+func TestOtherRanksOfTheSameBatchesAreAccurate(t *testing.T) {
+	w := work()
+	w.Capacity = []float64{20}
+	c := comparedWith(t, w, []string{"locality"}, []string{"locality"})
+	if p := c.Rows[0].Properties.Accuracy; p.Holds {
+		t.Errorf("with batches of its own: %+v", p)
+	}
+	c.Rows[0].Measured.SameBatches = true
+	mb, share := compare.Part(nil, sizes(800), 800)
+	if err := c.Simulate(t.Context(), &w, mb, share, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Rows[0].Properties.Accuracy; !p.Holds || !strings.HasSuffix(p.Value, " b") {
+		t.Errorf("with those of the full shuffle: %+v", p)
+	}
+}
+
 // TestTextFitsTheWidth, with all names and each column, and without what was not measured.
 func TestTextFitsTheWidth(t *testing.T) {
 	all := policies.Names(policies.All()[1:])
