@@ -116,7 +116,7 @@ func (p *comparePage) barrier(ctx context.Context, processes int) error {
 	turn := p.half(pageTurn)
 	now := turn.Load()
 	if arrived := p.half(pageArrive); arrived.Add(1) == uint32(processes) {
-		arrived.Store(0) // nobody arrives for the next turn before this one is over
+		arrived.Store(0) // none arrives for the next turn before this one is over
 		turn.Add(1)
 		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(turn)), futexWake,
 			uintptr(processes), 0, 0, 0)

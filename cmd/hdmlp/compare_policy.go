@@ -64,7 +64,7 @@ func (c *comparing) directory(node int) string {
 }
 
 // nodesRun runs the program on all nodes until all have ended. If one fails, the others are ended,
-// and its last words are the error.
+// and the last of what it printed is the error.
 func (c *comparing) nodesRun(ctx context.Context, spec func(node int) *comparedNode,
 	started func(),
 ) error {
@@ -107,8 +107,8 @@ type nodesRunning struct {
 
 // start starts a node's process, unless another one has failed.
 func (r *nodesRunning) start(node int, cmd *devcluster.Cmd) error {
-	said := new(lastWords)
-	cmd.Stdout, cmd.Stderr = said, said
+	output := new(outputTail)
+	cmd.Stdout, cmd.Stderr = output, output
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
@@ -120,7 +120,7 @@ func (r *nodesRunning) start(node int, cmd *devcluster.Cmd) error {
 	r.commands = append(r.commands, cmd)
 	r.all.Go(func() {
 		if err := cmd.Wait(); err != nil {
-			r.fail(said.err(node, r.nodes, err))
+			r.fail(output.err(node, r.nodes, err))
 		}
 	})
 	return nil
@@ -138,26 +138,26 @@ func (r *nodesRunning) fail(err error) {
 	}
 }
 
-// lastWords keeps the end of what a process prints.
-type lastWords struct {
+// outputTail keeps the end of what a process prints.
+type outputTail struct {
 	mu   sync.Mutex // guards text
 	text []byte
 }
 
-const mostWords = 4096
+const mostOutput = 4096
 
-func (w *lastWords) Write(p []byte) (int, error) {
+func (w *outputTail) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.text = append(w.text, p...)
-	if over := len(w.text) - mostWords; over > 0 {
+	if over := len(w.text) - mostOutput; over > 0 {
 		w.text = w.text[over:]
 	}
 	return len(p), nil
 }
 
 // err returns the error of a process that has ended with one: its last message.
-func (w *lastWords) err(node, nodes int, err error) error {
+func (w *outputTail) err(node, nodes int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := strings.TrimSpace(string(w.text))

@@ -5,7 +5,7 @@
 // It owns how many samples are taken for a time (choose.go), the simulations (simulated.go), the
 // five properties of table 2.1 of the thesis (properties.go), what is kept of an interrupted
 // comparison (kept.go), and how the result is shown: as text (text.go), and as a page with plots
-// (page.go). It starts nothing and measures nothing: whoever runs the policies fills in a Run.
+// (page.go). It starts nothing and measures nothing: its callers do, and fill in a Run.
 //
 // Values are plain data. Functions that simulate end with their context's error.
 package compare

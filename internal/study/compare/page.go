@@ -40,7 +40,13 @@ func (c *Comparison) document() *drawing.Document {
 	for _, row := range c.timeRows() {
 		times.Rows = append(times.Rows, rowOf(times.Head, row))
 	}
-	d.Tables = append(d.Tables, times, c.readTable(), c.propertyTable())
+	orders := drawing.Table{
+		Title: "What epochs show, and in which order", Pairs: true, Head: orderHead("simulated"),
+	}
+	for _, row := range c.orderRows() {
+		orders.Rows = append(orders.Rows, rowOf(orders.Head, row))
+	}
+	d.Tables = append(d.Tables, times, c.readTable(), orders, c.propertyTable())
 	if list := c.failures(); list != nil {
 		left := drawing.Table{Title: "Not compared", Head: []string{"policy", "why"}}
 		for _, l := range list {
@@ -48,7 +54,7 @@ func (c *Comparison) document() *drawing.Document {
 		}
 		d.Tables = append(d.Tables, left)
 	}
-	d.Notes = append(append(d.Notes, c.readNote()), c.propertyNotes()...)
+	d.Notes = append(append(d.Notes, c.readNote(), orderNote), c.propertyNotes()...)
 	return d
 }
 

@@ -50,6 +50,7 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 	}
 	c.times(t)
 	c.reads(t)
+	c.orders(t)
 	c.properties(t)
 	c.others(t)
 	for _, s := range c.Summary() {
@@ -244,7 +245,47 @@ func (c *Comparison) readNote() string {
 		"source, also those that fill caches; the least possible is " + human.Bytes(c.Bound) + "."
 }
 
-// mark returns a property as a cell.
+func (c *Comparison) orders(t *text) {
+	t.title("What epochs show, and in which order", "measured and simulated")
+	t.grid(orderHead("sim."), c.orderRows(), 1, false)
+	t.note(orderNote)
+}
+
+func orderHead(simulated string) []string {
+	return []string{"policy", "seen", simulated, "distance", simulated, "global batches"}
+}
+
+const orderNote = "seen: the share of the samples that an epoch shows. distance: 0 is a full " +
+	"shuffle, 1 an order that never changes. global batches: whether they have the samples of the " +
+	"full shuffle by the seed."
+
+// orderRows are the rows of the table of orders.
+func (c *Comparison) orderRows() (rows [][]string) {
+	for _, r := range c.Rows {
+		row := []string{r.Policy, "-", "-", "-", "-", "-"}
+		if m := r.Measured; m != nil {
+			row[1], row[3] = human.Percent(m.Seen), c.distance(m.Distance)
+			if row[5] = "others"; m.SameBatches {
+				row[5] = "the same"
+			}
+		}
+		if s := r.Simulated; s != nil {
+			row[2], row[4] = human.Percent(s.Seen), c.distance(s.Distance)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// distance formats a distance, which a single epoch does not have.
+func (c *Comparison) distance(d float64) string {
+	if c.Settings.Epochs < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", d)
+}
+
+// cell returns a property as a cell.
 func (p Property) cell() string {
 	switch {
 	case !p.Known && p.Value == "":
