@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -147,11 +148,11 @@ func runAccess(opts accessOptions, out io.Writer) error {
 
 // reordered returns the stream in the order of the policy.
 func (opts accessOptions) reordered(stream *access.Stream) (*access.Stream, error) {
-	policy, err := policies.ForSimulator(opts.policy)
+	policy, err := policies.ForSimulator(cmp.Or(opts.policy, policies.Default().Name()))
 	if err != nil {
 		return nil, badInput("--policy: %v", err)
 	}
-	size, err := human.Parse(opts.size)
+	size, err := human.Parse(cmp.Or(opts.size, "100KB"))
 	if err != nil || size < 1 {
 		return nil, badInput("--size is %s; allowed: %s, at least 1 B", opts.size, human.Allowed)
 	}

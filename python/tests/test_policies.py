@@ -77,7 +77,7 @@ def test_batches_are_those_that_were_asked_for(data, policy):
         ("deepio_opportunistic", "1MB", 40),
         ("deepio_opportunistic", "1000B", 10),
         ("tfdata", "1MB", 40),
-        ("tfdata:buffer=3:file=700B", "1MB", 40),
+        ("tfdata:buffer=3:file_size=700B", "1MB", 40),
     ],
 )
 def test_orders_of_their_own(data, policy, memory, seen):

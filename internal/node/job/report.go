@@ -107,7 +107,7 @@ func (j *Job) Report() *report.Report {
 	r.DropLast, r.Shuffle = stream.DropLast, stream.Shuffle
 	r.Scheme, r.Tail = stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
-	r.Prefetch, r.First = j.config.Prefetch, o.First()
+	r.Prefetch, r.First = j.prefetch(), o.First()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
 	for i := range min(len(j.held), len(r.Classes)) {
 		r.Classes[i].Held = j.held[i]

@@ -133,12 +133,13 @@ func TestPoliciesHaveDifferentNamesAndLines(t *testing.T) {
 	}
 }
 
-// TestOptionsOfPolicies: names carry options that are not the defaults, and lead back to the policy.
+// TestOptionsOfPolicies: names carry options that are not the defaults, and lead back to the
+// policy.
 func TestOptionsOfPolicies(t *testing.T) {
 	for given, want := range map[string]string{
 		"tfdata":                              "tfdata",
-		"tfdata:buffer=10000:file=128MB":      "tfdata",
-		"tfdata:file=1KB:buffer=7":            "tfdata:buffer=7:file=1000B",
+		"tfdata:buffer=10000:file_size=128MB": "tfdata",
+		"tfdata:file_size=1KB:buffer=7":       "tfdata:buffer=7:file_size=1000B",
 		"pytorch:prefetch_factor=3":           "pytorch:prefetch_factor=3",
 		"locality:copies=2":                   "locality:copies=2",
 		"locality:copies=1":                   "locality",
@@ -155,15 +156,15 @@ func TestOptionsOfPolicies(t *testing.T) {
 		}
 	}
 	for given, want := range map[string]string{
-		"tfdata:":              "none of its options",
-		"tfdata:buffer":        "none of its options",
-		"tfdata:buffer=0":      "allowed: a whole number from 1",
-		"tfdata:file=-1MB":     "allowed: a size",
-		"tfdata:a=1":           "allowed: buffer and file, each as tfdata:buffer=10000",
-		"staging:a=1":          "policy staging has no options",
-		"tfdata:buffer=1:file": "none of its options",
-		"perfect:x=1":          "runs in the simulator only",
-		":buffer=1":            "is unknown",
+		"tfdata:":               "none of its options",
+		"tfdata:buffer":         "none of its options",
+		"tfdata:buffer=0":       "allowed: a whole number from 1",
+		"tfdata:file_size=-1MB": "allowed: a size",
+		"tfdata:a=1":            "allowed: buffer and file_size, each as tfdata:buffer=10000",
+		"staging:a=1":           "policy staging has no options",
+		"tfdata:buffer=1:file":  "none of its options",
+		"perfect:x=1":           "runs in the simulator only",
+		":buffer=1":             "is unknown",
 	} {
 		if _, err := ByName(given); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", given, err, want)

@@ -30,7 +30,7 @@ var tfDataOptions = []option.Option{
 		Help: "samples of each rank's shuffle buffer",
 	},
 	{
-		Key: "file", Kind: option.Size, Default: sizeText(defaultFile), Min: 1, Max: 1 << 50,
+		Key: "file_size", Kind: option.Size, Default: sizeText(defaultFile), Min: 1, Max: 1 << 50,
 		Help: "bytes of consecutive samples that are one file, as in TFRecords",
 	},
 }
@@ -48,7 +48,7 @@ func (TFData) Options() []option.Option { return tfDataOptions }
 
 // With implements plan.Optional.
 func (TFData) With(values option.Values) plan.Policy {
-	return TFData{option.Get[int](values, "buffer"), option.Get[int64](values, "file")}
+	return TFData{option.Get[int](values, "buffer"), option.Get[int64](values, "file_size")}
 }
 
 // filled returns the policy with its defaults.
