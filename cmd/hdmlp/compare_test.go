@@ -65,6 +65,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 		},
 		{[]string{data, "--out", occupied}, []string{"of version 0", "--again"}},
 		{[]string{data, "--probe-time", "1s"}, []string{"--probe-time is 1s"}},
+		{
+			[]string{data, "--policies", "naive,lbann_dynamic", "--memory", "1kB"},
+			[]string{"lbann_dynamic cannot run here", "the dataset has", "it must hold the dataset"},
+		},
 	} {
 		code, out, errs := statusOf(t, newRootCommand(), append([]string{"compare"}, c.args...)...)
 		if code != 2 || out != "" {
