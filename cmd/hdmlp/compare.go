@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -218,6 +219,11 @@ func (o *compareOptions) validate() error {
 		size("cache-size", o.cacheSize, &o.cacheBytes)
 		if o.cache == "" {
 			fault("--cache-size: give --cache as well, the directory of the caches")
+		}
+	}
+	if o.cache != "" {
+		if o.cache, err = filepath.Abs(o.cache); err != nil {
+			fault("--cache: %w", err)
 		}
 	}
 	if o.transforms != "" {

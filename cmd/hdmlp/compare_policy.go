@@ -240,11 +240,7 @@ func (c *comparing) environment(node int) []byte {
 		return []byte(c.kept.Environment)
 	}
 	quote := func(path string) []byte { return []byte(fmt.Sprintf("%q", path)) }
-	path := c.cache
-	if absolute, err := filepath.Abs(path); err == nil {
-		path = absolute
-	}
-	return bytes.ReplaceAll([]byte(c.kept.Environment), quote(path), quote(c.directory(node)))
+	return bytes.ReplaceAll([]byte(c.kept.Environment), quote(c.cache), quote(c.directory(node)))
 }
 
 // emptyCaches makes the caches' directories anew.

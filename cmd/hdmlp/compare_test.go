@@ -131,8 +131,13 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 	scratch := t.TempDir()
 	p.env = append(p.env, "TMPDIR="+scratch)
 	data, dir := tree(t, 64), filepath.Join(t.TempDir(), "out")
+	here, err := os.Getwd()
+	must(t, err)
+	cache := t.TempDir()
+	relative, err := filepath.Rel(here, cache)
+	must(t, err)
 	args := []string{
-		data, "--policies", "naive,cooperative", "--epochs", "2", "-n", "2", "--batch", "8",
+		data, "--cache", relative, "--cache-size", "1MB", "--policies", "naive,cooperative", "--epochs", "2", "-n", "2", "--batch", "8",
 		"--samples", "64", "--probe-time", "2s", "--memory", "1MB", "--source-rate", "6kB/s",
 		"--out", dir, "--index-dir", t.TempDir(), "--seed", "3",
 	}
@@ -202,8 +207,10 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 	if code != 2 || out != "" || !strings.Contains(errs, `--batch is "8" there and "4" here`) {
 		t.Errorf("with other settings: exit status %d: %s%s", code, out, errs)
 	}
-	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	for _, dir := range []string{scratch, cache} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind in %s: %v, %v", dir, left, err)
+		}
 	}
 }
 
