@@ -6,7 +6,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
-// TestDeliveredOrdersAreMeasured: a full shuffle, one order for all epochs, and half of the samples.
+// TestDeliveredOrdersAreMeasured: a full shuffle, one order for all epochs, half of the samples.
 func TestDeliveredOrdersAreMeasured(t *testing.T) {
 	stream, err := access.New(access.Spec{
 		Samples: 4000, Seed: 2, Epochs: 3, WorldSize: 2, GlobalBatch: 40, Tail: access.Keep,
