@@ -137,7 +137,8 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 	relative, err := filepath.Rel(here, cache)
 	must(t, err)
 	args := []string{
-		data, "--cache", relative, "--cache-size", "1MB", "--policies", "naive,cooperative", "--epochs", "2", "-n", "2", "--batch", "8",
+		data, "--cache", relative, "--cache-size", "1MB",
+		"--policies", "naive,cooperative", "--epochs", "2", "-n", "2", "--batch", "8",
 		"--samples", "64", "--probe-time", "2s", "--memory", "1MB", "--source-rate", "6kB/s",
 		"--out", dir, "--index-dir", t.TempDir(), "--seed", "3",
 	}

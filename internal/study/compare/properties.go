@@ -153,12 +153,12 @@ func (w *Work) with(memory, disk float64, sizes []float64) *Work {
 			return
 		}
 		class := model.NodeClass{
-			Name: "ram", Stores: 1, Read: model.GuessedMemory,
+			Name: Memory, Stores: 1, Read: model.GuessedMemory,
 			Write: model.GuessedMemory,
 		}
 		if onDisk {
 			class = model.NodeClass{
-				Name: "file", Path: "/", Stores: 1, Read: model.GuessedClass,
+				Name: Disk, Path: "/", Stores: 1, Read: model.GuessedClass,
 				Write: model.GuessedClass,
 			}
 		}
