@@ -128,6 +128,10 @@ func (c *comparing) prepare() error {
 		return badInput("--samples is %d, fewer than a batch of all nodes, %d", c.samples,
 			c.batch*c.nodes)
 	}
+	if fields := c.index.Fields(); c.program != nil && len(fields) > 1 {
+		return badInput("--transforms: the samples have several fields (%s): name the one that is "+
+			"transformed, as in --option fields=%s", human.And(fields), fields[0])
+	}
 	if err := c.capacities(); err != nil {
 		return err
 	}

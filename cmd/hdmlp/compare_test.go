@@ -28,6 +28,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HDMLP_DAEMON_TEST", "1") // what it would start is the program, not these tests
 	data, dir := tree(t, 40), t.TempDir()
+	shards := filepath.Join(dir, "shards")
+	if code, _, errs := statusOf(t, newRootCommand(), "pack", data, shards); code != 0 {
+		t.Fatal(errs)
+	}
 	occupied := filepath.Join(dir, "occupied")
 	must(t, os.Mkdir(occupied, 0o755),
 		os.WriteFile(filepath.Join(occupied, keptFile), []byte("{}"), 0o644))
@@ -64,6 +68,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 			[]string{"in the directory of the dataset"},
 		},
 		{[]string{data, "--out", occupied}, []string{"of version 0", "--again"}},
+		{
+			[]string{shards, "--transforms", "RandomResizedCrop(8), ToTensor()"},
+			[]string{"jpg and cls", "--option fields=jpg"},
+		},
 		{[]string{data, "--probe-time", "1s"}, []string{"--probe-time is 1s"}},
 		{
 			[]string{data, "--policies", "naive,lbann_dynamic", "--memory", "1kB"},
