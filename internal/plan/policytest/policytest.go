@@ -63,7 +63,7 @@ var aName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 func validAbout(t *testing.T, policy plan.Policy) {
 	about := policy.About()
-	if !aName.MatchString(policy.Name()) {
+	if !aName.MatchString(plan.Base(policy.Name())) {
 		t.Errorf("the name is %q; it must be a word of lower-case letters, digits and _",
 			policy.Name())
 	}

@@ -9,6 +9,11 @@ import "github.com/hdmlp/hdmlp/internal/plan"
 type Run struct {
 	// Ideal means that every sample is in the staging buffer when it is requested.
 	Ideal bool
+	// Drop, if not nil, means that a node drops its copy of a sample once training has read the
+	// sample there for the last time. It returns the samples that then fill the space, in order, none
+	// of which the plan places on the node; what the node does not read any more is left out. It is
+	// for one job on the nodes.
+	Drop func(node int) []int32
 	// Cache, if not nil, returns a cache of a node in the memory of its class 1, which keeps and
 	// evicts samples as they are read, whatever the plan.
 	Cache func(node int) Cache

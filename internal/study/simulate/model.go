@@ -70,6 +70,8 @@ type simulation struct {
 	spare   []int32     // unused waiters
 	ready   []*training // those that wait for release
 	measure *distance.Measure
+	further [][]int32 // per node, what follows in space that dropped copies leave
+	drops   *drops    // nil: the policy drops no copy
 
 	classes       int     // J+1
 	streams       int     // reads of a node that depend on the source
@@ -98,9 +100,9 @@ type simulation struct {
 // parts is how many refills fill a staging buffer.
 const parts = 64
 
-// RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
-// the job, Supported is false in the Result and Reason is why. It returns an error for an unknown
-// policy, an invalid job or a ctx that is done.
+// RunModel simulates the job under the named policy, with its options (policies.ForSimulator), in
+// the profile Model. If the policy cannot run the job, Supported is false in the Result and Reason
+// is why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -137,9 +139,17 @@ func Run(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if how.Drop != nil && job.trainings() > 1 {
+		return &Result{
+			Reason: "it drops samples after the last read of one job, and several jobs read them",
+		}, nil
+	}
 	m := newModel(job, stream, planned, how)
 	if err := m.addJobs(p, stream); err != nil {
 		return nil, err
+	}
+	if how.Drop != nil {
+		m.drops = newDrops(ctx, m, m.further)
 	}
 	if how.Ideal {
 		err = m.perfect(ctx)
@@ -206,12 +216,16 @@ func input(job *Job, stream *access.Stream) plan.Input {
 func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Run) *simulation {
 	env := &job.Env
 	jobs := job.trainings()
+	var further [][]int32
+	for i := 0; i < job.Nodes && how.Drop != nil; i++ {
+		further = append(further, how.Drop(i))
+	}
 	share := float64(env.Classes[0].Threads) / float64(jobs) // of the threads
 	buffer := env.Classes[0].Capacity / float64(jobs)
 	m := &simulation{
 		job: job, plan: plan, how: how, sizes: job.Sizes, left: jobs,
 		jobs: make([]training, jobs), ranks: make([]rank, jobs*job.Nodes),
-		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
+		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes), further),
 		source: newSource(env, job.Nodes), clock: newTournament(jobs * job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
 		perMB: 1 / env.Compute, write: env.Write(1),
@@ -234,6 +248,7 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 	if w := plan.Window; w != nil {
 		m.streams = w.Workers
 	}
+	m.further = further
 	m.result = Result{Supported: true}
 	return m
 }

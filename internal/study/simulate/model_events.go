@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // errStuck reports a bug in the simulator: no event is left, and training has not ended.
@@ -29,10 +30,12 @@ func (m *simulation) loop(ctx context.Context, until *bool) error {
 			m.sourceEnd()
 		case other < inf:
 			m.now = max(m.now, other)
-			n := &m.ranks[i]
-			if n.start <= m.now {
+			switch n := &m.ranks[i]; {
+			case n.start <= m.now:
 				m.take(i, n)
-			} else {
+			case m.dropAt(i) <= m.now:
+				m.drop(i, n)
+			default:
 				m.ring(i, n)
 			}
 		default:
@@ -140,6 +143,9 @@ func (m *simulation) sourceEnd() {
 	n := &m.ranks[i]
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
+		if m.drops != nil {
+			m.arrives(f.copy, f.size)
+		}
 	}
 	switch { // f stays valid, because nothing here begins a read
 	case f.who.what <= fillRead:
@@ -194,7 +200,7 @@ func (m *simulation) staged(i int, n *rank, at int) {
 	}
 	if n.start == inf || !n.waits.empty() {
 		m.schedule(i, n)
-	} else if len(n.soon) > 0 {
+	} else if len(n.soon) > 0 || m.drops != nil {
 		m.setClock(i, n)
 	}
 }
@@ -210,11 +216,16 @@ func (m *simulation) fillNext(i int, n *rank, what int32) {
 		if m.copies.list[c].state != planned || m.plan.ReadOnce && uint32(c) != m.copies.first[k] {
 			continue // copies besides the owner's are kept when the node reads them from the owner
 		}
+		if m.drops != nil && m.drops.left[c] == 0 { // too late: all reads of it are on the way
+			m.vacate(c, m.sizes[k])
+			continue
+		}
 		m.copies.list[c].state = coming
 		m.active++
 		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})
 		return
 	}
+	fl.idle++
 }
 
 // startFilling starts the fill threads of all classes. A node's are the first job's ranks'.
@@ -225,7 +236,7 @@ func (m *simulation) startFilling() {
 	for i := range m.plan.Nodes {
 		n := &m.ranks[i]
 		for j, ids := range m.plan.Nodes[i].Classes {
-			n.fill = append(n.fill, filler{ids: ids, rate: m.job.Env.WriteRate(j + 1)})
+			n.fill = append(n.fill, filler{ids: slices.Clip(ids), rate: m.job.Env.WriteRate(j + 1)})
 		}
 		for j := range n.fill {
 			for range m.job.Env.Classes[j+1].Threads {

@@ -78,6 +78,7 @@ type alarm struct {
 type filler struct {
 	ids  []int32
 	rate float64 // MB/s that one thread writes
+	idle int     // threads that have found nothing to read
 }
 
 // waits holds positions, in ascending order.
@@ -163,6 +164,9 @@ func (m *simulation) load(i int, n *rank) bool {
 		if e < m.measure.Epochs() && n.job.first {
 			m.measure.Add(e, step, n.on, n.ids)
 		}
+		if m.drops != nil {
+			m.loadsReads(n.on, n.loaded, n.ids)
+		}
 		n.loaded += len(n.ids)
 		n.step++
 	}
@@ -228,6 +232,9 @@ func (m *simulation) setClock(i int, n *rank) {
 	if len(n.soon) > 0 {
 		t = min(t, n.alarmAt())
 	}
+	if m.drops != nil {
+		t = min(t, m.dropAt(i))
+	}
 	m.clock.set(i, t)
 }
 
@@ -253,6 +260,9 @@ func (m *simulation) consume(i int, n *rank) {
 		n.busy = p.at + p.size*m.perMB
 		n.load += p.size
 		n.done += p.size
+		if m.drops != nil {
+			m.consumes(n.on, n.head, p.at)
+		}
 		n.head++
 		if n.left--; n.left == 0 {
 			m.arrive(n)

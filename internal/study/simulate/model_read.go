@@ -117,7 +117,7 @@ func (m *simulation) request(i int, n *rank, at int, own int32, chosen bool) {
 	case own >= 0 && m.copies.list[own].state == coming:
 		m.wait(m.source.wanted(n.on, m.now, own), waiter{at, int32(i), stageRead, -1})
 		return
-	case own >= 0:
+	case own >= 0 && m.copies.list[own].state == planned:
 		m.copies.list[own].state = coming
 		brings = own
 	}

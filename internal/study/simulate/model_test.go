@@ -260,7 +260,7 @@ func TestModelRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, p := range policies.Names(policies.All()) {
+	for _, p := range append(policies.Names(policies.All()), frequencyOptions...) {
 		if _, err := RunModel(ctx, thesisJob(5000, 1, 5), p); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v after the context was cancelled", p, err)
 		}

@@ -113,7 +113,7 @@ func (m *simulation) startBatch(t *training, now float64) {
 		m.consume(t.base+i, n)
 		if n.start == inf {
 			m.schedule(t.base+i, n)
-		} else if len(n.soon) > 0 {
+		} else if len(n.soon) > 0 || m.drops != nil {
 			m.setClock(t.base+i, n)
 		}
 	}

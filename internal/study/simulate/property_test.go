@@ -137,7 +137,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		want, perfect := delivered(t, job), runModel(t, job, "perfect")
-		for _, p := range policies.Names(policies.All()) {
+		for _, p := range append(policies.Names(policies.All()), frequencyOptions...) {
 			r := runModel(t, job, p)
 			if !r.Supported {
 				if r.Reason == "" {
@@ -224,7 +224,7 @@ func TestCapacities(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := input(job, stream)
-		for _, name := range policies.Names(policies.All()) {
+		for _, name := range append(policies.Names(policies.All()), frequencyOptions...) {
 			policy, err := policies.ForSimulator(name)
 			if err != nil {
 				t.Fatal(err)

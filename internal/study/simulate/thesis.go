@@ -30,6 +30,12 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	return RunOriginal(ctx, job, p)
+}
+
+// RunOriginal is like RunThesis for a policy value, which need not be in a table.
+func RunOriginal(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
+	policy := p.Name()
 	original, ok := p.(simulated.Original)
 	if !ok {
 		return &Result{
@@ -170,8 +176,11 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 					if !staging {
 						continue
 					}
+					if r.rules.Drop {
+						r.drop(i, f)
+					}
 					if len(n.gaps) > 0 {
-						r.fillGaps(i, done)
+						r.fillGaps(i, f, done)
 					}
 					if f == first {
 						r.free(i, first)
