@@ -125,7 +125,8 @@ EXIT STATUS
 	flags := cmd.Flags()
 	opts.add(flags)
 	flags.StringSliceVar(&opts.policies, "policies", []string{"all"},
-		"policies to compare, or all: those that run on this data")
+		"policies to compare, with options as in tfdata:buffer=2000, or all: those that run on this "+
+			"data")
 	flags.IntVar(&opts.epochs, "epochs", 3, "number of epochs")
 	flags.IntVarP(&opts.nodes, "nodes", "n", 1, "number of nodes, with one rank on each")
 	flags.IntVar(&opts.batch, "batch", 32, "samples of a rank's batch")
