@@ -76,7 +76,7 @@ func TestCachesAreAsSimulated(t *testing.T) {
 		{"cooperative", 1, 96, 1000, 20, []int{2, 8, 32}, "storage"},
 		{"lbann_preloading", 1, 2048, 1000, 20, []int{2, 4, 32}, "training"},
 		{"lbann_preloading", 1, 2048, 5, 100, []int{2, 4, 8, 16, 32}, "network"},
-		{"locality", 2, 64, 1000, 20, []int{1, 2, 4, 8, 16, 32}, "storage"},
+		{"locality", 2, 64, 1000, 20, []int{1, 2, 4, 8, 16}, "storage"},
 		{"locality", 2, 1024, 1000, 20, []int{2, 4, 8, 16, 32}, "training"},
 	} {
 		env := machine()
