@@ -104,7 +104,7 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 		Fingerprint: o.Fingerprint,
 		Seed:        o.Seed, Epoch: o.Epoch, Steps: o.Steps, RankSamples: o.RankSamples,
 		Positions:       o.Positions,
-		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
+		PrefetchBatches: o.PrefetchBatches, Order: o.Order, Warnings: o.Warnings,
 	}
 	for _, out := range o.Outputs {
 		m.Outputs = append(m.Outputs, protocol.OutputMessage{

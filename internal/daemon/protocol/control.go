@@ -193,8 +193,10 @@ type OpenedMessage struct {
 	// the subset, or of a given epoch.
 	Positions int `json:"positions"`
 	// PrefetchBatches is the maximum number of staged batches that no ACK has covered yet.
-	PrefetchBatches int      `json:"prefetch_batches"`
-	Warnings        []string `json:"warnings"`
+	PrefetchBatches int `json:"prefetch_batches"`
+	// Order describes the order that the policy draws of its own; "": it reads what was asked for.
+	Order    string   `json:"order,omitempty"`
+	Warnings []string `json:"warnings"`
 	// Outputs describe what is delivered of each sample, in the order of a batch's columns.
 	Outputs []OutputMessage `json:"outputs"`
 }

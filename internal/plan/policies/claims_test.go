@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -50,8 +51,15 @@ func TestEveryPolicyIsInTheTable(t *testing.T) {
 	var lines []string
 	for _, p := range All() {
 		lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", p), "policies."))
-		if o, ok := p.(Optional); ok {
-			with := o.With("with options", o.Options())
+		o, ok := p.(plan.Optional)
+		if !ok {
+			continue
+		}
+		for _, of := range o.Options() {
+			if of.Kind != option.Switch {
+				continue
+			}
+			with := o.With(option.Values{of.Key: of.Default != "true"})
 			lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", with), "policies."))
 		}
 	}

@@ -3,27 +3,43 @@ package policies
 import (
 	"iter"
 	"slices"
+	"strconv"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
-// Options returns the options of the thesis's class FrequencyPrefetcher (4.1.4, 5.2.1).
-func (Frequency) Options() map[string]bool {
-	return map[string]bool{"in_order": true, "cleanup_read": false}
+// frequencyOptions are those of the thesis's class FrequencyPrefetcher (4.1.4, 5.2.1).
+var frequencyOptions = []option.Option{
+	{
+		Key: "in_order", Kind: option.Switch, Default: "true",
+		Help: "classes are filled in the order of first reads, otherwise most often read first",
+	},
+	{
+		Key: "cleanup_read", Kind: option.Switch, Default: "false",
+		Help: "a node drops a sample that it has read for the last time, and fills the space again",
+	},
 }
 
-// With returns the policy with other values of its options.
-func (Frequency) With(name string, options map[string]bool) plan.Policy {
-	return FrequencyWith{
-		name: name, ByFrequency: !options["in_order"], CleanupRead: options["cleanup_read"],
+// Options implements plan.Optional.
+func (Frequency) Options() []option.Option { return frequencyOptions }
+
+// With implements plan.Optional.
+func (Frequency) With(values option.Values) plan.Policy {
+	inOrder, given := values["in_order"].(bool)
+	f := FrequencyWith{
+		ByFrequency: given && !inOrder, CleanupRead: option.Get[bool](values, "cleanup_read"),
 	}
+	if !f.ByFrequency && !f.CleanupRead {
+		return Frequency{}
+	}
+	return f
 }
 
 // FrequencyWith is Frequency with options, for the simulator.
 type FrequencyWith struct {
 	Frequency
-	name string
 	// ByFrequency, the option in_order = false, fills each class in the order of how often the node
 	// reads its samples, most often first, and not in that of their first reads.
 	ByFrequency bool
@@ -34,7 +50,10 @@ type FrequencyWith struct {
 }
 
 // Name returns the policy's name, with its options.
-func (f FrequencyWith) Name() string { return f.name }
+func (f FrequencyWith) Name() string {
+	return plan.Named(f.Frequency.Name(), frequencyOptions, strconv.FormatBool(!f.ByFrequency),
+		strconv.FormatBool(f.CleanupRead))
+}
 
 // About describes the policy.
 func (f FrequencyWith) About() plan.About {
@@ -56,7 +75,7 @@ func (f FrequencyWith) Plan(in plan.Input) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Policy = f.name
+	p.Policy = f.Name()
 	if !f.ByFrequency {
 		return p, nil
 	}

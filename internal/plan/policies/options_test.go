@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,47 +11,49 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/policytest"
 )
 
-func TestParse(t *testing.T) {
+// TestOptionsOfFrequency: they have the names that the thesis gives them, and are for the
+// simulator.
+func TestOptionsOfFrequency(t *testing.T) {
 	for text, want := range map[string]plan.Policy{
-		"minio":                   MinIO{},
 		"frequency":               Frequency{},
-		"frequency:in_order=true": FrequencyWith{name: "frequency:in_order=true"},
+		"frequency:in_order=true": Frequency{},
 		"frequency:cleanup_read=true:in_order=false": FrequencyWith{
-			name: "frequency:cleanup_read=true:in_order=false", ByFrequency: true, CleanupRead: true,
+			ByFrequency: true, CleanupRead: true,
 		},
+		"frequency:cleanup_read=on": FrequencyWith{CleanupRead: true},
 	} {
-		if p, err := Parse(text); err != nil || p != want || p.Name() != text {
-			t.Errorf("Parse(%q) = %#v, %v", text, p, err)
+		if p, err := ForSimulator(text); err != nil || p != want {
+			t.Errorf("%q is %#v, %v", text, p, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"minio:in_order=true":        "minio has no options; allowed: the name alone",
-		"frequency:order=true":       `frequency has no option "order"`,
-		"frequency:in_ordr=true":     `did you mean "in_order"?; allowed: cleanup_read or in_order`,
-		"frequency:":                 `frequency has no option ""`,
-		"frequency:in_order":         `in_order is ""; allowed: true or false`,
-		"frequency:cleanup_read=yes": `cleanup_read is "yes"; allowed: true or false`,
+		"minio:in_order=true":        "policy minio has no options",
+		"frequency:order=true":       "order=true is none of its options; allowed: in_order and",
+		"frequency:in_order":         "in_order is none of its options",
+		"frequency:cleanup_read=yes": "allowed: on or off",
 	} {
-		_, err := Parse(text)
-		wrong := (*WrongOption)(nil)
-		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
-			t.Errorf("Parse(%q): %v, want %q", text, err, want)
+		if _, err := ForSimulator(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	_, err := Parse("lru:in_order=true")
-	if unknown := (*Unknown)(nil); !errors.As(err, &unknown) || unknown.Name != "lru" {
-		t.Errorf("an unknown policy: %v", err)
+	for _, text := range []string{"frequency:in_order=false", "frequency:cleanup_read=true"} {
+		if _, err := ByName(text); err == nil ||
+			!strings.Contains(err.Error(), "runs in the simulator only") {
+			t.Errorf("the engine takes %s: %v", text, err)
+		}
+	}
+	if p, err := ByName("frequency:in_order=true"); err != nil || p != (Frequency{}) {
+		t.Errorf("the engine does not take what is the default: %v, %v", p, err)
 	}
 }
 
 // TestOptionsOfFrequencyConform runs the conformance suite for the variants of frequency.
 func TestOptionsOfFrequencyConform(t *testing.T) {
-	for _, options := range []map[string]bool{
-		{"in_order": false, "cleanup_read": false},
-		{"in_order": true, "cleanup_read": true},
-		{"in_order": false, "cleanup_read": true},
+	for _, p := range []plan.Policy{
+		FrequencyWith{ByFrequency: true},
+		FrequencyWith{CleanupRead: true},
+		FrequencyWith{ByFrequency: true, CleanupRead: true},
 	} {
-		p := Frequency{}.With("with_options", options)
 		policytest.Run(t, p, policytest.How{Prefetch: true, Remote: true})
 	}
 }
@@ -69,7 +70,7 @@ func TestInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		byFrequency, err := FrequencyWith{name: "by frequency", ByFrequency: true}.Plan(in)
+		byFrequency, err := FrequencyWith{ByFrequency: true}.Plan(in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestInOrder(t *testing.T) {
 func TestDropped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := policytest.DrawInput(t)
-		f := FrequencyWith{name: "cleanup", CleanupRead: true}
+		f := FrequencyWith{CleanupRead: true}
 		p, err := f.Plan(in)
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,8 @@ var table = [...]plan.Policy{
 	Perfect{},
 	Naive{},
 	Staging{},
+	PyTorch{},
+	TFData{},
 	Frequency{},
 	Cooperative{},
 	DeepIO{},
@@ -57,28 +59,42 @@ func Names(of []plan.Policy) []string {
 	return names
 }
 
-// ByName returns the policy of that name among those that the engine supports; the error lists
-// them.
+// ByName returns the policy of that name, with the options that it may have ("tfdata:buffer=2000"),
+// among those that the engine supports; the error lists them.
 func ByName(name string) (plan.Policy, error) {
-	p, err := ForSimulator(name)
-	switch known := strings.Join(Names(Engine()), ", "); {
-	case err != nil:
+	known := strings.Join(Names(Engine()), ", ")
+	switch p := find(name); {
+	case p == nil:
 		return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, known)
 	case !p.About().Engine:
 		return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
+	default:
+		with, err := plan.WithOptions(p, name)
+		if err == nil && !with.About().Engine {
+			return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
+		}
+		return with, err
 	}
-	return p, nil
 }
 
-// ForSimulator returns the policy of that name among all policies.
+// ForSimulator returns the policy of that name, with the options that it may have, among all
+// policies.
 func ForSimulator(name string) (plan.Policy, error) {
-	for _, p := range table {
-		if p.Name() == name {
-			return p, nil
-		}
+	if p := find(name); p != nil {
+		return plan.WithOptions(p, name)
 	}
 	return nil,
 		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
+}
+
+// find returns the policy of that name without its options; nil: there is none.
+func find(name string) plan.Policy {
+	for _, p := range table {
+		if p.Name() == plan.Base(name) {
+			return p
+		}
+	}
+	return nil
 }
 
 // Memory returns the approximate number of bytes that the plan of a policy that counts reads takes

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // Options are how nodes follow the table. The zero value is how nodes fill their classes under the
@@ -73,14 +72,10 @@ func (p *Policy) Plan(in plan.Input) (*plan.Plan, error) {
 		return nil, &plan.Unsupported{Policy: p.name, Reason: reason}
 	}
 	return &plan.Plan{
-		Policy: p.name, Prefetch: true, Remote: true, ReadOnce: p.options.ReadOnce, Nodes: nodes,
+		Policy: p.name, Prefetch: true, Remote: true, Nodes: nodes,
+		ReadOnce: p.options.ReadOnce, Preload: p.options.Preload,
 		Owner: owners(nodes, in.Stream.Spec().Samples),
 	}, in.Ended()
-}
-
-// Run returns how the simulator executes the plan.
-func (p *Policy) Run(plan.Input, *plan.Plan) (simulated.Run, error) {
-	return simulated.Run{Preload: p.options.Preload}, nil
 }
 
 // owners returns, for each sample, the node that has it in its fastest class.

@@ -88,7 +88,7 @@ func (r *reader) policies(key string, value any) {
 }
 
 // ChoosePolicies returns the named policies, each once, in the order in which they are first named.
-// The name "all" stands for every policy. Options follow a name, as policies.Parse has them. It
+// The name "all" stands for every policy. Options follow a name, as plan.WithOptions has them. It
 // returns Faults if a name is unknown or names is empty.
 func ChoosePolicies(names []string) ([]string, error) {
 	known := Policies()
@@ -99,22 +99,20 @@ func ChoosePolicies(names []string) ([]string, error) {
 			chosen = append(chosen, known...)
 			continue
 		}
-		_, err := policies.Parse(name)
-		wrong, unknown := (*policies.WrongOption)(nil), (*policies.Unknown)(nil)
-		switch {
-		case errors.As(err, &unknown):
+		p, err := policies.ForSimulator(name)
+		switch base := plan.Base(name); {
+		case err == nil:
+			chosen = append(chosen, p.Name())
+		case !slices.Contains(known, base):
 			faults = append(faults, Fault{
 				Key: "simulate.policies", Value: envfile.Text(name),
-				Wrong:   "unknown policy" + human.Nearest(unknown.Name, known),
+				Wrong:   "unknown policy" + human.Nearest(base, known),
 				Allowed: "all, or " + human.List(known),
 			})
-		case errors.As(err, &wrong):
-			faults = append(faults, Fault{
-				Key: "simulate.policies", Value: envfile.Text(name), Wrong: wrong.Wrong,
-				Allowed: wrong.Allowed,
-			})
 		default:
-			chosen = append(chosen, name)
+			faults = append(faults, Fault{
+				Key: "simulate.policies", Value: envfile.Text(name), Wrong: err.Error(),
+			})
 		}
 	}
 	if len(names) == 0 {
@@ -219,7 +217,7 @@ func (r *reader) tables() {
 	s := r.scenario
 	s.values = map[string]plan.Policy{}
 	for _, name := range s.Policies {
-		p, err := policies.Parse(name)
+		p, err := policies.ForSimulator(name)
 		if err != nil {
 			continue // it was reported
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/distance"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -68,11 +69,12 @@ type simulation struct {
 	waiters []waiter
 	spare   []int32     // unused waiters
 	ready   []*training // those that wait for release
-	measure measure
+	measure *distance.Measure
 	further [][]int32 // per node, what follows in space that dropped copies leave
 	drops   *drops    // nil: the policy drops no copy
 
 	classes       int     // J+1
+	streams       int     // reads of a node that depend on the source
 	steps, epochs int     // batches of an epoch, epochs
 	full, last    []int   // samples of a batch per node, and of an epoch's last
 	perMB         float64 // 1/c
@@ -98,11 +100,11 @@ type simulation struct {
 // parts is how many refills fill a staging buffer.
 const parts = 64
 
-// RunModel simulates the job under the named policy, with its options (policies.Parse), in the
+// RunModel simulates the job under the named policy, with its options (plan.WithOptions), in the
 // profile Model. If the policy cannot run the job, Supported is false in the Result and Reason is
 // why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
-	p, err := policies.Parse(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +120,12 @@ func Run(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := input(job, stream)
-	planned, err := p.Plan(in)
+	in, err := plan.Ordered(p, input(job, stream))
+	var planned *plan.Plan
+	if err == nil {
+		stream = in.Stream
+		planned, err = p.Plan(in)
+	}
 	if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
 		return &Result{Reason: no.Reason}, nil
 	}
@@ -226,7 +232,7 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		perThread: 1 / share, slowdown: max(1, 1/share),
 		buffer: buffer, part: buffer / parts,
 		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
-		work:  env.SourceThreadWork(),
+		work: env.SourceThreadWork(), streams: sourceStreams,
 		local: make([]Amount, len(env.Classes)),
 	}
 	for _, c := range env.Classes {
@@ -238,7 +244,10 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 	}
-	m.measure = newMeasure(m, stream)
+	m.measure = distance.New(stream, m.full, m.last, m.epochs)
+	if w := plan.Window; w != nil {
+		m.streams = w.Workers
+	}
 	m.further = further
 	m.result = Result{Supported: true}
 	return m
@@ -253,17 +262,17 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 		t.first = j == 0
 		t.base = j * nodes
 		t.ranks = m.ranks[j*nodes : (j+1)*nodes]
-		t.stream, t.reorder = stream, m.how.Reorder
+		t.stream = stream
 		if j > 0 {
-			var err error
-			if t.stream, err = streamOf(m.job, j); err != nil {
-				return err
-			}
-			how, err := simulated.RunOf(p, input(m.job, t.stream), m.plan)
+			own, err := streamOf(m.job, j)
 			if err != nil {
 				return err
 			}
-			t.reorder = how.Reorder
+			in, err := plan.Ordered(p, input(m.job, own))
+			if err != nil {
+				return err
+			}
+			t.stream = in.Stream
 		}
 		for i := range t.ranks {
 			n := &t.ranks[i]
@@ -286,7 +295,7 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 // run simulates the plan.
 func (m *simulation) run(ctx context.Context) error {
 	m.startFilling()
-	if m.how.Preload && m.active > 0 {
+	if m.plan.Preload && m.active > 0 {
 		if err := m.loop(ctx, &m.training); err != nil {
 			return err
 		}
@@ -316,6 +325,6 @@ func (m *simulation) finish(in *plan.Input) *Result {
 		}
 	}
 	r.ShareOfBound = r.SourceTotal * 1e6 / float64(plan.Bound(size, room, m.epochs))
-	r.SeenPerEpoch, r.Shuffle = m.measure.result()
+	r.SeenPerEpoch, r.Shuffle = m.measure.Result()
 	return r
 }

@@ -48,7 +48,7 @@ func newDrops(ctx context.Context, m *simulation, next [][]int32) *drops {
 	}
 	var ids []int32
 	for e := 0; e < m.epochs && ctx.Err() == nil; e++ {
-		order := m.jobs[0].order(e)
+		order := m.jobs[0].stream.Epoch(e)
 		for step := range m.steps {
 			for i := range d.nodes {
 				ids = order.Batch(ids[:0], i, step)

@@ -14,7 +14,7 @@ import (
 // end.
 func dropped(t *testing.T, job *Job, policy string) *simulation {
 	t.Helper()
-	p, err := policies.Parse(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

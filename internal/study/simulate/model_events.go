@@ -72,7 +72,7 @@ func (m *simulation) ring(i int, n *rank) {
 func (m *simulation) take(i int, n *rank) {
 	for n.start <= m.now {
 		at := n.next
-		if n.streams < streams && !n.waits.empty() {
+		if n.streams < m.streams && !n.waits.empty() {
 			at = *n.waits.pop()
 			n.waits.mb -= n.pos(at).size
 			m.read(i, n, at, 0)
@@ -83,7 +83,7 @@ func (m *simulation) take(i int, n *rank) {
 			n.taken += p.size
 			n.used += p.size
 			switch none := p.from == p.to; {
-			case none && m.how.Demand:
+			case none && m.plan.Demand:
 				p.at = -1
 			case none:
 				m.request(i, n, at, -1, false)

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // scenarios is how many random jobs the properties are held against; a failure names the seed of
@@ -24,20 +24,16 @@ func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policies.Parse(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := input(job, stream)
-	plan, err := p.Plan(in)
+	in, err = plan.Ordered(p, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := simulated.RunOf(p, in, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run.Reorder == nil
+	return in.Stream.Order() == nil
 }
 
 // randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more
@@ -229,7 +225,7 @@ func TestCapacities(t *testing.T) {
 		}
 		in := input(job, stream)
 		for _, name := range append(policies.Names(policies.All()), frequencyOptions...) {
-			policy, err := policies.Parse(name)
+			policy, err := policies.ForSimulator(name)
 			if err != nil {
 				t.Fatal(err)
 			}

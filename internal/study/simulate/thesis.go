@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/distance"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -25,7 +26,7 @@ import (
 // Result is a pure function of the arguments. Memory: 13 bytes per sample access, 8 per read of a
 // prefetcher from the source, about 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
-	p, err := policies.Parse(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
@@ -229,29 +230,26 @@ func (r *thesisRun) tell(res *Result) {
 }
 
 // measure computes SeenPerEpoch and Shuffle from the traces, as RunModel does for its policies.
-func (r *thesisRun) measure() (seen, distance float64) {
-	m := &simulation{
-		job: r.job, plan: &plan.Plan{}, sizes: r.job.Sizes,
-		steps: r.stream.Steps(), epochs: r.job.Epochs,
-	}
-	if r.rules.Redraw != nil {
-		// the policy rewrites the traces, so they are not the stream's
-		m.how.Reorder = func(int) simulated.Batches { return nil }
-	}
+func (r *thesisRun) measure() (seen, shuffle float64) {
+	var full, last []int
 	for i := range r.nodes {
-		m.full, m.last = append(m.full, r.nodes[i].batch), append(m.last, r.nodes[i].lastBatch)
+		full, last = append(full, r.nodes[i].batch), append(last, r.nodes[i].lastBatch)
 	}
-	measured := newMeasure(m, r.stream)
+	of := distance.New
+	if r.rules.Redraw != nil { // the policy rewrites the traces, so they are not the stream's
+		of = distance.Others
+	}
+	measured, steps := of(r.stream, full, last, r.job.Epochs), r.stream.Steps()
 	for i := range r.nodes {
 		n := &r.nodes[i]
 		at := 0
-		for e := range measured.epochs {
-			for step := range m.steps {
-				size := n.batchSize(step, m.steps)
-				measured.add(e, step, i, n.reads[at:at+size])
+		for e := range measured.Epochs() {
+			for step := range steps {
+				size := n.batchSize(step, steps)
+				measured.Add(e, step, i, n.reads[at:at+size])
 				at += size
 			}
 		}
 	}
-	return measured.result()
+	return measured.Result()
 }
