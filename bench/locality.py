@@ -64,7 +64,8 @@ def rank(spec: dict[str, Any]) -> None:
     if number == 0:
         tiers: collections.Counter[str] = collections.Counter()
         for node in report["nodes"]:
-            for tier, amount in node["epochs"][-1]["reads"].items():
+            last = node["epochs"][spec["epochs"] - 1]  # others may follow: they are read ahead
+            for tier, amount in last["reads"].items():
                 tiers[tier] += amount["samples"]
         figures = {"accuracy": trainer.accuracy(spec["held"]), "tiers": tiers}
         print(json.dumps(figures))

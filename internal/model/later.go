@@ -1,7 +1,5 @@
 package model
 
-import "math"
-
 // Later is what an epoch after the first one needs, of a job on nodes with equal environments that
 // reads its samples in random orders.
 type Later struct {
@@ -18,18 +16,6 @@ type Later struct {
 	// nodes that own their samples (Imbalance), and nodes hold what they own; 0: samples come at
 	// random.
 	Dealt float64
-}
-
-// Imbalance returns the share of a global batch that is left for other nodes if its samples are
-// dealt to owners of random parts of the dataset, of which each takes up to `samples`, its share of
-// the batch (Yang and Cong, section 2). With N nodes and L samples each, a node owns a binomial
-// number of them, of variance L(1-1/N). The mean of what exceeds L is the deviation/sqrt(2 pi):
-// 0.399/sqrt(L) for many nodes.
-func Imbalance(nodes int, samples float64) float64 {
-	if nodes < 2 || samples <= 0 {
-		return 0
-	}
-	return math.Sqrt((1-1/float64(nodes))/(2*math.Pi)) / math.Sqrt(samples)
 }
 
 // hits is what storage classes hold of what a node reads in an epoch, in MB.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,8 +27,15 @@ func Base(name string) string {
 	return base
 }
 
-// WithOptions returns the policy with the options of a name such as "tfdata:buffer=2000". Errors
-// name the option, its value and what is allowed.
+// WrongOption is the error of an option that a policy does not have, or of its value.
+type WrongOption struct{ Policy, Wrong, Allowed string }
+
+func (e *WrongOption) Error() string {
+	return "policy " + e.Policy + ": " + e.Wrong + "; allowed: " + e.Allowed
+}
+
+// WithOptions returns the policy with the options of a name such as "tfdata:buffer=2000". The error
+// is a *WrongOption.
 func WithOptions(p Policy, name string) (Policy, error) {
 	base, given, some := strings.Cut(name, optionMark)
 	if !some {
@@ -35,27 +43,34 @@ func WithOptions(p Policy, name string) (Policy, error) {
 	}
 	o, ok := p.(Optional)
 	if !ok {
-		return nil, fmt.Errorf("policy %s has no options; %s is given", base, human.Name(given))
+		return nil, &WrongOption{
+			base, base + " has no options, and " + human.Name(given) + " is given",
+			"the name alone",
+		}
 	}
 	values, options := option.Values{}, o.Options()
 	keys := make([]string, len(options))
 	for i, of := range options {
 		keys[i] = of.Key
 	}
-	for _, text := range strings.Split(given, optionMark) {
+	for text := range strings.SplitSeq(given, optionMark) {
 		key, value, some := strings.Cut(text, "=")
 		of, ok := option.Find(options, key)
 		if !ok || !some {
-			return nil, fmt.Errorf("policy %s: %s is none of its options; allowed: %s, each as "+
-				"%s:%s=%s", base, human.Name(text), human.And(keys), base, options[0].Key,
-				options[0].Default)
+			return nil, &WrongOption{
+				base, human.Name(text) + " is none of its options" + human.Nearest(key, keys),
+				fmt.Sprintf("%s, each as %s:%s=%s", human.And(keys), base, options[0].Key,
+					options[0].Default),
+			}
 		}
 		if _, again := values[key]; again {
-			return nil, fmt.Errorf("policy %s: its option %s is given twice", base, key)
+			return nil, &WrongOption{base, "its option " + key + " is given twice", "each once"}
 		}
 		v, _, err := of.Read(value)
-		if err != nil {
-			return nil, fmt.Errorf("policy %s: %w", base, err)
+		if wrong := (*option.Error)(nil); errors.As(err, &wrong) {
+			return nil, &WrongOption{
+				base, fmt.Sprintf("%s = %q: %s", key, value, wrong.Wrong), wrong.Allowed,
+			}
 		}
 		values[key] = v
 	}

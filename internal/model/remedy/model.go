@@ -51,7 +51,7 @@ func newModel(r *Run) forecast {
 		job: float64(r.Epoch) / mega * float64(r.Nodes),
 	}
 	if r.Dealt {
-		m.later.Dealt = model.Imbalance(r.Nodes, r.Batch)
+		m.later.Dealt = m.imbalance()
 	}
 	m.env.SourceWork = r.SourceWork
 	if r.Transformers == 0 { // samples are delivered as they are
@@ -279,6 +279,16 @@ func (m *forecast) know(name string) {
 
 // transforms reports whether the daemon transforms samples, and how long that takes is known.
 func (m *forecast) transforms() bool { return m.env.Preprocess < enough }
+
+// imbalance returns the share of its reads that a node gets from others if batches are dealt; 0:
+// they cannot be.
+func (m *forecast) imbalance() float64 {
+	if m.batch == 0 || m.later.Sample <= 0 {
+		return 0
+	}
+	nodes := m.later.Nodes
+	return model.Imbalance(int(m.later.Data/m.later.Sample), nodes, int(m.batch)*nodes)
+}
 
 // fromOthers returns the share of a node's reads in a later epoch that other nodes serve.
 func (m *forecast) fromOthers() float64 {

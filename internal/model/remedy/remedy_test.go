@@ -369,7 +369,7 @@ func TestDealingIsProposed(t *testing.T) {
 			continue
 		}
 		if d := remedies[i]; d.From < 0.7 || d.Amount > 0.07 || d.After > d.Before/2 ||
-			!strings.Contains(d.Text, "6.6 % of their samples from others instead of 71.1 %") {
+			!strings.Contains(d.Text, "6.5 % of their samples from others instead of 71.1 %") {
 			t.Errorf("%s: %+v: %s", c.name, d, d.Text)
 		}
 	}

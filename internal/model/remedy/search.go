@@ -135,7 +135,7 @@ func moreThreads(m *forecast) (Change, bool) {
 
 // dealt deals batches to the nodes that own their samples.
 func dealt(m *forecast) (Change, bool) {
-	share := model.Imbalance(m.later.Nodes, m.batch)
+	share := m.imbalance()
 	return Change{Key: Deal, Amount: share}, share > 0 && m.later.Dealt == 0 && !m.later.Cold
 }
 

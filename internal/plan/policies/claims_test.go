@@ -56,11 +56,10 @@ func TestEveryPolicyIsInTheTable(t *testing.T) {
 			continue
 		}
 		for _, of := range o.Options() {
-			if of.Kind != option.Switch {
-				continue
+			if of.Kind == option.Switch {
+				with := o.With(option.Values{of.Key: of.Default == "false"})
+				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", with), "policies."))
 			}
-			with := o.With(option.Values{of.Key: of.Default != "true"})
-			lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", with), "policies."))
 		}
 	}
 	for path, f := range parsed(t, "internal/plan/policies") {

@@ -14,27 +14,27 @@ import (
 var frequencyOptions = []option.Option{
 	{
 		Key: "in_order", Kind: option.Switch, Default: "true",
-		Help: "classes are filled in the order of first reads, otherwise most often read first",
+		Help: "Whether classes are filled in the order of first reads, and not of how often",
 	},
 	{
 		Key: "cleanup_read", Kind: option.Switch, Default: "false",
-		Help: "a node drops a sample that it has read for the last time, and fills the space again",
+		Help: "Whether a node drops what training has read for the last time, and fills the space",
 	},
 }
 
-// Options implements plan.Optional.
+// Options implements plan.Optional. Values that are not the defaults are for the simulator.
 func (Frequency) Options() []option.Option { return frequencyOptions }
 
 // With implements plan.Optional.
-func (Frequency) With(values option.Values) plan.Policy {
-	inOrder, given := values["in_order"].(bool)
-	f := FrequencyWith{
-		ByFrequency: given && !inOrder, CleanupRead: option.Get[bool](values, "cleanup_read"),
+func (f Frequency) With(values option.Values) plan.Policy {
+	o := FrequencyWith{CleanupRead: option.Get[bool](values, "cleanup_read")}
+	if inOrder, given := values["in_order"]; given {
+		o.ByFrequency = !inOrder.(bool)
 	}
-	if !f.ByFrequency && !f.CleanupRead {
-		return Frequency{}
+	if o == (FrequencyWith{}) {
+		return f
 	}
-	return f
+	return o
 }
 
 // FrequencyWith is Frequency with options, for the simulator.
@@ -51,7 +51,7 @@ type FrequencyWith struct {
 
 // Name returns the policy's name, with its options.
 func (f FrequencyWith) Name() string {
-	return plan.Named(f.Frequency.Name(), frequencyOptions, strconv.FormatBool(!f.ByFrequency),
+	return plan.Named("frequency", frequencyOptions, strconv.FormatBool(!f.ByFrequency),
 		strconv.FormatBool(f.CleanupRead))
 }
 

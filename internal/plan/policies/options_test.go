@@ -1,59 +1,62 @@
 package policies
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/policytest"
 )
 
-// TestOptionsOfFrequency: they have the names that the thesis gives them, and are for the
-// simulator.
 func TestOptionsOfFrequency(t *testing.T) {
 	for text, want := range map[string]plan.Policy{
+		"minio":                   MinIO{},
 		"frequency":               Frequency{},
 		"frequency:in_order=true": Frequency{},
 		"frequency:cleanup_read=true:in_order=false": FrequencyWith{
 			ByFrequency: true, CleanupRead: true,
 		},
-		"frequency:cleanup_read=on": FrequencyWith{CleanupRead: true},
 	} {
 		if p, err := ForSimulator(text); err != nil || p != want {
-			t.Errorf("%q is %#v, %v", text, p, err)
+			t.Errorf("ForSimulator(%q) = %#v, %v", text, p, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"minio:in_order=true":        "policy minio has no options",
-		"frequency:order=true":       "order=true is none of its options; allowed: in_order and",
-		"frequency:in_order":         "in_order is none of its options",
-		"frequency:cleanup_read=yes": "allowed: on or off",
+		"minio:in_order=true":        "minio has no options",
+		"frequency:order=true":       `order=true is none of its options`,
+		"frequency:in_ordr=true":     `did you mean "in_order"?; allowed: in_order and cleanup_read`,
+		"frequency:in_order":         `in_order is none of its options`,
+		"frequency:cleanup_read=yes": `cleanup_read = "yes"`,
 	} {
-		if _, err := ForSimulator(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+		_, err := ForSimulator(text)
+		wrong := (*plan.WrongOption)(nil)
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("ForSimulator(%q): %v, want %q", text, err, want)
 		}
 	}
-	for _, text := range []string{"frequency:in_order=false", "frequency:cleanup_read=true"} {
-		if _, err := ByName(text); err == nil ||
-			!strings.Contains(err.Error(), "runs in the simulator only") {
-			t.Errorf("the engine takes %s: %v", text, err)
-		}
+	_, err := ForSimulator("lru:in_order=true")
+	if unknown := (*Unknown)(nil); !errors.As(err, &unknown) || unknown.Name != "lru" {
+		t.Errorf("an unknown policy: %v", err)
 	}
-	if p, err := ByName("frequency:in_order=true"); err != nil || p != (Frequency{}) {
-		t.Errorf("the engine does not take what is the default: %v, %v", p, err)
+	if _, err := ByName("frequency:cleanup_read=true"); err == nil ||
+		!strings.Contains(err.Error(), "runs in the simulator only") {
+		t.Errorf("in the engine: %v", err)
 	}
 }
 
 // TestOptionsOfFrequencyConform runs the conformance suite for the variants of frequency.
 func TestOptionsOfFrequencyConform(t *testing.T) {
-	for _, p := range []plan.Policy{
-		FrequencyWith{ByFrequency: true},
-		FrequencyWith{CleanupRead: true},
-		FrequencyWith{ByFrequency: true, CleanupRead: true},
+	for _, options := range []option.Values{
+		{"in_order": false, "cleanup_read": false},
+		{"in_order": true, "cleanup_read": true},
+		{"in_order": false, "cleanup_read": true},
 	} {
+		p := Frequency{}.With(options)
 		policytest.Run(t, p, policytest.How{Prefetch: true, Remote: true})
 	}
 }

@@ -69,22 +69,28 @@ func ByName(name string) (plan.Policy, error) {
 	case !p.About().Engine:
 		return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
 	default:
-		with, err := plan.WithOptions(p, name)
-		if err == nil && !with.About().Engine {
-			return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
+		q, err := plan.WithOptions(p, name)
+		if err == nil && !q.About().Engine {
+			return nil, fmt.Errorf("policy %q runs in the simulator only", name)
 		}
-		return with, err
+		return q, err
 	}
 }
 
 // ForSimulator returns the policy of that name, with the options that it may have, among all
-// policies.
+// policies. The error is an *Unknown or a *plan.WrongOption.
 func ForSimulator(name string) (plan.Policy, error) {
 	if p := find(name); p != nil {
 		return plan.WithOptions(p, name)
 	}
-	return nil,
-		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
+	return nil, &Unknown{plan.Base(name)}
+}
+
+// Unknown is the error of a name that no policy has.
+type Unknown struct{ Name string }
+
+func (e *Unknown) Error() string {
+	return fmt.Sprintf("policy %q is unknown; allowed: %s", e.Name, strings.Join(Names(All()), ", "))
 }
 
 // find returns the policy of that name without its options; nil: there is none.

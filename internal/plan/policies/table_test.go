@@ -161,7 +161,7 @@ func TestOptionsOfPolicies(t *testing.T) {
 		"tfdata:buffer=0":       "allowed: a whole number from 1",
 		"tfdata:file_size=-1MB": "allowed: a size",
 		"tfdata:a=1":            "allowed: buffer and file_size, each as tfdata:buffer=10000",
-		"staging:a=1":           "policy staging has no options",
+		"staging:a=1":           "staging has no options",
 		"tfdata:buffer=1:file":  "none of its options",
 		"perfect:x=1":           "runs in the simulator only",
 		":buffer=1":             "is unknown",

@@ -72,8 +72,8 @@ func (p *Policy) Plan(in plan.Input) (*plan.Plan, error) {
 		return nil, &plan.Unsupported{Policy: p.name, Reason: reason}
 	}
 	return &plan.Plan{
-		Policy: p.name, Prefetch: true, Remote: true, Nodes: nodes,
-		ReadOnce: p.options.ReadOnce, Preload: p.options.Preload,
+		Policy: p.name, Prefetch: true, Remote: true, ReadOnce: p.options.ReadOnce,
+		Preload: p.options.Preload, Nodes: nodes,
 		Owner: owners(nodes, in.Stream.Spec().Samples),
 	}, in.Ended()
 }

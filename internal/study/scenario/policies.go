@@ -88,8 +88,8 @@ func (r *reader) policies(key string, value any) {
 }
 
 // ChoosePolicies returns the named policies, each once, in the order in which they are first named.
-// The name "all" stands for every policy. Options follow a name, as plan.WithOptions has them. It
-// returns Faults if a name is unknown or names is empty.
+// The name "all" stands for every policy. Options follow a name, as policies.ForSimulator has them.
+// It returns Faults if a name is unknown or names is empty.
 func ChoosePolicies(names []string) ([]string, error) {
 	known := Policies()
 	var chosen []string
@@ -99,20 +99,22 @@ func ChoosePolicies(names []string) ([]string, error) {
 			chosen = append(chosen, known...)
 			continue
 		}
-		p, err := policies.ForSimulator(name)
-		switch base := plan.Base(name); {
-		case err == nil:
-			chosen = append(chosen, p.Name())
-		case !slices.Contains(known, base):
+		_, err := policies.ForSimulator(name)
+		wrong, unknown := (*plan.WrongOption)(nil), (*policies.Unknown)(nil)
+		switch {
+		case errors.As(err, &unknown):
 			faults = append(faults, Fault{
 				Key: "simulate.policies", Value: envfile.Text(name),
-				Wrong:   "unknown policy" + human.Nearest(base, known),
+				Wrong:   "unknown policy" + human.Nearest(unknown.Name, known),
 				Allowed: "all, or " + human.List(known),
 			})
-		default:
+		case errors.As(err, &wrong):
 			faults = append(faults, Fault{
-				Key: "simulate.policies", Value: envfile.Text(name), Wrong: err.Error(),
+				Key: "simulate.policies", Value: envfile.Text(name), Wrong: wrong.Wrong,
+				Allowed: wrong.Allowed,
 			})
+		default:
+			chosen = append(chosen, name)
 		}
 	}
 	if len(names) == 0 {

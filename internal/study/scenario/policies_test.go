@@ -134,10 +134,11 @@ func TestOptionsOfPolicies(t *testing.T) {
 		t.Errorf("with cleanup_read it needs %d bytes, and %d without", with, without)
 	}
 	for set, want := range map[string]string{
-		`policies=["minio:in_order=true"]`: `simulate.policies is "minio:in_order=true": policy ` +
-			"minio has no options",
-		`policies=["frequency:in_ordr=true"]`:  "in_ordr=true is none of its options; allowed",
-		`policies=["frequency:in_order=1"]`:    `in_order = "1": neither on nor off; allowed`,
+		`policies=["minio:in_order=true"]`: `simulate.policies is "minio:in_order=true": minio has ` +
+			"no options, and in_order=true is given; allowed: the name alone",
+		`policies=["frequency:in_ordr=true"]`: `did you mean "in_order"?; allowed: in_order and`,
+		`policies=["frequency:in_order=1"]`: `in_order = "1": neither on nor off; allowed: ` +
+			"on or off",
 		`policies=["frequncy:in_order=false"]`: `unknown policy; did you mean "frequency"?`,
 	} {
 		_, err := read(t, small, set)

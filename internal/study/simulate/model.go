@@ -100,9 +100,9 @@ type simulation struct {
 // parts is how many refills fill a staging buffer.
 const parts = 64
 
-// RunModel simulates the job under the named policy, with its options (plan.WithOptions), in the
-// profile Model. If the policy cannot run the job, Supported is false in the Result and Reason is
-// why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
+// RunModel simulates the job under the named policy, with its options (policies.ForSimulator), in
+// the profile Model. If the policy cannot run the job, Supported is false in the Result and Reason
+// is why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {

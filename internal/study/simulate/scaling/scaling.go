@@ -55,7 +55,7 @@ func ParametersOf(j Job) Parameters {
 		U:     float64(env.Classes[0].Threads) / env.Write(1),
 		R:     p * env.SourceRate(j.Nodes),
 		Alpha: min(1, p*env.LocalCapacity()/j.Dataset),
-		Beta:  Imbalance(j.Samples, j.Nodes, j.GlobalBatch),
+		Beta:  model.Imbalance(j.Samples, j.Nodes, j.GlobalBatch),
 	}
 	v.Rc = p * min(env.PeerBandwidth, cacheRate(env, v.Alpha*j.Dataset/p))
 	return v

@@ -1,10 +1,12 @@
-package scaling
+package model
 
 import "math"
 
-// Imbalance returns beta: the mean share of a global batch that nodes have to get from others if
+// Imbalance returns the mean share of a global batch that nodes have to get from others if
 // each owns an equal part of the dataset, and trains on as many samples as every other. It is the
-// sum of the nodes' deficits over the size of the batch, as in figure 6 of the paper.
+// sum of the nodes' deficits over the size of the batch, as in figure 6 of
+// Yang and Cong's paper (Accelerating Data Loading in Deep Neural Network Training), where it is
+// beta.
 //
 // A batch is drawn without replacement, so that a node owns X of its samples, of a hypergeometric
 // distribution, and lacks max(0, B/p - X). The mean of that is half the mean deviation of X, which
