@@ -12,23 +12,25 @@ import (
 // sample of the files takes its place. files has the first sample of each file, which has
 // consecutive samples, and in the end the number of samples.
 //
-// If there are fewer files than ranks, samples are divided instead: rank r takes each N-th one, or,
-// if there are fewer samples than ranks, all. A rank that has fewer samples than it reads in an
-// epoch begins again once it has read all, with its files in another order (Dataset.shuffle, then
+// If there are fewer files than ranks, the ranks divide what one such pipeline gives, each position
+// of the epoch in turn (AutoShardPolicy.DATA). A pipeline that has fewer samples than it gives in an
+// epoch begins again once it has given all, with its files in another order (Dataset.shuffle, then
 // Dataset.repeat); one that has more leaves the rest out.
 func Buffered(in *plan.Input, policy string, files []int32, buffer int) access.Order {
 	spec := in.Stream.Spec()
 	name := named(policy, in, files, []int32{int32(buffer)})
 	return access.Order{Name: name, Draw: func(of *access.Epoch) []int32 {
 		ids := make([]int32, in.Stream.Delivered())
-		ranks := make([]pipeline, spec.WorldSize)
-		for r := range ranks {
-			ranks[r] = pipeline{
-				files: files, size: buffer, rank: r, ranks: spec.WorldSize,
-				seed: spec.Seed, epoch: of.Number(),
-				pick: seeded(spec.Seed, uint64(of.Number()), uint64(r), bufferKey),
+		if len(files)-1 < spec.WorldSize {
+			all := newPipeline(files, buffer, 0, 1, spec.Seed, of.Number())
+			for p := range ids {
+				ids[p] = all.take()
 			}
-			ranks[r].begin()
+			return ids
+		}
+		ranks := make([]*pipeline, spec.WorldSize)
+		for r := range ranks {
+			ranks[r] = newPipeline(files, buffer, r, spec.WorldSize, spec.Seed, of.Number())
 		}
 		// Batches of the same size deal their positions alike.
 		size, base := -1, 0
@@ -69,6 +71,16 @@ type pipeline struct {
 	next  int32   // sample of that file, from 0
 }
 
+// newPipeline returns the pipeline of a rank that has every ranks-th of the files.
+func newPipeline(files []int32, size, rank, ranks int, seed uint64, epoch int) *pipeline {
+	r := &pipeline{
+		files: files, size: size, rank: rank, ranks: ranks, seed: seed, epoch: epoch,
+		pick: seeded(seed, uint64(epoch), uint64(rank), bufferKey),
+	}
+	r.begin()
+	return r
+}
+
 // begin begins a pass: it puts the files into an order, and fills the buffer.
 func (r *pipeline) begin() {
 	r.order = make([]int32, len(r.files)-1)
@@ -78,10 +90,7 @@ func (r *pipeline) begin() {
 		r.order[i] = r.order[j]
 		r.order[j] = int32(i)
 	}
-	r.file, r.next = 0, 0
-	if r.byFiles() {
-		r.file = r.rank
-	}
+	r.file, r.next = r.rank, 0
 	r.pass++
 	for len(r.buffer) < r.size {
 		id, ok := r.input()
@@ -112,30 +121,16 @@ func (r *pipeline) take() int32 {
 	return id
 }
 
-// byFiles reports whether ranks read files of their own.
-func (r *pipeline) byFiles() bool { return len(r.files)-1 >= r.ranks }
-
-// mine reports whether the rank reads the sample, of a file that it reads.
-func (r *pipeline) mine(id int32) bool {
-	samples := int(r.files[len(r.files)-1])
-	return r.byFiles() || samples < r.ranks || int(id)%r.ranks == r.rank
-}
-
 // input returns the next sample of the rank's files; ok is false at the end of the pass.
 func (r *pipeline) input() (id int32, ok bool) {
 	for r.file < len(r.order) {
 		f := r.order[r.file]
-		for id = r.files[f] + r.next; id < r.files[f+1]; id++ {
+		if id = r.files[f] + r.next; id < r.files[f+1] {
 			r.next++
-			if r.mine(id) {
-				return id, true
-			}
+			return id, true
 		}
 		r.next = 0
-		r.file++
-		if r.byFiles() {
-			r.file += r.ranks - 1
-		}
+		r.file += r.ranks
 	}
 	return 0, false
 }
