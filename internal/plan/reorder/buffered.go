@@ -13,9 +13,9 @@ import (
 // consecutive samples, and in the end the number of samples.
 //
 // If there are fewer files than ranks, the ranks divide what one such pipeline gives, each position
-// of the epoch in turn (AutoShardPolicy.DATA). A pipeline that has fewer samples than it gives in an
-// epoch begins again once it has given all, with its files in another order (Dataset.shuffle, then
-// Dataset.repeat); one that has more leaves the rest out.
+// of the epoch in turn (AutoShardPolicy.DATA). A pipeline that has fewer samples than it gives in
+// an epoch begins again once it has given all, with its files in another order (Dataset.shuffle,
+// then Dataset.repeat); one that has more leaves the rest out.
 func Buffered(in *plan.Input, policy string, files []int32, buffer int) access.Order {
 	spec := in.Stream.Spec()
 	name := named(policy, in, files, []int32{int32(buffer)})

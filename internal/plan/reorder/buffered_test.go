@@ -29,9 +29,9 @@ func input(t *rapid.T) plan.Input {
 	return in
 }
 
-// TestBufferedIsAShuffleBuffer: a sample comes out no earlier than `buffer` samples before its place
-// among the files of its rank, and each of them once before any again. With a buffer of one sample,
-// files are read in order.
+// TestBufferedIsAShuffleBuffer: a sample comes out no earlier than `buffer` samples before its
+// place among the files of its rank, and each of them once before any again. With a buffer of one
+// sample, files are read in order.
 func TestBufferedIsAShuffleBuffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
