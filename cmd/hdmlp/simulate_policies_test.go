@@ -59,6 +59,9 @@ func TestSimulatePolicyFile(t *testing.T) {
 	both := policyFile(t, "both.csv", text+"8,1,1,0\n")
 	code, out, message = runCommand(t, "simulate", tiny(t, tinyScenario), "--scaling", "1,2",
 		"--policy", "minio", "--policy-file", both)
+	if !strings.Contains(out, "  Tables    "+filepath.Dir(both)) {
+		t.Errorf("the table is not named:\n%s", out)
+	}
 	if code != 0 || !strings.Contains(out, "= 1: line 10, column\n  node: \"1\": there is no such "+
 		"node; allowed: 0\n") {
 		t.Errorf("exit status %d: %s%s", code, message, out)

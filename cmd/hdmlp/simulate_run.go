@@ -305,6 +305,11 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 			human.Number(float64(s.GlobalBatch)), last, s.Scheme, together(s))},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
+	if len(p.opts.policyFiles) > 0 {
+		facts = append(facts, render.Fact{
+			Name: "Tables", Value: human.Name(strings.Join(p.opts.policyFiles, ", ")),
+		})
+	}
 	if len(p.opts.set) > 0 {
 		facts = append(facts,
 			render.Fact{Name: "Changed", Value: human.Name(strings.Join(p.opts.set, ", "))})

@@ -112,6 +112,18 @@ func TestOneNodeFillsAhead(t *testing.T) {
 	}
 }
 
+// TestDropsWaitForReads: with a staging buffer that holds all that a job reads, all reads are taken
+// at the start, and a copy is nevertheless kept until the last of them is consumed.
+func TestDropsWaitForReads(t *testing.T) {
+	job := thesisJob(1000, 0.027, 10)
+	without := runModel(t, job, "frequency")
+	with := runModel(t, job, "frequency:cleanup_read=true")
+	if with.SourceTotal > without.SourceTotal*1.05 || with.Runtime > without.Runtime*1.02 {
+		t.Errorf("%v s and %v MB from the source, %v s and %v MB without cleanup_read", with.Runtime,
+			with.SourceTotal, without.Runtime, without.SourceTotal)
+	}
+}
+
 // TestDropsAreForOneJob: several jobs on the nodes read what the first would drop.
 func TestDropsAreForOneJob(t *testing.T) {
 	job := randomJob(1)

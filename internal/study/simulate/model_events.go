@@ -216,10 +216,6 @@ func (m *simulation) fillNext(i int, n *rank, what int32) {
 		if m.copies.list[c].state != planned || m.plan.ReadOnce && uint32(c) != m.copies.first[k] {
 			continue // copies besides the owner's are kept when the node reads them from the owner
 		}
-		if m.drops != nil && m.drops.left[c] == 0 { // too late: all reads of it are on the way
-			m.vacate(c, m.sizes[k])
-			continue
-		}
 		m.copies.list[c].state = coming
 		m.active++
 		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})

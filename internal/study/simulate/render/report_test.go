@@ -64,7 +64,9 @@ func TestJSON(t *testing.T) {
 	}
 	testkit.Compare(t, "report.json.golden", b.String())
 	b.Reset()
-	if err := rendertest.Scaled().JSON(&b); err != nil {
+	scaled := rendertest.Scaled()
+	scaled.Points = scaled.Points[1:3] // as one of few points has all keys
+	if err := scaled.JSON(&b); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Compare(t, "scaling.json.golden", b.String())

@@ -60,7 +60,7 @@ func TestRegularLoadingIsAsSimulated(t *testing.T) {
 }
 
 // TestCachesAreAsSimulated: where the assumptions are the same, an epoch after the first takes what
-// equations 7 and 8 say, within 5 %, whatever limits it. For equation 7 they are: caches of
+// equations 7 and 8 say, within 3 %, whatever limits it. For equation 7 they are: caches of
 // disjoint parts (lbann_preloading), or a network that does not limit, so that further copies do
 // not matter (cooperative). For equation 8: a network that does not limit, because in the simulator
 // each step waits for the node that lacks most, and not for the mean.
@@ -76,7 +76,7 @@ func TestCachesAreAsSimulated(t *testing.T) {
 		{"cooperative", 1, 96, 1000, 20, []int{2, 8, 32}, "storage"},
 		{"lbann_preloading", 1, 2048, 1000, 20, []int{2, 4, 32}, "training"},
 		{"lbann_preloading", 1, 2048, 5, 100, []int{2, 4, 8, 16, 32}, "network"},
-		{"locality", 2, 64, 1000, 20, []int{1, 2, 4, 8, 16, 32}, "storage"},
+		{"locality", 2, 64, 1000, 20, []int{1, 2, 4, 8, 16}, "storage"},
 		{"locality", 2, 1024, 1000, 20, []int{2, 4, 8, 16, 32}, "training"},
 	} {
 		env := machine()
@@ -89,7 +89,7 @@ func TestCachesAreAsSimulated(t *testing.T) {
 			for _, s := range simulated(t, env, nodes, test.policy).Epochs[1:] {
 				want += s / (epochs - 1)
 			}
-			if math.Abs(got.Seconds()-want) > 0.05*want {
+			if math.Abs(got.Seconds()-want) > 0.03*want {
 				t.Errorf("%s with %v MB, %v MB/s on %d nodes: the model has %.2f s, and the simulator "+
 					"%.2f s", test.policy, test.capacity, test.network, nodes, got.Seconds(), want)
 			}
