@@ -90,7 +90,8 @@ func TestOrdersDependOnWhatIsNominal(t *testing.T) {
 					t.Errorf("explained %+v, %v; want %v", x, err, w)
 				}
 				o := r.Report().Reordered
-				if o == nil || o.Batches != (order.Deal != nil) {
+				if o == nil || o.Batches != (order.Deal != nil) ||
+					!slices.EqualFunc(o.Configured, slices.Repeat([][]int64{{10000}}, 3), slices.Equal) {
 					t.Errorf("order %+v in the report", o)
 				}
 				if name := r.Opened().Order; (name != "") != (order.Draw != nil) ||

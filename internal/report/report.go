@@ -87,6 +87,9 @@ type Reordered struct {
 	// (package distance). Both are 0 until they are computed.
 	Seen     float64 `json:"share_of_dataset_seen"`
 	Distance float64 `json:"distance_from_full_shuffle"`
+	// Configured are the capacities from which the order is made, by node and class, in bytes; -1:
+	// none is configured.
+	Configured [][]int64 `json:"configured_capacities"`
 }
 
 // Requests are what a store was asked for since the dataset was opened, by all jobs of the node.

@@ -52,12 +52,16 @@ func (j *Job) measureOrder() {
 	if order == nil {
 		return
 	}
-	j.order = &report.Reordered{Batches: order.Deal != nil}
+	j.order = &report.Reordered{
+		Batches: order.Deal != nil, Configured: j.p.Order.Configured(),
+	}
 	nodeOf, nodes := j.planner.NodeOf()
 	go func() {
 		seen, far := distance.Of(stream, nodeOf, nodes)
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.order = &report.Reordered{Batches: j.order.Batches, Seen: seen, Distance: far}
+		measured := *j.order
+		measured.Seen, measured.Distance = seen, far
+		j.order = &measured
 	}()
 }

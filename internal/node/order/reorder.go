@@ -16,8 +16,23 @@ func (o *Order) Reorder(p plan.Policy, nodes []plan.Node) error {
 	if err != nil {
 		return err
 	}
-	o.stream = in.Stream
+	o.stream, o.configured = in.Stream, nodes
 	return nil
+}
+
+// Configured returns the capacities from which the policy's order is made, by node and class, in
+// bytes; -1: none is configured.
+func (o *Order) Configured() [][]int64 {
+	all := make([][]int64, len(o.configured))
+	for n, node := range o.configured {
+		all[n] = make([]int64, len(node.Capacity))
+		for j, capacity := range node.Capacity {
+			if all[n][j] = capacity; capacity >= plan.Unlimited {
+				all[n][j] = -1
+			}
+		}
+	}
+	return all
 }
 
 // Reordered describes the order into which a policy has put the epochs; "": it is the stream's own,

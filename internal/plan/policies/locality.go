@@ -22,7 +22,7 @@ import (
 // Parts are nominal: equal, and in a random order of the dataset, whatever fits into the caches.
 type Locality struct {
 	// Copies is how many nodes cache each sample, if that fits; default 1 (0). Beyond the paper: a
-	// second copy halves what is left to read from others, and more.
+	// second copy leaves two thirds of what is to be read from others.
 	Copies int
 }
 
