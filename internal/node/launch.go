@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -125,7 +124,6 @@ type exchange struct {
 	options  handover.Options
 	request  request.Launch
 	timeout  time.Duration // start_timeout
-	log      *slog.Logger
 }
 
 // newExchange returns the exchange of a launch; nil: it has one node.
@@ -138,7 +136,7 @@ func (n *Node) newExchange(r *request.Launch, cfg *config.Config) (source.Exchan
 		return nil, err
 	}
 	x := &exchange{
-		launches: &n.launches, request: *r, timeout: cfg.StartTimeout, log: n.log,
+		launches: &n.launches, request: *r, timeout: cfg.StartTimeout,
 		options: handover.Options{
 			Launch: r.Name, Node: r.Node, Nodes: r.Nodes, Secret: []byte(r.Secret),
 			Network: n.options.Network, Log: n.log,
@@ -161,17 +159,15 @@ func (n *Node) newExchange(r *request.Launch, cfg *config.Config) (source.Exchan
 func (x *exchange) Makes() bool { return x.options.Node == 0 }
 
 // Offer implements source.Exchange.
-func (x *exchange) Offer(name [16]byte, objects int) source.Offer {
+func (x *exchange) Offer(name [16]byte, objects int) (source.Offer, error) {
 	o, of, err := x.launches.offer(context.Background(), x.options, x.request, name, objects)
 	if errors.Is(err, errFailed) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		x.log.Warn("the other nodes of the job make indexes themselves, because they cannot get them "+
-			"from this one", "error", err)
-		return nil
+		return nil, err
 	}
-	return &offer{o, func() { x.launches.done(x.options.Address, of, x.timeout) }}
+	return &offer{o, func() { x.launches.done(x.options.Address, of, x.timeout) }}, nil
 }
 
 // Receive implements source.Exchange.

@@ -13,8 +13,9 @@ type Exchange interface {
 	Makes() bool
 	// Offer makes known, on that node, that it opens the dataset of this name, which has that many
 	// objects. The name is a hash of all that the index depends on besides the objects themselves.
-	// nil: the other nodes cannot reach this one.
-	Offer(name [16]byte, objects int) Offer
+	// An error means that the other nodes cannot reach this one; it is told once, and then the offer
+	// is nil.
+	Offer(name [16]byte, objects int) (Offer, error)
 	// Receive waits, on another node, until that node has the index, and returns it, with its size in
 	// bytes. progress is called with how many of the objects that node has looked through; of is 0
 	// until it has begun. After an error other than ctx's, this node makes the index.

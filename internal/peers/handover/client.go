@@ -31,8 +31,8 @@ type Wanted struct {
 	// Come is how long node 0 may take until it can be reached and has begun to make the thing, and
 	// Stall how long it may be without progress after that.
 	Come, Stall time.Duration
-	// Progress, if not nil, is called when something has changed: that many of the steps are done. of
-	// is 0 until node 0 has begun.
+	// Progress, if not nil, is called at first and when something has changed: that many of the steps
+	// are done. of is 0 until node 0 has begun.
 	Progress func(done, of int)
 }
 
@@ -53,6 +53,10 @@ func Receive(ctx context.Context, o Options, w Wanted) (*Content, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	if w.Progress == nil {
+		w.Progress = func(int, int) {}
+	}
+	w.Progress(0, 0)
 	come := time.Now().Add(w.Come)
 	c, err := dial(ctx, o, come)
 	if err != nil {
@@ -71,7 +75,7 @@ func (c *client) await(ctx context.Context, w Wanted, come time.Time, pause time
 ) (state, error) {
 	last := state{Stage: absent}
 	until := come
-	for first := true; ; first = false {
+	for {
 		text, err := c.ask(ctx, question{name: w.Name, at: -1})
 		if err != nil {
 			return last, err
@@ -90,11 +94,7 @@ func (c *client) await(ctx context.Context, w Wanted, come time.Time, pause time
 				until = come
 			}
 			last = s
-			if w.Progress != nil {
-				w.Progress(s.Done, s.Of)
-			}
-		} else if first && w.Progress != nil {
-			w.Progress(0, 0)
+			w.Progress(s.Done, s.Of)
 		}
 		if time.Now().After(until) {
 			if s.Stage == absent {
@@ -186,7 +186,8 @@ func dial(ctx context.Context, o Options, until time.Time) (*client, error) {
 func connect(ctx context.Context, o Options) (*client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	d, err := session.Dial(ctx, session.ClientOptions{
-		Node: o.Node, Join: o.Address, Network: o.Network, Secret: o.Secret, TLS: o.TLS,
+		Node: o.Node, Join: o.Address, Network: cluster.OrSystem(o.Network), Secret: o.Secret,
+		TLS: o.TLS,
 	})
 	if err != nil {
 		cancel()

@@ -33,8 +33,14 @@ func (x *opening) exchange() source.Exchange {
 
 // beginOffer makes known to other nodes that this one opens the dataset, if it makes the indexes.
 func (x *opening) beginOffer() {
-	if e := x.exchange(); e != nil && e.Makes() {
-		x.offer = e.Offer(x.offered(), len(x.names))
+	e := x.exchange()
+	if e == nil || !e.Makes() {
+		return
+	}
+	var err error
+	if x.offer, err = e.Offer(x.offered(), len(x.names)); err != nil {
+		x.options.Tell(fmt.Sprintf("%s: the other nodes of the job make the index themselves, because "+
+			"they cannot get it from this one: %v", x.path, err))
 	}
 }
 

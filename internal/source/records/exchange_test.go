@@ -22,7 +22,7 @@ type nodes struct {
 	offered map[[16]byte]*offered
 	names   [][16]byte // that were asked for
 	change  func(image []byte) []byte
-	fail    error // of Receive
+	fail    error // of Offer and Receive
 }
 
 // offered is an offer.
@@ -38,10 +38,13 @@ func (o *offered) Failed(why error)      { o.failed = why }
 
 func (n *nodes) Makes() bool { return n.makes }
 
-func (n *nodes) Offer(name [16]byte, objects int) source.Offer {
+func (n *nodes) Offer(name [16]byte, objects int) (source.Offer, error) {
+	if n.fail != nil {
+		return nil, n.fail
+	}
 	o := &offered{objects: objects}
 	n.offered[name] = o
-	return o
+	return o, nil
 }
 
 func (n *nodes) Receive(_ context.Context, name [16]byte, progress func(done, of int)) (
@@ -51,8 +54,11 @@ func (n *nodes) Receive(_ context.Context, name [16]byte, progress func(done, of
 	progress(0, 0)
 	progress(1, 2)
 	o := n.offered[name]
-	if n.fail != nil || o == nil {
-		return nil, 0, errors.Join(n.fail, errors.New("node 0 cannot be reached"))
+	if n.fail != nil {
+		return nil, 0, n.fail
+	}
+	if o == nil {
+		return nil, 0, errors.New("node 0 cannot be reached")
 	}
 	image := n.change(bytes.Clone(o.image))
 	return io.NopCloser(bytes.NewReader(image)), int64(len(o.image)), nil
@@ -91,8 +97,15 @@ func TestAnIndexOfAnotherNode(t *testing.T) {
 			zero := &nodes{makes: true, offered: map[[16]byte]*offered{}, change: c.change, fail: c.fail}
 			o.exchange = zero
 			reads := 0
-			src, err := o.atURL(&reads, nil)
+			var told, awaited []string
+			tell := func(text string) { told = append(told, text) }
+			src, err := o.formatAtURL(lines(&o.indexed), &reads, nil, tell)
 			must(t, err)
+			if c.fail == nil && len(told) > 0 || c.fail != nil && (len(told) != 1 ||
+				!strings.Contains(told[0], "the other nodes of the job make the index themselves")) {
+				t.Errorf("node 0 told %q", told)
+			}
+			told = nil
 			want := src.Index().Fingerprint()
 			must(t, src.Close())
 			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing in common
@@ -102,11 +115,9 @@ func TestAnIndexOfAnotherNode(t *testing.T) {
 			one := *zero
 			one.makes = false
 			o.exchange = &one
-			var told, awaited []string
 			o.await = func(text string) { awaited = append(awaited, text) }
 			reads = 0
-			src, err = o.formatAtURL(lines(&o.indexed), &reads, nil,
-				func(text string) { told = append(told, text) })
+			src, err = o.formatAtURL(lines(&o.indexed), &reads, nil, tell)
 			must(t, err)
 			defer src.Close() //nolint:errcheck // it was only read
 			if c.want == "" {
