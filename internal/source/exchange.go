@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// Exchange passes indexes between the nodes of a job, so that one of them, node 0, finds the samples
-// of a dataset for all. It is for kinds that find them by many requests to a place which all nodes
-// read (Kind.Exchanged). Its methods are safe for concurrent use.
+// Exchange passes indexes between the nodes of a job, so that one of them, node 0, finds the
+// samples of a dataset for all. It is for kinds that find them by many requests to a place which
+// all nodes read (Kind.Exchanged). Its methods are safe for concurrent use.
 type Exchange interface {
 	// Makes reports whether this node is the one that makes the indexes.
 	Makes() bool

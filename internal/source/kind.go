@@ -21,8 +21,8 @@ type Kind struct {
 	// Manifest is set if a process lists the records of a dataset of this kind (OpenOptions), so that
 	// commands cannot open it.
 	Manifest bool
-	// Exchanged is set if the samples of a dataset may take many requests to find, to a place that all
-	// nodes read, so that one node of a job finds them for all (OpenOptions.Exchange).
+	// Exchanged is set if the samples of a dataset may take many requests to find, to a place that
+	// all nodes read, so that one node of a job finds them for all (OpenOptions.Exchange).
 	Exchanged bool
 	// Open opens the dataset in the directory path, with an up-to-date index. An error is an
 	// *Error, or ctx's.

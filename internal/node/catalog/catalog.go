@@ -29,8 +29,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
-// Progress is how the opening of a dataset proceeds: how many files have been found or, if it is not
-// empty, a text.
+// Progress is how the opening of a dataset proceeds: how many files have been found or, if it is
+// not empty, a text.
 type Progress struct {
 	Files   int64
 	Text    string

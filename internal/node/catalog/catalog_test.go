@@ -309,7 +309,8 @@ func TestNextOpenTakesOverFromACancelledOne(t *testing.T) {
 // available ones.
 func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 	c := newShelf(t)
-	_, err := c.Open(t.Context(), source.Spec{Kind: "tape"}, nil, OpenOptions{Config: &config.Config{}})
+	_, err := c.Open(t.Context(), source.Spec{Kind: "tape"}, nil,
+		OpenOptions{Config: &config.Config{}})
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message, `unknown dataset kind "tape"; available: fake, none`) {
 		t.Error(err)

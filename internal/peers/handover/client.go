@@ -47,8 +47,8 @@ type Content struct {
 	part []byte // what is left of the last one
 }
 
-// Receive waits until node 0 has made something, and returns it. The context is that of the content,
-// too.
+// Receive waits until node 0 has made something, and returns it. The context is that of the
+// content, too.
 func Receive(ctx context.Context, o Options, w Wanted) (*Content, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

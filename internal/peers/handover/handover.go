@@ -1,16 +1,20 @@
-// Package handover passes what node 0 of a job has made, such as the index of a dataset, to the job's
-// other nodes. It needs no cluster: a dataset is opened before the job begins, and maybe on a part
-// of the nodes.
+// Package handover passes what node 0 of a job has made, such as the index of a dataset, to the
+// job's other nodes. It needs no cluster: a dataset is opened before the job begins, and maybe on a
+// part of the nodes.
 //
 // Node 0 runs a Server, to which it gives what it makes (Offer). Another node asks for it by name
 // (Receive): it is told how far node 0 is, waits, and gets the bytes in parts of at most
 // cluster.MaxAnswer, each when it asks for it. Questions and answers are messages of the control
-// protocol (package session), so that both sides prove that they have the secret, and all is sealed.
+// protocol (package session), so that both sides prove that they have the secret, and all is
+// sealed.
 //
 // INVARIANTS. Whatever node 0 does, Receive and the reader that it returns end: with the bytes, or
-// with an error after which the node makes the thing itself. Parts are slices of what was offered, so
-// that a node which does not read its answers takes no memory. The package does not look at what it
-// passes: the receiver has to check it as untrusted input.
+// with an error after which the node makes the thing itself. Parts are slices of what was offered,
+// so that a node which does not read its answers takes no memory. The package does not look at what
+// it passes: the receiver has to check it as untrusted input.
+//
+// Server is safe for concurrent use, a Content is for one goroutine. Their goroutines end with
+// Close.
 package handover
 
 import (
@@ -102,8 +106,8 @@ func decodeState(text []byte) (s state, err error) {
 	return s, nil
 }
 
-// question is a question to node 0: how far it is with what has this name or, if at is not negative,
-// for the part of that copy which begins with that byte.
+// question is a question to node 0: how far it is with what has this name or, if at is not
+// negative, for the part of that copy which begins with that byte.
 type question struct {
 	name Name
 	copy uint64

@@ -222,7 +222,8 @@ func TestReceivingIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestWhatWasReadyStaysSo until another one is; a node that is in the middle of the old one notices.
+// TestWhatWasReadyStaysSo until another one is. A node that is in the middle of the old one
+// notices.
 func TestWhatWasReadyStaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, old := newLab(t), content()
@@ -289,7 +290,9 @@ func TestANode0ThatLies(t *testing.T) {
 		want string
 	}{
 		{"no JSON", func(string) *pb.Answer { return state("ready") }, "node 0 sent"},
-		{"an unknown stage", func(string) *pb.Answer { return state(`{"stage": "x"}`) }, "invalid state"},
+		{"an unknown stage", func(string) *pb.Answer {
+			return state(`{"stage": "x"}`)
+		}, "invalid state"},
 		{"more steps than there are", func(string) *pb.Answer {
 			return state(`{"stage": "making", "done": 3, "of": 2}`)
 		}, "invalid state"},

@@ -199,7 +199,8 @@ func TestANodeThatMakesIndexes(t *testing.T) {
 		return nil
 	}
 	var found []string
-	f, reads, broken := keepingLines(&found), 0, errors.New("it breaks off")
+	broken := errors.New("it breaks off")
+	f, reads := keepingLines(&found), 0
 	whole := f.Index
 	f.Index = func(ctx context.Context, place objects.Objects, names []string, opts formats.Options,
 	) (*source.Index, error) {

@@ -245,9 +245,7 @@ def launch(
     }
 
 
-def _address(
-    place: Place, master: str, launch_key: str | None, environ: Mapping[str, str]
-) -> str:
+def _address(place: Place, master: str, launch_key: str | None, environ: Mapping[str, str]) -> str:
     """Returns the address of node 0's daemon for the job's first loader."""
     # Node 0 listens on all its addresses: on Debian a host's own name often means loopback.
     host = "" if place.node == 0 else f"[{master}]" if ":" in master else master
