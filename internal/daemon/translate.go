@@ -89,6 +89,16 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	return out
 }
 
+// launchRequest translates the launch of a call; nil: there is none.
+func launchRequest(m *protocol.LaunchMessage) *request.Launch {
+	if m == nil {
+		return nil
+	}
+	return &request.Launch{
+		Name: m.Name, Nodes: m.Nodes, Node: m.Node, Address: m.Address, Secret: m.Secret,
+	}
+}
+
 func giveRequest(m protocol.GiveMessage) request.Give {
 	return request.Give{Epoch: m.Epoch, Entries: m.Entries, Apart: m.Apart}
 }

@@ -178,6 +178,16 @@ type ClusterMessage struct {
 	Secret string `json:"secret"`
 }
 
+// LaunchMessage identifies this node among those that run the same script, for calls about a
+// dataset before there is a job.
+type LaunchMessage struct {
+	Name    string `json:"name"` // the same on all nodes
+	Nodes   int    `json:"nodes"`
+	Node    int    `json:"node"` // from 0
+	Address string `json:"address"`
+	Secret  string `json:"secret"`
+}
+
 // OpenedMessage answers OPEN.
 type OpenedMessage struct {
 	Samples     int    `json:"samples"`

@@ -170,9 +170,10 @@ var parameters = [...]Parameter{
 			Key: "port", Kind: option.Int, Default: option.Auto, Min: 1, Max: 65532,
 			Derived: "on node 0 derived from the launcher's variables; on other nodes any free " +
 				"ports, which they announce",
-			Help: "First of three consecutive ports on which the daemons of a multi-node job reach " +
-				"each other: control on node 0 (TCP), samples (TCP) and failure detection (TCP and " +
-				"UDP); each further loader of the script uses ports 4 higher",
+			Help: "First of four consecutive ports on which the daemons of a multi-node job reach " +
+				"each other: control on node 0 (TCP), samples (TCP), failure detection (TCP and UDP) " +
+				"and, on node 0, indexes of datasets at URLs (TCP); each further loader of the script " +
+				"uses ports 4 higher",
 		},
 		Scope: Job, field: func(c *Config) any { return &c.Port },
 	},
