@@ -367,8 +367,8 @@ func TestNodesReadWhatIsPredicted(t *testing.T) {
 	var names []string
 	for _, p := range policies.Engine() {
 		names = append(names, p.Name())
-		if _, ok := p.(plan.Optional); ok {
-			names = append(names, withOptions[p.Name()])
+		if with := withOptions[p.Name()]; with != "" {
+			names = append(names, with)
 		}
 	}
 	_, all := comparedSizes()
