@@ -342,6 +342,12 @@ func (a *Assembly) adviseCapacity() {
 		return
 	}
 	opened := a.spec.Dataset.Classes()
+	if read := a.Order.Read(); read < total {
+		a.Job.Warn(fmt.Sprintf("policy = %s trains only on what the configured sizes of the caches "+
+			"hold, %s of the dataset's %s, and never on the rest: %s", a.Config.Policy,
+			human.Format(read), human.Format(total), moreCapacity(a.Config, opened)))
+		total = read
+	}
 	if capacity < total {
 		part, all := human.Format(capacity), human.Format(total)
 		if part == all { // rounded

@@ -40,6 +40,7 @@ type entry struct {
 	turns    *order.Turns   // nil: ranks give no parts of epochs
 	began    time.Time      // when Open was called
 	scanned  atomic.Int64   // files that the dataset's scan has found so far
+	doing    atomic.Value   // string: what opening the job is about, after the scan
 	// life ends with the job. Its cause is the error with which the job failed, if it did.
 	life context.Context
 	end  context.CancelCauseFunc
@@ -252,6 +253,9 @@ func (e *entry) assembling() *report.Report {
 	found := ""
 	if n := e.scanned.Load(); n > 0 {
 		found = fmt.Sprintf(", %d files found so far", n)
+	}
+	if doing, ok := e.doing.Load().(string); ok {
+		found = "; " + doing
 	}
 	r := job.Described(&e.request, e.config.Policy)
 	r.Assembling = true

@@ -231,7 +231,13 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 	spec := Spec{
 		Request: m, Config: e.config, Said: said, Turns: e.turns, Life: e.life, End: e.end,
 		Produces: e.produces, Listening: o.listening,
-		Local: e, Ranks: e.localRanks, Stays: e.stays, Progress: progress, Log: e.log,
+		Local: e, Ranks: e.localRanks, Stays: e.stays, Log: e.log,
+	}
+	spec.Progress = func(s request.Step) {
+		if !s.Warning {
+			e.doing.Store(s.What)
+		}
+		progress(s)
 	}
 	if e.config.Share != "" {
 		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.DirectoryID()}

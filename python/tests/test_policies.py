@@ -80,7 +80,7 @@ def test_batches_are_those_that_were_asked_for(data, policy):
         ("tfdata:buffer=3:file_size=700B", "1MB", 40),
     ],
 )
-def test_orders_of_their_own(data, policy, memory, seen):
+def test_orders_of_their_own(data, policy, memory, seen, caplog):
     """Each sample comes as often as others, give or take one; epochs differ; runs do not."""
     with opened(data, policy, memory=memory) as loader:
         got = epochs(loader, 3)
@@ -90,6 +90,9 @@ def test_orders_of_their_own(data, policy, memory, seen):
                 break
         state = loader.state_dict()
     assert state["order"].startswith(policy)
+    warned = "trains only on what the configured sizes of the caches hold" in caplog.text
+    assert warned == (seen < SAMPLES)
+    assert "is read from the source" not in caplog.text
     assert not order["keeps_global_batches"]
     assert order["share_of_dataset_seen"] == pytest.approx(seen / SAMPLES)
     for epoch in got:
@@ -137,7 +140,7 @@ def test_what_a_sampler_draws_is_not_reordered(data, policy):
         )
         next(iter(loader))
     assert f"policy = {policy} cannot run this job" in str(refused.value)
-    assert "sampler gives the order" in str(refused.value)
+    assert "sampler draws the order" in str(refused.value)
 
 
 def test_a_part_of_a_dataset_is_not_sharded(data):
@@ -166,3 +169,8 @@ def test_what_does_not_fit_is_refused_with_both_numbers(data):
     with pytest.raises(errors.ConfigError) as refused:
         next(iter(opened(data, "lbann_dynamic", memory="1000B")))
     assert "the dataset has 3.9 KiB, class 1 of all nodes together 1000 bytes" in str(refused.value)
+
+
+def test_single_items_have_no_policy(data):
+    with pytest.raises(errors.ConfigError, match="policy='sharded' with batch_size=None"):
+        ht.DataLoader(data, None, shuffle=True, seed=3, num_workers=0, policy="sharded")

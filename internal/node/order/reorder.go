@@ -43,3 +43,19 @@ func (o *Order) Reordered() string {
 	}
 	return ""
 }
+
+// Read returns the total size of the samples that epochs read, each counted once: that of all which
+// the job reads, or, in an order that a policy draws, of those in the first epoch.
+func (o *Order) Read() int64 {
+	if o.Reordered() == "" {
+		return o.Bytes()
+	}
+	epoch := o.stream.Epoch(o.First())
+	var sum int64
+	for k := range o.index.Len() {
+		if epoch.Has(k) {
+			sum += o.index.Size(k)
+		}
+	}
+	return sum
+}

@@ -139,8 +139,8 @@ func NeedDrawn(policy string, in *plan.Input, keeps bool) error {
 	spec, why := in.Stream.Spec(), ""
 	switch {
 	case in.Given():
-		why = "the process's sampler gives the order; it supports only orders that are drawn from a " +
-			"seed"
+		why = "torch's sampler draws the order; it supports only orders that are drawn from a seed: " +
+			"give seed= or shard=True with shuffle=True"
 	case keeps:
 	case spec.Subset != nil:
 		why = "it draws the order from the whole dataset, and a part of it is to be read"

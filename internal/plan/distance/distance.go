@@ -149,7 +149,7 @@ func (s *Measure) Add(epoch, step, node int, ids []int32) {
 // Result returns the mean share of the dataset that is read in an epoch, and the distance from a
 // full shuffle, which is 0 for a single epoch.
 func (s *Measure) Result() (seen, distance float64) {
-	seen = s.share
+	seen = min(s.share, 1) // padding repeats samples
 	if !s.full {
 		seen = 0
 		for _, words := range s.seen {

@@ -87,6 +87,9 @@ func (l Locality) Order(in plan.Input) (*access.Order, error) {
 	if err := builder.NeedDrawn(l.Name(), &in, true); err != nil {
 		return nil, err
 	}
+	if err := builder.NeedClasses(l.Name(), &in, builder.AllClasses); err != nil {
+		return nil, err
+	}
 	if in.Stream.Spec().Scheme == access.Whole { // every rank reads all samples
 		return nil, nil
 	}

@@ -56,6 +56,15 @@ func (s Sharded) place(in *plan.Input) (*builder.Builder, error) {
 	return b, nil
 }
 
+// empty returns why a node has no shard.
+func (Sharded) empty(in *plan.Input, node int) string {
+	if samples := in.Stream.Spec().Samples; samples < len(in.Nodes) {
+		return fmt.Sprintf("the dataset has %d samples for %d nodes, and each trains on a shard of its "+
+			"own", samples, len(in.Nodes))
+	}
+	return fmt.Sprintf("no sample of its shard fits on node %d, which trains only on its shard", node)
+}
+
 // Order returns the order of nodes that train on their shards.
 func (s Sharded) Order(in plan.Input) (*access.Order, error) {
 	if err := builder.NeedDrawn(s.Name(), &in, false); err != nil {
@@ -70,8 +79,7 @@ func (s Sharded) Order(in plan.Input) (*access.Order, error) {
 		if shards[n] = b.Held(n); len(shards[n]) == 0 {
 			return nil, &plan.Unsupported{
 				Policy: s.Name(),
-				Reason: fmt.Sprintf("no sample of its shard fits on node %d, which trains only "+
-					"on its shard", n),
+				Reason: s.empty(&in, n),
 			}
 		}
 	}

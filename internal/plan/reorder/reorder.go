@@ -73,7 +73,8 @@ func named(policy string, in *plan.Input, lists ...[]int32) string {
 			_, _ = h.Write(word[:]) // never fails
 		}
 	}
-	return fmt.Sprintf("%s on %d nodes (%016x)", policy, len(in.Nodes), h.Sum64())
+	return fmt.Sprintf("%s, ranks: %d, nodes: %d (%016x)", policy, len(NodeOf(in)), len(in.Nodes),
+		h.Sum64())
 }
 
 // Shuffled returns the order of nodes that each train on samples of their own, held[n] on node n,

@@ -6,7 +6,8 @@ from ..errors import StallTimeoutError
 
 #: Why the daemon may have no batch, and where to look.
 CAUSES = (
-    "the source is slow, another rank has not begun the epoch, fewer jobs of the group have come "
+    "the source is slow, the policy fills the caches before training (preload_timeout), another "
+    "rank has not begun the epoch, fewer jobs of the group have come "
     "than share_members, the daemon is stopped, or the program keeps so many batches that the "
     "staging buffer is full (keep bytes(sample) instead); `hdmlp stats` and the daemon's log say "
     "which"

@@ -79,6 +79,12 @@ class Ordering:
                 "shuffle='feistel' with batch_size=None: single items come in torch's orders "
                 "only; give a batch_size (1 for single samples), or shuffle=True"
             )
+        if "policy" in self._arguments.keys and loader.batch_sampler is None:
+            raise ConfigError(
+                f"policy={self._arguments.keys['policy']!r} with batch_size=None: single items are "
+                "read as they are asked for, and under no policy; give a batch_size (1 for single "
+                "samples), or leave policy out"
+            )
         if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
             self._length = length_of(loader.dataset)
         self._batches, self._tuned = loader.batch_sampler, tuned
