@@ -218,12 +218,14 @@ func TestStepsAtTheMarks(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		free, leaving int64
-		stalled       time.Duration // within a second
+		grown         int64         // by how much others have, within a second
+		stalled       time.Duration // within it
 		gives, allows bool
+		next          time.Duration // 0: any
 	}{
-		{name: "room", free: 4 * reserve, allows: true},
+		{name: "room", free: 4 * reserve, allows: true, next: 468750 * time.Microsecond},
 		{name: "room is used up", free: reserve * 3 / 2},
-		{name: "at the reserve", free: reserve},
+		{name: "at the reserve", free: reserve, next: minPoll},
 		{name: "below it", free: reserve - 1, gives: true},
 		{name: "below it, and enough is on its way", free: reserve - 1, leaving: 64 * mib},
 		{name: "waits for memory", free: reserve + 1, stalled: 200 * time.Millisecond, gives: true},
@@ -231,23 +233,69 @@ func TestStepsAtTheMarks(t *testing.T) {
 			name: "waits for memory with room", free: 2 * reserve, stalled: 900 * time.Millisecond,
 			allows: true,
 		},
+		{name: "others grow at the rate", free: 3 * reserve, grown: Rate, allows: true},
+		{name: "others grow faster", free: 3 * reserve, grown: 5 * Rate, gives: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ctl Controller
 			first := reading
-			first.Free, first.Leaving = c.free, c.leaving
+			first.Free, first.Leaving = c.free+c.grown, c.leaving
 			ctl.trend(first)
 			r := first
-			r.At, r.Stalled = r.At.Add(time.Second), c.stalled
+			r.At, r.Free, r.Stalled = r.At.Add(time.Second), c.free, c.stalled
 			a := ctl.Step(r)
 			if (a.GiveBack > 0) != c.gives || (a.Allow > 0) != c.allows || a.Begins != c.gives ||
 				c.gives != strings.HasPrefix(a.Why, "the machine had ") {
 				t.Errorf("%+v", a)
 			}
-			if a.Next < minPoll || a.Next > maxPoll {
+			if a.Next < minPoll || a.Next > maxPoll || c.next > 0 && a.Next != c.next {
 				t.Errorf("the next reading is in %v", a.Next)
 			}
 		})
+	}
+}
+
+// TestGrowthIsThatOfTheWindow checks from which readings growth is computed: those of the last
+// second, if the first of them is half a second old.
+func TestGrowthIsThatOfTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		before []time.Duration // of the readings until others have grown, and after it
+		gives  bool
+	}{
+		{[]time.Duration{time.Second, 0}, true},
+		{[]time.Duration{time.Second / 2, 0}, true},
+		{[]time.Duration{time.Second/2 - 1, 0}, false},
+		{[]time.Duration{3 * time.Second, 800 * time.Millisecond, 0}, false},
+	} {
+		now := time.Unix(1000, 0)
+		r := Reading{Limit: 2 * gib, Free: gib + 5*Rate, Taken: gib / 2, Stalled: -1}
+		var ctl Controller
+		var a Action
+		for i, before := range c.before {
+			if i > 0 {
+				r.Free = Reserve(r.Limit, 0) * 5 / 4
+			}
+			r.At = now.Add(-before)
+			a = ctl.Step(r)
+		}
+		if (a.GiveBack > 0) != c.gives {
+			t.Errorf("%v: %+v", c.before, a)
+		}
+	}
+}
+
+// TestRegrowDelayDoubles checks that it does if memory becomes short soon after the cache has grown.
+func TestRegrowDelayDoubles(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for since, want := range map[time.Duration]time.Duration{
+		2*minRegrowDelay - 1: 2 * minRegrowDelay,
+		2 * minRegrowDelay:   minRegrowDelay,
+	} {
+		c := Controller{resumed: now.Add(-since)}
+		c.Step(Reading{At: now, Limit: gib, Taken: gib, Stalled: -1})
+		if c.regrowDelay != want {
+			t.Errorf("%v after it: %v", since, c.regrowDelay)
+		}
 	}
 }
 
@@ -261,7 +309,7 @@ func TestNothingIsGivenBackThatIsNotThere(t *testing.T) {
 }
 
 // TestEpisodeIsLoggedOnce checks that an episode is one line at its beginning and one at its end,
-// and that a machine that cannot be measured is said once.
+// and that a machine that cannot be measured is said once each time.
 func TestEpisodeIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{limit: 4 * gib, wanted: 4 * gib, delay: 100 * time.Millisecond}
@@ -279,14 +327,16 @@ func TestEpisodeIsLoggedOnce(t *testing.T) {
 		for range 200 {
 			m.pass(100*time.Millisecond, 0, 4*gib)
 		}
-		m.mu.Lock()
-		m.fails = errors.New("no /proc")
-		m.mu.Unlock()
-		time.Sleep(10 * time.Second)
+		for _, fails := range []error{errors.New("no /proc"), nil, errors.New("no /proc")} {
+			m.mu.Lock()
+			m.fails = fails
+			m.mu.Unlock()
+			time.Sleep(10 * time.Second)
+		}
 		monitor.Close()
 		text := log.String()
 		for what, want := range map[string]int{
-			"memory is short": 1, "no longer short": 1, "gave_back=": 1, "no /proc": 1,
+			"memory is short": 1, "no longer short": 1, "gave_back=": 1, "seconds=1": 1, "no /proc": 2,
 		} {
 			if n := strings.Count(text, what); n != want {
 				t.Errorf("%q is logged %d times, want %d:\n%s", what, n, want, text)
