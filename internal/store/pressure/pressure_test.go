@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -284,7 +285,96 @@ func TestGrowthIsThatOfTheWindow(t *testing.T) {
 	}
 }
 
-// TestRegrowDelayDoubles checks that it does if memory becomes short soon after the cache has grown.
+// TestGrowthIsOfOneMeasure checks that readings of another limit are not compared, nor those from
+// before the clock was set back.
+func TestGrowthIsOfOneMeasure(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *Reading)
+		grows  bool
+	}{
+		"the same":      {func(*Reading) {}, true},
+		"another group": {func(r *Reading) { r.What = "control group /b" }, false},
+		"another limit": {func(r *Reading) { r.Limit += gib }, false},
+	} {
+		r := Reading{
+			At: time.Unix(1000, 0), Limit: 2 * gib, Free: gib, Taken: gib / 2, Stalled: -1,
+			What: "control group /a",
+		}
+		var ctl Controller
+		ctl.trend(r)
+		later := r
+		later.At, later.Free = r.At.Add(time.Second), r.Free-5*Rate
+		c.change(&later)
+		if growth, _ := ctl.trend(later); growth > 0 != c.grows {
+			t.Errorf("%s: %.0f bytes per second", name, growth)
+		}
+		earlier := r
+		earlier.At = r.At.Add(-time.Minute)
+		ctl.trend(earlier)
+		earlier.At, earlier.Free = earlier.At.Add(time.Second), r.Free-5*Rate
+		if growth, _ := ctl.trend(earlier); growth != 5*Rate {
+			t.Errorf("%s, and then the clock is set back: %.0f bytes per second", name, growth)
+		}
+	}
+}
+
+// TestTheCacheGrowsAtTheMarks checks the marks at which the cache grows, and grows again after
+// there has been room for a while without a break.
+func TestTheCacheGrowsAtTheMarks(t *testing.T) {
+	const limit = 4 * gib
+	reserve := Reserve(limit, 0)
+	grows, resumes := reserve*3/2+leastGrowth, reserve*7/4
+	at := func(second int, free int64) Reading {
+		return Reading{
+			At: time.Unix(int64(1000+second), 0), Limit: limit, Free: free, Taken: gib, Stalled: -1,
+		}
+	}
+	broken := []Reading{at(0, 0), at(1, limit), at(5, 0), at(6, limit)}
+	for name, c := range map[string]struct {
+		readings []Reading
+		allows   int64
+	}{
+		"at the mark":       {[]Reading{at(0, grows)}, leastGrowth},
+		"below it":          {[]Reading{at(0, grows-1)}, 0},
+		"and after that":    {[]Reading{at(0, grows-1), at(1, limit)}, 0},
+		"room for a while":  {[]Reading{at(0, 0), at(1, resumes), at(11, resumes)}, reserve / 4},
+		"not so long":       {[]Reading{at(0, 0), at(1, resumes), at(10, resumes)}, 0},
+		"less room":         {[]Reading{at(0, 0), at(1, resumes-1), at(11, resumes-1)}, 0},
+		"room with a break": {append(slices.Clone(broken), at(12, limit)), 0},
+		"a while after it":  {append(slices.Clone(broken), at(16, limit)), limit - reserve*3/2},
+	} {
+		var ctl Controller
+		var a Action
+		for _, r := range c.readings {
+			a = ctl.Step(r)
+		}
+		if a.Allow != c.allows {
+			t.Errorf("%s: %+v, want %d bytes", name, a, c.allows)
+		}
+	}
+}
+
+// TestHorizonIsShorterWhileMemoryIsShort checks it, and that the cache gets it.
+func TestHorizonIsShorterWhileMemoryIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{limit: 4 * gib, wanted: 4 * gib}
+		monitor := m.start()
+		defer monitor.Close()
+		for _, want := range []time.Duration{Horizon(m.limit), Horizon(m.limit) / 2} {
+			for range 50 {
+				m.pass(100*time.Millisecond, 0, 4*gib)
+			}
+			m.mu.Lock()
+			if m.horizon != want {
+				t.Errorf("a horizon of %v, want %v", m.horizon, want)
+			}
+			m.mu.Unlock()
+			m.set(gib)
+		}
+	})
+}
+
+// TestRegrowDelayDoubles checks that it does if memory becomes short soon after the cache grew.
 func TestRegrowDelayDoubles(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for since, want := range map[time.Duration]time.Duration{
