@@ -230,6 +230,7 @@ func TestStepsAtTheMarks(t *testing.T) {
 		{name: "below it", free: reserve - 1, gives: true},
 		{name: "below it, and enough is on its way", free: reserve - 1, leaving: 64 * mib},
 		{name: "waits for memory", free: reserve + 1, stalled: 200 * time.Millisecond, gives: true},
+		{name: "waits at the limit", free: reserve + 1, stalled: time.Second / 10, gives: true},
 		{
 			name: "waits for memory with room", free: 2 * reserve, stalled: 900 * time.Millisecond,
 			allows: true,
@@ -246,7 +247,8 @@ func TestStepsAtTheMarks(t *testing.T) {
 			r.At, r.Free, r.Stalled = r.At.Add(time.Second), c.free, c.stalled
 			a := ctl.Step(r)
 			if (a.GiveBack > 0) != c.gives || (a.Allow > 0) != c.allows || a.Begins != c.gives ||
-				c.gives != strings.HasPrefix(a.Why, "the machine had ") {
+				c.gives != strings.HasPrefix(a.Why, "the machine had ") ||
+				(c.gives && c.stalled > 0) != strings.Contains(a.Why, "0 % of the time for memory") {
 				t.Errorf("%+v", a)
 			}
 			if a.Next < minPoll || a.Next > maxPoll || c.next > 0 && a.Next != c.next {
@@ -321,13 +323,18 @@ func TestGrowthIsOfOneMeasure(t *testing.T) {
 // TestTheCacheGrowsAtTheMarks checks the marks at which the cache grows, and grows again after
 // there has been room for a while without a break.
 func TestTheCacheGrowsAtTheMarks(t *testing.T) {
-	const limit = 4 * gib
-	reserve := Reserve(limit, 0)
+	const limit, small = 4 * gib, 64 * mib
+	reserve, least := Reserve(limit, 0), Reserve(small, 0)
 	grows, resumes := reserve*3/2+leastGrowth, reserve*7/4
-	at := func(second int, free int64) Reading {
+	of := func(limit int64, second int, free int64) Reading {
 		return Reading{
 			At: time.Unix(int64(1000+second), 0), Limit: limit, Free: free, Taken: gib, Stalled: -1,
 		}
+	}
+	at := func(second int, free int64) Reading { return of(limit, second, free) }
+	little := func(room int64) []Reading {
+		free := least*3/2 + room
+		return []Reading{of(small, 0, 0), of(small, 1, free), of(small, 11, free)}
 	}
 	broken := []Reading{at(0, 0), at(1, limit), at(5, 0), at(6, limit)}
 	for name, c := range map[string]struct {
@@ -340,6 +347,8 @@ func TestTheCacheGrowsAtTheMarks(t *testing.T) {
 		"room for a while":  {[]Reading{at(0, 0), at(1, resumes), at(11, resumes)}, reserve / 4},
 		"not so long":       {[]Reading{at(0, 0), at(1, resumes), at(10, resumes)}, 0},
 		"less room":         {[]Reading{at(0, 0), at(1, resumes-1), at(11, resumes-1)}, 0},
+		"little room":       {little(leastGrowth), leastGrowth},
+		"too little":        {little(leastGrowth - 1), 0},
 		"room with a break": {append(slices.Clone(broken), at(12, limit)), 0},
 		"a while after it":  {append(slices.Clone(broken), at(16, limit)), limit - reserve*3/2},
 	} {
