@@ -320,6 +320,19 @@ func TestGrowthIsOfOneMeasure(t *testing.T) {
 	}
 }
 
+// TestStallsAreOfTheWindow checks that a total that was unknown before is none of the window.
+func TestStallsAreOfTheWindow(t *testing.T) {
+	for before, want := range map[time.Duration]float64{-1: 0, 50 * time.Second: 0.5} {
+		r := Reading{At: time.Unix(1000, 0), Limit: gib, Free: gib, Stalled: before}
+		var c Controller
+		c.trend(r)
+		r.At, r.Stalled = r.At.Add(time.Second), 50500*time.Millisecond
+		if _, stall := c.trend(r); stall != want {
+			t.Errorf("%v before: %v", before, stall)
+		}
+	}
+}
+
 // TestTheCacheGrowsAtTheMarks checks the marks at which the cache grows, and grows again after
 // there has been room for a while without a break.
 func TestTheCacheGrowsAtTheMarks(t *testing.T) {
@@ -341,9 +354,12 @@ func TestTheCacheGrowsAtTheMarks(t *testing.T) {
 		readings []Reading
 		allows   int64
 	}{
-		"at the mark":       {[]Reading{at(0, grows)}, leastGrowth},
-		"below it":          {[]Reading{at(0, grows-1)}, 0},
-		"and after that":    {[]Reading{at(0, grows-1), at(1, limit)}, 0},
+		"at the mark":    {[]Reading{at(0, grows)}, leastGrowth},
+		"below it":       {[]Reading{at(0, grows-1)}, 0},
+		"and after that": {[]Reading{at(0, grows-1), at(1, limit)}, 0},
+		"after it has grown again": {
+			[]Reading{at(0, 0), at(1, resumes), at(11, resumes), at(12, grows-1), at(13, resumes)}, 0,
+		},
 		"room for a while":  {[]Reading{at(0, 0), at(1, resumes), at(11, resumes)}, reserve / 4},
 		"not so long":       {[]Reading{at(0, 0), at(1, resumes), at(10, resumes)}, 0},
 		"less room":         {[]Reading{at(0, 0), at(1, resumes-1), at(11, resumes-1)}, 0},
