@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 )
@@ -23,6 +24,7 @@ const (
 	inLongText = "\x1a\x01\x02\x00\x03\x00\x00\x0072\x00\x00"
 	inBytes    = "\x1a\x01\x07\x00\x01\x00\x00\x00\x48\x00\x00\x00"
 	outside    = "\x0f\x01\x02\x00\x10\x00\x00\x00\xff\xff\x00\x00" // a maker
+	maker      = "\x0f\x01\x02\x00\x02\x00\x00\x005\x00\x00\x00"
 	oneImage   = "\x01\xb0\x04\x00\x01\x00\x00\x00\x01\x00\x00\x00"
 	twoImages  = "\x01\xb0\x04\x00\x01\x00\x00\x00\x02\x00\x00\x00"
 	oneEntry   = "\x02\xb0\x07\x00\x10\x00\x00\x00\x00\x00\x00\x00"
@@ -57,6 +59,7 @@ func TestOddJPEGs(t *testing.T) {
 		{"a resolution", app1(tags(unitInch, resolution)), false},
 		{"of a digit", app1(digit), true},
 		{"of two digits", app1(tags(unitInch, inLongText)), false},
+		{"a maker of a digit", app1(tags(unitInch, maker, resolution)), false},
 		{"of a byte", app1(tags(inBytes, unitInch)), true},
 		{"after a tag that lies outside", app1(tags(outside, unitInch, inText)), true},
 		{"in the second segment", app1("") + app1(digit), true},
@@ -74,6 +77,37 @@ func TestOddJPEGs(t *testing.T) {
 		var d Decoder
 		if h, err := d.Header([]byte(src)); err != nil || h.Odd != c.odd {
 			t.Errorf("%s: %v, %v", c.name, h.Odd, err)
+		}
+	}
+}
+
+// TestOrientationAfterOtherTags: reading ends at a tag whose values lie outside of the data, and
+// one with more values than there are data is passed over.
+func TestOrientationAfterOtherTags(t *testing.T) {
+	const (
+		turned = "\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00"
+		none   = "\x12\x01\x03\x00\x00\x00\x00\x00\x03\x00\x00\x00"
+		beyond = "\x12\x01\x03\x00\x04\x00\x00\x00\xff\xff\x00\x00"
+		inside = "\x0f\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00"
+		huge   = "\x0f\x01\x02\x00\x00\x00\x10\x00\x00\x00\x00\x00"
+		noType = "\x0f\x01\x0e\x00\x01\x00\x00\x00\xff\xff\x00\x00"
+	)
+	for _, c := range []struct {
+		tags []string
+		want int
+	}{
+		{[]string{turned}, 6},
+		{[]string{inside, turned}, 6},
+		{[]string{huge, turned}, 6},
+		{[]string{noType, turned}, 6},
+		{[]string{none, turned}, 6},
+		{[]string{outside, turned}, 1},
+		{[]string{beyond, turned}, 1},
+		{[]string{inside, inside, inside, inside, inside, inside, inside, outside, turned}, 1},
+		{[]string{none}, 1},
+	} {
+		if got := orientationOf([]byte(tags(c.tags...))); got != c.want {
+			t.Errorf("%q: orientation %d, want %d", c.tags, got, c.want)
 		}
 	}
 }
@@ -126,5 +160,21 @@ func TestOddPNGs(t *testing.T) {
 				t.Errorf("%s, at %d of %d: %v, %v", c.name, place.at, len(whole), h.Odd, err)
 			}
 		}
+	}
+}
+
+// TestMendedPNGs: one that ends after its pixels is completed, and one that is whole is left alone.
+func TestMendedPNGs(t *testing.T) {
+	whole := rawPNG(t, 4, 3, 8, pngRGB, func(int) byte { return 0 })
+	if got, cut := mended(whole); got != nil || cut {
+		t.Errorf("the whole file: %d bytes, %v", len(got), cut)
+	}
+	for n := len(whole) - 16; n < len(whole); n++ { // the checksum of the pixels, and IEND
+		if got, cut := mended(whole[:n]); !bytes.Equal(got, whole) || !cut {
+			t.Errorf("%d of %d bytes: %d, %v", n, len(whole), len(got), cut)
+		}
+	}
+	if got, cut := mended(whole[:pngFirst]); got != nil || !cut {
+		t.Errorf("no pixels: %d bytes, %v", len(got), cut)
 	}
 }
