@@ -35,7 +35,7 @@ func oddJPEG(marker byte, body []byte) bool {
 	case markerAPP14:
 		return hasPrefix(body, 0, "Adobe") && len(body) < leastAdobe
 	}
-	return marker > 0 && marker < markerSOF0
+	return marker < markerSOF0
 }
 
 const photoshop = "Photoshop 3.0\x00"

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"compress/zlib"
 	"encoding/binary"
 	"testing"
 )
@@ -47,6 +48,15 @@ func TestOddJPEGs(t *testing.T) {
 		odd            bool
 	}{
 		{"no EXIF", "", false},
+		{"a marker without a length", "\xff\x01", true},
+		{"a marker that is none", "\xff\xbf\x00\x02", true},
+		{"a comment of no length", "\xff\xfe\x00\x00", false},
+		{"half a version", segment(markerAPP0, "JFIF\x00\x01"), true},
+		{"a version", segment(markerAPP0, "JFIF\x00\x01\x01"), false},
+		{"a profile's number", segment(markerAPP2, "ICC_PROFILE\x00\x01"), true},
+		{"and count", segment(markerAPP2, "ICC_PROFILE\x00\x01\x01"), false},
+		{"half of Adobe's version", segment(markerAPP14, "Adobe\x00"), true},
+		{"Adobe's version", segment(markerAPP14, "Adobe\x00\x64"), false},
 		{"empty EXIF", app1(""), false},
 		{"no TIFF", app1("XX*\x00\x08\x00"), false},
 		{"half a magic number", app1("II*"), false},
@@ -85,12 +95,13 @@ func TestOddJPEGs(t *testing.T) {
 // one with more values than there are data is passed over.
 func TestOrientationAfterOtherTags(t *testing.T) {
 	const (
-		turned = "\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00"
-		none   = "\x12\x01\x03\x00\x00\x00\x00\x00\x03\x00\x00\x00"
-		beyond = "\x12\x01\x03\x00\x04\x00\x00\x00\xff\xff\x00\x00"
-		inside = "\x0f\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00"
-		huge   = "\x0f\x01\x02\x00\x00\x00\x10\x00\x00\x00\x00\x00"
-		noType = "\x0f\x01\x0e\x00\x01\x00\x00\x00\xff\xff\x00\x00"
+		turned  = "\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00"
+		none    = "\x12\x01\x03\x00\x00\x00\x00\x00\x03\x00\x00\x00"
+		beyond  = "\x12\x01\x03\x00\x04\x00\x00\x00\xff\xff\x00\x00"
+		inside  = "\x0f\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00"
+		huge    = "\x0f\x01\x02\x00\x00\x00\x10\x00\x00\x00\x00\x00"
+		badType = "\x0f\x01\x20\x00\x01\x00\x00\x00\xff\xff\x00\x00"
+		noType  = "\x0f\x01\x0e\x00\x01\x00\x00\x00\xff\xff\x00\x00"
 	)
 	for _, c := range []struct {
 		tags []string
@@ -100,6 +111,7 @@ func TestOrientationAfterOtherTags(t *testing.T) {
 		{[]string{inside, turned}, 6},
 		{[]string{huge, turned}, 6},
 		{[]string{noType, turned}, 6},
+		{[]string{badType, turned}, 6},
 		{[]string{none, turned}, 6},
 		{[]string{outside, turned}, 1},
 		{[]string{beyond, turned}, 1},
@@ -122,6 +134,15 @@ func TestOddPNGs(t *testing.T) {
 		}
 		return append(body, 0, 1, 0, 1, 0, 0)
 	}
+	packed := func(head string, size int) []byte {
+		var out bytes.Buffer
+		out.WriteString(head)
+		z := zlib.NewWriter(&out)
+		if _, err := z.Write(make([]byte, size)); err != nil || z.Close() != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
 	const width, height = 4, 3
 	for _, c := range []struct {
 		name, kind    string
@@ -138,6 +159,15 @@ func TestOddPNGs(t *testing.T) {
 		{"chromaticities", "cHRM", pngRGB, make([]byte, 32), false, false},
 		{"a part of one", "cHRM", pngRGB, make([]byte, 33), true, true},
 		{"more", "cHRM", pngRGB, make([]byte, 36), false, false},
+		{"a text", "zTXt", pngRGB, packed("a\x00\x00", maxText-1), false, false},
+		{"a long text", "zTXt", pngRGB, packed("a\x00\x00", maxText), true, true},
+		{"another method", "zTXt", pngRGB, packed("a\x00\x07", 1), true, true},
+		{"in UTF-8", "iTXt", pngRGB, packed("a\x00\x01\x00b\x00c\x00", maxText-1), false, false},
+		{"long in UTF-8", "iTXt", pngRGB, packed("a\x00\x01\x00b\x00c\x00", maxText), true, true},
+		{"not compressed", "iTXt", pngRGB, make([]byte, maxText+1), false, false},
+		{"a profile", "iCCP", pngRGB, packed("a\x00\x00", maxText-1), false, false},
+		{"a long profile", "iCCP", pngRGB, packed("a\x00\x00", maxText), true, true},
+		{"no profile", "iCCP", pngRGB, []byte("a"), true, true},
 		{"a frame", "fcTL", pngRGB, frame(0, width, height, 0, 0), false, false},
 		{"a second frame", "fcTL", pngRGB, frame(1, width, height, 0, 0), true, true},
 		{"a narrow frame", "fcTL", pngRGB, frame(0, width-1, height, 0, 0), true, false},
