@@ -244,7 +244,8 @@ func TestStepsAtTheMarks(t *testing.T) {
 			first.Free, first.Leaving = c.free+c.grown, c.leaving
 			ctl.trend(first)
 			r := first
-			r.At, r.Free, r.Stalled = r.At.Add(time.Second), c.free, c.stalled
+			r.At = r.At.Add(time.Second)
+			r.Free, r.Stalled = c.free, c.stalled
 			a := ctl.Step(r)
 			if (a.GiveBack > 0) != c.gives || (a.Allow > 0) != c.allows || a.Begins != c.gives ||
 				c.gives != strings.HasPrefix(a.Why, "the machine had ") ||
