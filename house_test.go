@@ -52,7 +52,10 @@ var impure = []string{"net", "os", "os/exec", "syscall", "log/slog", "golang.org
 // pure districts and packages compute: they do no I/O, and use neither the network nor the
 // operating system. clocks may use package time besides.
 var (
-	pure   = []string{"plan", "model", "lib/human", "report", "node/lockstep", "study/simulate"}
+	pure = []string{
+		"plan", "model", "lib/human", "report", "node/lockstep", "study/simulate",
+		"study/sizes", "study/policyfile",
+	}
 	mixed  = []string{"report/top", "report/prometheus", "study/simulate/render"}
 	clocks = []string{"model/meter", "model/routing", "model/tune"}
 )

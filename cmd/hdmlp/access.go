@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -8,7 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // accessOptions are the options of `hdmlp access`. A negative sample, rank, epoch or step was not
@@ -20,6 +24,7 @@ type accessOptions struct {
 	shuffle, scheme, tail         string
 	dropLast                      bool
 	sample, rank, epoch, step     int
+	policy, capacity, size        string
 	json                          bool
 }
 
@@ -85,6 +90,13 @@ EXIT STATUS
 	flags.StringVar(&opts.tail, "tail", string(access.Pad),
 		"what to do with samples left over when dividing by the nodes: pad, drop or keep")
 	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an incomplete last batch")
+	flags.StringVar(&opts.policy, "policy", policies.Default().Name(),
+		"show the order in which ranks read under this policy, with its options, such as "+
+			"tfdata:buffer=2000")
+	flags.StringVar(&opts.capacity, "capacity", "",
+		"configured size of each node's cache, for policies whose order depends on it "+
+			"(default: without a limit)")
+	flags.StringVar(&opts.size, "size", "100KB", "size of a sample, for the same")
 	flags.IntVar(&opts.sample, "sample", -1, "show which rank reads this sample and when")
 	flags.IntVar(&opts.rank, "rank", -1,
 		"show what this rank reads (default: the frequencies of rank 0)")
@@ -112,6 +124,9 @@ func runAccess(opts accessOptions, out io.Writer) error {
 	if err != nil {
 		return badInput("%s", accessFlags.Replace(err.Error()))
 	}
+	if stream, err = opts.reordered(stream); err != nil {
+		return err
+	}
 	if err := opts.check(stream); err != nil {
 		return err
 	}
@@ -129,6 +144,35 @@ func runAccess(opts accessOptions, out io.Writer) error {
 	}
 	answer.print(out)
 	return nil
+}
+
+// reordered returns the stream in the order of the policy.
+func (opts accessOptions) reordered(stream *access.Stream) (*access.Stream, error) {
+	policy, err := policies.ForSimulator(cmp.Or(opts.policy, policies.Default().Name()))
+	if err != nil {
+		return nil, badInput("--policy: %v", err)
+	}
+	size, err := human.Parse(cmp.Or(opts.size, "100KB"))
+	if err != nil || size < 1 {
+		return nil, badInput("--size is %s; allowed: %s, at least 1 B", opts.size, human.Allowed)
+	}
+	capacity := int64(plan.Unlimited)
+	if opts.capacity != "" {
+		if capacity, err = human.Parse(opts.capacity); err != nil {
+			return nil, badInput("--capacity is %s; allowed: %s", opts.capacity, human.Allowed)
+		}
+	}
+	nodes := make([]plan.Node, opts.nodes)
+	for n := range nodes {
+		nodes[n] = plan.Node{Ranks: []int{n}, Capacity: []int64{capacity}}
+	}
+	in, err := plan.Ordered(policy, plan.Input{
+		Stream: stream, Epochs: 1, Nodes: nodes, Size: func(int) int64 { return size },
+	})
+	if err != nil {
+		return nil, badInput("--policy: %v", err)
+	}
+	return in.Stream, nil
 }
 
 // check validates the options that the stream itself does not know.

@@ -18,6 +18,7 @@ func commands() []*cobra.Command {
 		newStopCommand(),
 		withJSON(newProbeCommand()),
 		withJSON(newSimulateCommand()),
+		withJSON(newCompareCommand()),
 		withJSON(newTransformCommand()),
 		withJSON(newAnalyzeCommand()),
 		withJSON(newLearnCommand()),

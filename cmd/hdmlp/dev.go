@@ -25,7 +25,7 @@ func newDevCommand() *cobra.Command {
 		},
 	}
 	cmd.AddCommand(withJSON(newDevClusterCommand()), withJSON(newDevLinkCommand()),
-		newDevExecCommand(), newDevReapCommand())
+		newDevExecCommand(), newDevReapCommand(), newDevNodeCommand())
 	return cmd
 }
 

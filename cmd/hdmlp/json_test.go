@@ -84,6 +84,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		"cache ls":    {{[]string{cache}, 0}},
 		"cache rm":    {{[]string{cache, "--all", "--yes"}, 0}},
 		"cache warm":  {{[]string{data, "--cache", out + ".cache"}, 0}, {[]string{data}, 2}},
+		"compare":     {{[]string{data, "--epochs", "0"}, 2}},
 		"config":      {{nil, 0}, {[]string{"--example"}, 2}},
 		"dataset":     {{[]string{data}, 0}, {[]string{data, "--classes"}, 0}},
 		"dev cluster": {{[]string{"-n", "0", "--", "true"}, 2}},

@@ -43,6 +43,8 @@ type probeOptions struct {
 	scanned              func(files int64) // progress of a scan; nil: none
 	opened               func()            // the scan is over
 	progress, warn, tell func(text string) // nil: none; tell is for processes that print no result
+	// wrap returns what is measured; nil: the dataset.
+	wrap func(source.Indexed) (source.Indexed, error)
 }
 
 func newProbeCommand() *cobra.Command {
@@ -294,6 +296,9 @@ func (o *probeOptions) open(ctx context.Context) (source.Indexed, error) {
 		progress: o.scanned, warn: o.warn, timeout: o.config.SourceTimeout,
 	})
 	o.opened()
+	if err == nil && o.wrap != nil {
+		return o.wrap(src)
+	}
 	return src, err
 }
 

@@ -19,6 +19,7 @@ type simulateOptions struct {
 	file          string
 	environment   string // a file that replaces the scenario's [environment]; "": none
 	policies      []string
+	policyFiles   []string
 	profile, seed string // "": the file's
 	set, sweep    []string
 	scaling       string
@@ -52,9 +53,15 @@ epochs is job.epochs. A storage class is named by its number or name:
 storage_class.ram.capacity. Values are written as in the file: numbers of MB and
 MB/s, or with units, such as 10GB/s.
 
+--policy-file simulates a policy of your own beside the others, without writing
+Go: a CSV table with the columns sample, node, class and order says which node
+holds which sample in which storage class, and in which order classes are
+filled. docs/SIMULATOR.md describes it, and the options of policies.
+
 --sweep runs the scenario for each of several values; if it is given twice, for
 each combination of two keys' values. --scaling does the same for numbers of
-nodes.
+nodes, and shows speed-up and efficiency, and what the analytical model of Yang
+and Cong predicts: from how many nodes on the source is too slow.
 
 --from-run takes the machine and the job from the report of a finished job that
 loader.report() returned, or loader.report(cluster=True) for a job on several
@@ -73,6 +80,8 @@ EXIT STATUS
   hdmlp simulate scenarios/imagenet-1k.toml \
       --set storage_class.ram.capacity=100GB --out plots
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
+  hdmlp simulate scenarios/thesis-3.toml --policy cooperative \
+      --policy-file mine.csv
   hdmlp simulate scenarios/thesis-environment.toml \
       --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -122,7 +131,10 @@ EXIT STATUS
 		"replace what a `FILE` knows, as hdmlp probe and jobs write it, of the scenario's "+
 			"[environment]")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
-		"policies to compare, or all (default: the file's)")
+		"policies to compare, or all; options follow a name, as in frequency:in_order=false "+
+			"(default: the file's)")
+	flags.StringArrayVar(&opts.policyFiles, "policy-file", nil,
+		"simulate the table in a `FILE` (CSV) as a policy as well; may be repeated")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
 	flags.StringVar(&opts.seed, "seed", "", "seed of order and sizes (default: the file's)")
 	flags.StringArrayVar(&opts.set, "set", nil,
@@ -147,7 +159,7 @@ EXIT STATUS
 func refuseWithRun(cmd *cobra.Command) error {
 	var given []string
 	for _, name := range []string{
-		"policy", "profile", "seed", "set", "sweep", "scaling", "csv", "out", "batches",
+		"policy", "policy-file", "profile", "seed", "set", "sweep", "scaling", "csv", "out", "batches",
 	} {
 		if cmd.Flags().Changed(name) {
 			given = append(given, "--"+name)
@@ -311,8 +323,12 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 			return nil, err
 		}
 		for _, point := range p.points {
+			err := point.scenario.Fits()
+			if err == nil && len(p.sweeps) == 0 { // in a sweep, the point reports it
+				err = point.scenario.Placeable()
+			}
 			var wrong scenario.Faults
-			if err := point.scenario.Fits(); errors.As(err, &wrong) {
+			if errors.As(err, &wrong) {
 				note(wrong)
 			} else if err != nil {
 				return nil, err

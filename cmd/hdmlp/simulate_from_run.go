@@ -195,6 +195,9 @@ func compareRun(path string, run *replay.Run, result *replay.Result) *comparison
 		}
 		c.Rows = append(c.Rows, row)
 	}
+	if run.BeforeTraining > 0 || result.BeforeTraining > 0 {
+		add("before training", "s", result.BeforeTraining, run.BeforeTraining)
+	}
 	var all [2]float64 // predicted, measured
 	for i, e := range run.Epochs {
 		what, without := fmt.Sprintf("epoch %d", e.Epoch), 0.0

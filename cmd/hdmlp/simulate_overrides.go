@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,21 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 			Key:   "simulate.policies",
 			Value: "[" + strings.Join(quoted, ", ") + "]",
 			Given: "--policy",
+		})
+	}
+	if opts.policyFiles != nil {
+		quoted := make([]string, len(opts.policyFiles))
+		for i, file := range opts.policyFiles { // paths in the scenario are relative to its file
+			path, err := filepath.Abs(file)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("--policy-file %s: %w", file, err))
+			}
+			quoted[i] = strconv.Quote(path)
+		}
+		set = append(set, scenario.Override{
+			Key:   "simulate.policy_files",
+			Value: "[" + strings.Join(quoted, ", ") + "]",
+			Given: "--policy-file",
 		})
 	}
 	if opts.profile != "" {

@@ -16,16 +16,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 	"github.com/hdmlp/hdmlp/internal/study/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/study/simulate/scaling"
+	"github.com/hdmlp/hdmlp/internal/study/sizes"
 )
 
 // simulateOne runs one policy.
 func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profile,
-	policy string,
+	policy plan.Policy,
 ) (*simulate.Result, error) {
 	if profile == simulate.Thesis {
-		return simulate.RunThesis(ctx, job, policy)
+		return simulate.RunOriginal(ctx, job, policy)
 	}
-	return simulate.RunModel(ctx, job, policy)
+	return simulate.Run(ctx, job, policy)
 }
 
 // fitMemory decides how many simulations run at the same time, and returns an error if the memory
@@ -210,7 +212,7 @@ func (p *simulationPlan) one(ctx context.Context, f *finished,
 		f.bound, err = simulate.TimeBound(ctx, j)
 		return err
 	}
-	f.result, err = simulateOne(ctx, j, sc.Profile, f.name)
+	f.result, err = simulateOne(ctx, j, sc.Profile, sc.Policy(f.name))
 	return err
 }
 
@@ -220,6 +222,7 @@ func (p *simulationPlan) report() *render.Report {
 	r := &render.Report{
 		Title: first.Title, Scenario: p.opts.file, Profile: string(first.Profile), Seed: first.Seed,
 		Classes: first.ClassNames, Scaling: p.opts.scaling != "", Facts: p.facts(first),
+		Lines: map[string]plan.Line{},
 	}
 	if r.Title == "" {
 		r.Title = p.file.Name()
@@ -228,19 +231,28 @@ func (p *simulationPlan) report() *render.Report {
 		r.Sweep = append(r.Sweep, s.Key)
 	}
 	for _, point := range p.points {
-		r.Points = append(r.Points, render.Point{
-			Values: point.values, Bound: boundMB(point.scenario), Batches: p.opts.batches,
-		})
+		for _, name := range point.scenario.Policies {
+			r.Lines[name] = point.scenario.Policy(name).About().Line
+		}
+	}
+	for _, point := range p.points {
+		at := render.Point{Values: point.values, Batches: p.opts.batches}
+		if job, err := point.scenario.Job(); err == nil { // the run itself reports an error
+			at.Bound = boundMB(point.scenario, job)
+			if r.Scaling {
+				at.Model = analyticalModel(point.scenario, job)
+			}
+		}
+		r.Points = append(r.Points, at)
+	}
+	if r.Scaling {
+		r.Limit = scaling.LimitOf(&first.Env)
 	}
 	return r
 }
 
 // boundMB returns the least that can be read from the source, in MB.
-func boundMB(s *scenario.Scenario) float64 {
-	job, err := s.Job()
-	if err != nil {
-		return 0 // the run itself reports the error
-	}
+func boundMB(s *scenario.Scenario, job *simulate.Job) float64 {
 	dataset := 0.0
 	for _, v := range job.Sizes {
 		dataset += v
@@ -275,10 +287,7 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	samples := fmt.Sprintf("%s samples, %s", human.Number(float64(s.Dataset.Samples)),
 		human.Rounded(s.Bytes()))
 	if d := s.Dataset; d.File == "" {
-		samples += fmt.Sprintf(": %s each", human.Rounded(d.Mu))
-		if d.Sigma > 0 {
-			samples += fmt.Sprintf(" on average, standard deviation %s", human.Rounded(d.Sigma))
-		}
+		samples += ": " + sizesInWords(&d.Sizes)
 	} else {
 		samples += ", as in " + human.Name(d.File)
 	}
@@ -296,6 +305,11 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 			human.Number(float64(s.GlobalBatch)), last, s.Scheme, together(s))},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
+	if len(p.opts.policyFiles) > 0 {
+		facts = append(facts, render.Fact{
+			Name: "Tables", Value: human.Name(strings.Join(p.opts.policyFiles, ", ")),
+		})
+	}
 	if len(p.opts.set) > 0 {
 		facts = append(facts,
 			render.Fact{Name: "Changed", Value: human.Name(strings.Join(p.opts.set, ", "))})
@@ -308,6 +322,25 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		})
 	}
 	return facts
+}
+
+// sizesInWords describes what sizes are drawn from.
+func sizesInWords(d *sizes.Distribution) string {
+	text := human.Rounded(d.Mean()) + " each"
+	if d.Kind != sizes.Constant && (d.Sigma > 0 || d.Kind == sizes.Uniform ||
+		d.Kind == sizes.Histogram) {
+		text += " on average"
+	}
+	if d.Sigma > 0 {
+		text += ", standard deviation " + human.Rounded(d.Sigma)
+	}
+	if d.Kind != sizes.Normal && d.Kind != sizes.Constant {
+		text += ", " + string(d.Kind)
+	}
+	if d.Max > 0 {
+		text += fmt.Sprintf(", from %s to %s", human.Rounded(d.Min), human.Rounded(d.Max))
+	}
+	return text
 }
 
 // together describes in words the jobs that train at the same time.

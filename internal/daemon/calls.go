@@ -250,6 +250,8 @@ type datasetParams struct {
 	To     int  `json:"to"`
 	Ranges bool `json:"ranges"` // of records: also where their fields are
 	Sample int  `json:"sample"` // of the method read
+	// Launch, if not nil, is the launch of several nodes in which the process is.
+	Launch *protocol.LaunchMessage `json:"launch"`
 }
 
 // Decided is the policy that applies to samples that cannot be used.
@@ -301,15 +303,9 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 	if ds != nil { // all calls of a connection see the same version
 		return ds, &p, nil
 	}
-	progress := x.progress()
-	ds, err = x.d.cfg.Node.OpenDataset(ctx, spec, with.view, cfg,
-		func(files int64, warning string) {
-			if warning != "" {
-				progress(request.Step{What: warning, Warning: true})
-				return
-			}
-			progress(request.Scanning(p.Path, files))
-		})
+	ds, err = x.d.cfg.Node.OpenDataset(ctx, spec, with.view, node.OpenOptions{
+		Config: cfg, Launch: launchRequest(p.Launch), Progress: x.progress(),
+	})
 	if err != nil {
 		return nil, nil, err
 	}

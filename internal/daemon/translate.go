@@ -89,6 +89,16 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	return out
 }
 
+// launchRequest translates the launch of a call; nil: there is none.
+func launchRequest(m *protocol.LaunchMessage) *request.Launch {
+	if m == nil {
+		return nil
+	}
+	return &request.Launch{
+		Name: m.Name, Nodes: m.Nodes, Node: m.Node, Address: m.Address, Secret: m.Secret,
+	}
+}
+
 func giveRequest(m protocol.GiveMessage) request.Give {
 	return request.Give{Epoch: m.Epoch, Entries: m.Entries, Apart: m.Apart}
 }
@@ -104,7 +114,7 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 		Fingerprint: o.Fingerprint,
 		Seed:        o.Seed, Epoch: o.Epoch, Steps: o.Steps, RankSamples: o.RankSamples,
 		Positions:       o.Positions,
-		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
+		PrefetchBatches: o.PrefetchBatches, Order: o.Order, Warnings: o.Warnings,
 	}
 	for _, out := range o.Outputs {
 		m.Outputs = append(m.Outputs, protocol.OutputMessage{

@@ -12,6 +12,10 @@ type Later struct {
 	Transformers int
 	// Cold is set if nothing is cached: the epoch is the first one, or no policy uses the classes.
 	Cold bool
+	// Dealt is the share of a node's reads that others have to serve if batches are dealt to the
+	// nodes that own their samples (Imbalance), and nodes hold what they own; 0: samples come at
+	// random.
+	Dealt float64
 }
 
 // hits is what storage classes hold of what a node reads in an epoch, in MB.
@@ -135,7 +139,11 @@ func (e *Environment) hits(l *Later) (h hits) {
 			held = min(c.Capacity/l.Data, 1)
 		}
 		sum += held
-		h.own = append(h.own, l.Node*held)
+		own := held
+		if l.Dealt > 0 {
+			own = min(n*held, 1) * (1 - l.Dealt)
+		}
+		h.own = append(h.own, l.Node*own)
 		h.all = append(h.all, l.Node*min(n*held, 1))
 	}
 	h.cached = l.Node * min(n*sum, 1)

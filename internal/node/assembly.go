@@ -15,10 +15,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/coordinator"
+	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
 	"github.com/hdmlp/hdmlp/internal/node/order"
 	"github.com/hdmlp/hdmlp/internal/node/planner"
 	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
@@ -106,6 +109,9 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.spec.Turns); err != nil {
 		return err
 	}
+	if err = a.reorder(ctx); err != nil {
+		return err
+	}
 	files, err := budget.Files(a.Config.SourceThreads)
 	if err != nil {
 		return err
@@ -184,8 +190,33 @@ func (a *Assembly) assemble(ctx context.Context) error {
 			"jobs on the dataset have ended: " + text + ". Give these jobs the same settings, or " +
 			"start this one after them")
 	}
+	if err := a.Job.Preload(ctx, a.Config.PreloadTimeout, a.spec.Progress); err != nil {
+		return err
+	}
 	a.Job.Opened()
 	return nil
+}
+
+// reorder puts the epochs into the order in which the policy reads them.
+func (a *Assembly) reorder(ctx context.Context) error {
+	byName := a.node.Strategy.Policy
+	if byName == nil {
+		byName = policies.ByName
+	}
+	p, err := byName(a.Config.Policy)
+	if err != nil {
+		return failure.Input("%v", err)
+	}
+	if _, orders := p.(plan.Orderer); !orders {
+		return nil
+	}
+	nodes := []plan.Node{{Ranks: a.ranks(), Capacity: request.Nominal(a.Config)}}
+	if a.Coordinator != nil {
+		if nodes, err = a.Coordinator.Nominal(ctx, nodes[0].Capacity); err != nil {
+			return err
+		}
+	}
+	return planner.Refused(a.Order.Reorder(p, nodes))
 }
 
 // agree settles what must be the same on all nodes, and returns what the ranks say of the order.

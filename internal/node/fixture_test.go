@@ -110,8 +110,24 @@ type world struct {
 	disk      string
 	// sees returns the prefix of file names for a view; nil: the same for all views.
 	sees     func(view *source.View) string
-	contents byte   // part of the files' contents
-	beside   []byte // what is stored of the machine beside the dataset
+	contents byte    // part of the files' contents
+	beside   []byte  // what is stored of the machine beside the dataset
+	sizes    []int64 // of the samples, an even number; nil: as of the test dataset
+}
+
+// count returns the number of samples of the dataset, and size the bytes of one.
+func (w *world) count() int {
+	if w.sizes != nil {
+		return len(w.sizes)
+	}
+	return samples
+}
+
+func (w *world) size(id int) int64 {
+	if w.sizes != nil {
+		return w.sizes[id]
+	}
+	return sampleSize
 }
 
 func (w *world) node() *Node {
@@ -154,8 +170,9 @@ func (w *world) node() *Node {
 					b.Directory(source.Directory{Class: -1})
 					for class, name := range []string{"a", "b"} {
 						b.Directory(source.Directory{Path: name, Class: class})
-						for i := range samples / 2 {
-							b.Sample(fmt.Sprintf("%s%04d.x", prefix, i), sampleSize, 0, 0)
+						for i := range w.count() / 2 {
+							b.Sample(fmt.Sprintf("%s%04d.x", prefix, i),
+								w.size(class*w.count()/2+i), 0, 0)
 						}
 					}
 					var err error
@@ -163,7 +180,7 @@ func (w *world) node() *Node {
 						return nil, err
 					}
 					if src.index, err = src.index.WithContents(
-						slices.Repeat([][16]byte{{w.contents}}, samples),
+						slices.Repeat([][16]byte{{w.contents}}, len(src.index.Excerpts())),
 					); err != nil {
 						return nil, err
 					}

@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/node/request/requesttest"
-	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/plan"
 )
 
 // TestGivenEpochsAreDelivered checks that epochs are delivered as given, that a run ends with the
@@ -40,7 +40,7 @@ func TestGivenEpochsAreDelivered(t *testing.T) {
 			}
 		}
 	}
-	for _, policy := range policies.Engine() {
+	for _, policy := range keepingOrder() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
 				w := world{}
@@ -94,7 +94,7 @@ func TestGivenEpochsAreDelivered(t *testing.T) {
 					t.Errorf("resumed: %v", got)
 				}
 				rep := r.Report()
-				if slices.Contains([]string{"naive", "staging"}, policy.Name()) {
+				if policy.About().Copies == plan.NoCopies {
 					if want := int64(8+7+10+7) * sampleSize; rep.Bound != want {
 						t.Errorf("bound %d, want %d", rep.Bound, want)
 					}

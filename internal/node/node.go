@@ -30,6 +30,8 @@ type Node struct {
 	catalog *catalog.Catalog
 	stop    func() // ends Watch
 
+	launches launches
+
 	mu     sync.Mutex        // guards the following
 	jobs   map[string]*entry // by name
 	closed bool
@@ -62,14 +64,42 @@ func (n *Node) Close() error {
 	n.closed = true
 	n.mu.Unlock()
 	n.stop()
+	n.launches.close()
 	return n.catalog.Close()
+}
+
+// OpenOptions are the options of OpenDataset.
+type OpenOptions struct {
+	Config   *config.Config
+	Launch   *request.Launch  // the process's; nil: it is on no other nodes
+	Progress request.Progress // nil: it is not told
 }
 
 // OpenDataset opens a dataset for a process without a job, or joins the one that is already open.
 func (n *Node) OpenDataset(ctx context.Context, spec source.Spec, view *source.View,
-	cfg *config.Config, progress catalog.Progress,
+	o OpenOptions,
 ) (*catalog.Dataset, error) {
-	return n.catalog.Open(ctx, spec, view, cfg, progress)
+	x, err := n.newExchange(o.Launch, o.Config)
+	if err != nil {
+		n.log.Warn("this node passes no indexes to the other nodes of the job, and receives none",
+			"error", err)
+	}
+	return n.catalog.Open(ctx, spec, view, catalog.OpenOptions{
+		Config: o.Config, Exchange: x,
+		Progress: func(p catalog.Progress) {
+			if o.Progress != nil {
+				o.Progress(step(spec.Path, p))
+			}
+		},
+	})
+}
+
+// step returns what is told of the opening of a dataset.
+func step(path string, p catalog.Progress) request.Step {
+	if p.Text != "" {
+		return request.Step{What: p.Text, Warning: p.Warning}
+	}
+	return request.Scanning(path, p.Files)
 }
 
 // Resolve returns the configuration from what a process sent.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
@@ -240,15 +241,15 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 		}
 		e.membership, spec.Drawn = membership, membership.Seed()
 	}
-	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config,
-		func(files int64, warning string) {
-			if warning != "" {
-				progress(request.Step{What: warning, Warning: true})
-				return
+	d, err := e.node.catalog.Open(ctx, m.Dataset, view, catalog.OpenOptions{
+		Config: e.config,
+		Progress: func(p catalog.Progress) {
+			if p.Text == "" {
+				e.scanned.Store(p.Files)
 			}
-			e.scanned.Store(files)
-			progress(request.Scanning(m.Dataset.Path, files))
-		})
+			progress(step(m.Dataset.Path, p))
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -331,7 +332,7 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *source.View) er
 			return nil
 		}
 	}
-	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.open.Config, func(int64, string) {})
+	d, err := e.node.catalog.Open(ctx, m.Dataset, view, catalog.OpenOptions{Config: e.open.Config})
 	if err != nil {
 		return err
 	}

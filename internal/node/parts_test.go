@@ -15,7 +15,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/node/request/requesttest"
-	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // partOf returns a change of a request to one that gives a rank's part, with batches of this size,
@@ -113,7 +112,7 @@ func TestRanksGetTheirOwnParts(t *testing.T) {
 		n      = 10
 		epochs = 4
 	)
-	for _, policy := range policies.Engine() {
+	for _, policy := range keepingOrder() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
 				c := newNodes(t, 2, background)

@@ -368,8 +368,8 @@ func TestHungSourceEndsTheStreamInTime(t *testing.T) {
 	n := w.node()
 	m := message(0, 1, set("source_timeout", "200ms"))
 	r := open(t, n, m)
-	keeper, err := n.OpenDataset(t.Context(), m.Dataset, nil, r.entry.open.Config,
-		func(int64, string) {})
+	keeper, err := n.OpenDataset(t.Context(), m.Dataset, nil,
+		OpenOptions{Config: r.entry.open.Config})
 	if err != nil {
 		t.Fatal(err)
 	}

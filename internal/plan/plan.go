@@ -82,7 +82,26 @@ type Plan struct {
 	// OnRead means that classes keep what the node reads for its own training, and that nothing is
 	// read ahead to fill them.
 	OnRead bool
+	// Preload means that all nodes have filled their classes before training begins.
+	Preload bool
+	// CacheFirst means that what a class has is not read from the source, even if that were faster.
+	CacheFirst bool
+	// Demand means that samples without an owner are read when training requests them, not ahead of
+	// time.
+	Demand bool
+	// Window limits what a rank reads ahead; nil: its staging buffer does.
+	Window *Window
 }
+
+// Window is how far torch's DataLoader reads ahead: each of its workers reads a batch at a time,
+// one sample after the other, and Prefetch batches of each are being read, or wait to be taken.
+type Window struct {
+	Workers  int // at least 1
+	Prefetch int // batches of each worker; at least 1
+}
+
+// Batches returns how many batches are read or wait, at most.
+func (w Window) Batches() int { return w.Workers * w.Prefetch }
 
 // Unsupported is the error of a policy that cannot plan for the input.
 type Unsupported struct {

@@ -98,6 +98,9 @@ type ClusterReport struct {
 	// Total sums the nodes; one that does not answer counts with its last numbers.
 	Total       Tally   `json:"total"`
 	Utilisation float64 `json:"utilisation"`
+	// BeforeTraining and Reordered are as in Report.
+	BeforeTraining float64    `json:"before_training_s,omitempty"`
+	Reordered      *Reordered `json:"order,omitempty"`
 	// Bounds has the Bound of all nodes. TimeBound is the largest of the nodes' bounds, and
 	// TimeShare that node's.
 	Bounds
@@ -116,6 +119,7 @@ type ClusterReport struct {
 func (r *Report) Summary() *ClusterReport {
 	c := &ClusterReport{
 		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
+		BeforeTraining: r.BeforeTraining, Reordered: r.Reordered,
 		WorldSize:   r.WorldSize,
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/model/remedy"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
 // Diagnose sets Limit and Remedies from what is known of the node, and updates Sentence. It is
@@ -47,6 +48,11 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	run.Epoch = int64(float64(positions) * run.Sample)
 	if !run.Whole {
 		run.Epoch /= int64(nodes)
+	}
+	if nodes > 1 && !run.Whole && caches && r.Shuffle != string(access.Given) &&
+		(r.Reordered == nil || r.Reordered.Batches) {
+		run.Batch = float64(r.GlobalBatch) / float64(nodes)
+		run.Dealt = r.Reordered != nil
 	}
 	r.measured(run)
 	for _, known := range r.Known.Classes {

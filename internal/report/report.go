@@ -27,6 +27,11 @@ type Report struct {
 	Utilisation float64 `json:"utilisation"`
 	// Source is what was read from the source for this job, including fills of classes.
 	Source Amount `json:"source"`
+	// BeforeTraining is how long filling the classes took before training began, on all nodes, in
+	// seconds; 0: the policy does not fill them then.
+	BeforeTraining float64 `json:"before_training_s,omitempty"`
+	// Reordered is what a policy's own order does; nil: the ranks read the order that was asked for.
+	Reordered *Reordered `json:"order,omitempty"`
 	Bounds
 	BoundInput
 	Epochs []Epoch      `json:"epochs"`
@@ -71,6 +76,20 @@ type Settings struct {
 	Threads     int    `json:"source_threads"`
 	Prefetch    int    `json:"prefetch_batches"` // most batches of a rank staged and not yet taken
 	First       int    `json:"first_epoch"`      // the epoch that the job began with
+}
+
+// Reordered describes an order of the policy's own.
+type Reordered struct {
+	// Batches is set if all global batches keep their samples, which other ranks read.
+	Batches bool `json:"keeps_global_batches"`
+	// Seen is the share of the dataset that an epoch reads, on average over the first ones, and
+	// Distance how far the order is from a full shuffle: 0 is one, 1 an order that never changes
+	// (package distance). Both are 0 until they are computed.
+	Seen     float64 `json:"share_of_dataset_seen"`
+	Distance float64 `json:"distance_from_full_shuffle"`
+	// Configured are the capacities from which the order is made, by node and class, in bytes; -1:
+	// none is configured.
+	Configured [][]int64 `json:"configured_capacities"`
 }
 
 // Requests are what a store was asked for since the dataset was opened, by all jobs of the node.

@@ -241,6 +241,9 @@ func (x *Index) Encode(w io.Writer) error {
 	return nil
 }
 
+// Encoded returns what Encode writes. The caller must not change it.
+func (x *Index) Encoded() []byte { return x.image }
+
 // EncodedSize returns the number of bytes that Encode writes, which is about the memory that the
 // index takes.
 func (x *Index) EncodedSize() int64 { return int64(len(x.image)) }

@@ -21,6 +21,9 @@ type Kind struct {
 	// Manifest is set if a process lists the records of a dataset of this kind (OpenOptions), so that
 	// commands cannot open it.
 	Manifest bool
+	// Exchanged is set if the samples of a dataset may take many requests to find, to a place that
+	// all nodes read, so that one node of a job finds them for all (OpenOptions.Exchange).
+	Exchanged bool
 	// Open opens the dataset in the directory path, with an up-to-date index. An error is an
 	// *Error, or ctx's.
 	Open func(ctx context.Context, path string, o OpenOptions) (Indexed, error)
@@ -50,11 +53,15 @@ type OpenOptions struct {
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its
 	// descriptors are valid until Open returns, its Renew as long as the source is open.
 	View *View
+	// Exchange passes indexes between nodes; nil: this node is alone, or its kind does not do so.
+	Exchange Exchange
 
 	// The following may be nil, and may be called from any goroutine.
 
 	Progress func(files int64) // files scanned so far; may be called often
 	Warn     func(text string) // reports problems to the user while the source is open
+	// Await is called during Open with what is waited for; it may be called often.
+	Await func(text string)
 	// like Warn, during Open; also reported to the process that opens the dataset
 	Tell func(text string)
 }

@@ -45,7 +45,8 @@ type RecordBuilder struct {
 }
 
 // NewRecordBuilder returns a RecordBuilder for samples of these fields, of which there is at least
-// one, classes, which may be none, and columns of values, which may be none.
+// one, classes, which may be none, and columns of values, which may be none. A column with the name
+// of a field has the field's bytes, or nothing: then these need not be read.
 func NewRecordBuilder(fields, classes, columns []string) *RecordBuilder {
 	return &RecordBuilder{
 		fields: slices.Clone(fields), classes: slices.Clone(classes),

@@ -256,7 +256,10 @@ func (x *Index) packed(id int) (size int64) {
 
 // Value returns what column c has for sample id, as bytes; an empty text may also mean that the
 // sample has no such value. It panics if there is no such sample or column.
-func (x *Index) Value(c, id int) string {
+func (x *Index) Value(c, id int) string { return string(x.AppendValue(nil, c, id)) }
+
+// AppendValue appends the bytes of Value to dst.
+func (x *Index) AppendValue(dst []byte, c, id int) []byte {
 	x.check(id)
 	r := x.layout.records
 	ends := r.valueEnds.of(x.image)[4*c*r.samples:]
@@ -266,7 +269,7 @@ func (x *Index) Value(c, id int) string {
 	}
 	end := uint64(binary.LittleEndian.Uint32(ends[4*id:]))
 	start := x.tables.valueStart[c]
-	return string(r.values.of(x.image)[start+begin : start+end])
+	return append(dst, r.values.of(x.image)[start+begin:start+end]...)
 }
 
 // key returns the key of sample id of a keyed index.

@@ -109,6 +109,7 @@ const (
 	FromObjects = "objects" // they were found there
 	FromKept    = "kept"    // the index file of an earlier start
 	FromGiven   = "given"   // the index that the option IndexKey names
+	FromNode    = "node"    // another node of the job, which has found them
 )
 
 // Indexing is what it took to find the samples of a dataset at a place that counts its requests.

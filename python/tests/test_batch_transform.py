@@ -12,12 +12,20 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
 import hdmlp.torch as ht
+from byhand import by_hand
 from hdmlp import errors
 from hdmlp._lib.protocol import mix64
 from hdmlp.torch._data import batch_transform, mixing
 from pins import Pinned, cuda  # noqa: F401 - a fixture
-from reference import jpegs
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, default_collate
+from reference import decoded, jpegs
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    default_collate,
+)
 from torchvision import transforms as V
 
 SEED, CLASSES = 77, 5
@@ -151,6 +159,43 @@ def test_ranks_mix_differently(real, folder):
     assert same([list(batches) for batches in zip(*ranks)], [list(b) for b in zip(*want)])
     for made in ranks:
         made.close()
+
+
+class Shard(BatchSampler):
+    """As accelerate's: every second batch of an order that both ranks draw."""
+
+    seed = SEED
+
+    def __init__(self, batches, process_index):
+        self.batch_sampler, self.process_index, self.num_processes = batches, process_index, 2
+
+    def __len__(self):
+        return len(self.batch_sampler) // 2
+
+    def __iter__(self):
+        batches = list(self.batch_sampler)
+        return iter(batches[self.process_index : 2 * len(self) : 2])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_accelerates_shards_are_mixed_by_their_ranks(real, folder, workers):
+    """Samples are transformed as on one rank."""
+    transform = V.Compose([V.RandomResizedCrop(16), V.ToTensor()])
+    data = ht.ImageFolder(folder, transform)
+    for rank in range(2):
+        shard = Shard(BatchSampler(SequentialSampler(data), 4, True), rank)
+        with ht.DataLoader(
+            data, batch_sampler=shard, seed=SEED, num_workers=workers, batch_transform=noisy
+        ) as made:
+            got = list(made)
+        assert len(got) == 2
+        for step, batch in enumerate(got):
+            items = []
+            for i in list(shard)[step]:
+                path, label = data.samples[i]
+                items.append((by_hand(transform, decoded(path), SEED, 0, i), label))
+            with ht.seeded_batch(SEED, 0, step, rank):
+                assert same(batch, noisy(default_collate(items)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

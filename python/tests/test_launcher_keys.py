@@ -114,6 +114,67 @@ class Store:
                     raise RuntimeError("Socket Timeout")
             return self._values[key].encode()
 
+    def wait(self, keys, timeout):
+        assert timeout.total_seconds() > 0
+        with self._changed:
+            if any(key not in self._values for key in keys):
+                raise RuntimeError("Socket Timeout")
+
+
+TWO_NODES = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "HDMLP_NODES": "n0,n1",
+    "HDMLP_NODE": "1",
+    "MASTER_ADDR": "n0",
+    "MASTER_PORT": "29500",
+    "HDMLP_SECRET": "a secret of the nodes",
+}
+
+
+def test_a_dataset_says_on_which_node_it_is_opened():
+    zero = {**TWO_NODES, "RANK": "0", "HDMLP_NODE": "0"}
+    at = {"name": "master-n0:29500", "nodes": 2, "secret": "a secret of the nodes"}
+    assert launcher.launch(TWO_NODES) == {**at, "node": 1, "address": "n0:29510"}
+    assert launcher.launch(zero) == {**at, "node": 0, "address": ":29510"}
+    job = launcher.cluster(launcher.look(TWO_NODES), "0", TWO_NODES)
+    assert job is not None
+    assert all(job[key] == launcher.launch(TWO_NODES)[key] for key in ("nodes", "node", "address"))
+    long = {**TWO_NODES, "MASTER_ADDR": "n" * 300, "HDMLP_NODES": "n" * 300 + ",n1"}
+    assert len(launcher.launch(long)["name"]) <= launcher.LONGEST_KEY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"WORLD_SIZE": "1", "RANK": "0", "HDMLP_NODES": "", "HDMLP_NODE": ""},
+        {"HDMLP_SECRET": "short"},
+        {"HDMLP_NODE": "7"},
+        {"MASTER_PORT": "x"},
+    ],
+)
+def test_a_dataset_is_opened_without_other_nodes(change):
+    """What is wrong, the loader says."""
+    assert launcher.launch({**TWO_NODES, **change}) is None
+
+
+def test_a_dataset_does_not_wait_for_a_secret_that_rank_0_has_not_drawn(monkeypatch):
+    store = Store()
+    distributed = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: 1,
+        get_world_size=lambda: 2,
+        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    environ = {key: value for key, value in TWO_NODES.items() if key != "HDMLP_SECRET"}
+    assert launcher.launch(environ) is None
+    drawn = nodes.secret(Place(0, 2, 0, ""), {})
+    assert launcher.launch(environ)["secret"] == drawn
+
 
 def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
     """Whether they ask before or after rank 0 has drawn it; each loader of a process gets the

@@ -12,6 +12,9 @@ numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
+from hdmlp import transforms as T
+from hdmlp._transforms.generators import generators_kept, seed_generators
+from hdmlp._transforms.keys import entry_key
 from hdmlp._transforms.split import entries_of
 from offloaded import folder, same  # noqa: F401
 from reference import batches
@@ -168,6 +171,24 @@ def test_a_tails_steps_are_called_once_for_a_kind_of_image(name):
     assert called.count("abs_of") == 5
     assert sum(called.count(f) for f in ("to_tensor", "pil_to_tensor")) == 1
     assert entries.steps == [abs_of, *LISTS[name]]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_lists_of_views_have_a_tail_each(name):
+    lists = [[abs_of, *LISTS[name]], V.Compose([V.RandomRotation(9), *LISTS[name], abs])]
+    views = T.Views(lists)
+    entries = entries_of([views])
+    for key in range(3):
+        got = entries(INPUTS["RGB"], key)
+        with generators_kept():
+            seed_generators(entry_key(key, 0))
+            want = views(INPUTS["RGB"])
+        assert len(got) == 2
+        assert all(map(alike, got, want))
+    called = calls(lambda: [entries(INPUTS["RGB"], key) for key in range(5)])
+    assert called.count("abs_of") == 5
+    assert sum(called.count(f) for f in ("to_tensor", "pil_to_tensor")) == 0
+    assert entries.steps == [views]
 
 
 def test_parameters_that_change_count():

@@ -3,7 +3,6 @@ replaced."""
 
 import os
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +18,7 @@ from hdmlp._workers.results import BUFFER, RESULT_HEAD
 from hdmlp.errors import ClosedError, SampleError, StallTimeoutError
 from numbered import dataset, decode, expected, ids_of
 from peer import PAGE, Peer, descriptors
+from played import Played
 from waiting import until
 
 
@@ -147,25 +147,6 @@ def test_segments_dropped_by_the_daemon_are_closed(tmp_path):
     pool.close()
     assert descriptors(peer.names[1]) == 1
     peer.close()
-
-
-class Played:
-    """A context for a pool whose worker is controlled by the test."""
-
-    def Process(self, args, **_):
-        self.connection = protocol.Connection(args[0].dup(), child.TO_WORKER_WITH_FD)
-        return SimpleNamespace(
-            pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None
-        )
-
-    def heard(self):
-        """The frames that the worker has received since: type and payload."""
-        frames = []
-        while self.connection.fill():
-            pass
-        while (frame := self.connection.frame()) is not None:
-            frames.append((frame[0], bytes(frame[1])))
-        return frames
 
 
 def played(tmp_path):

@@ -178,6 +178,16 @@ type ClusterMessage struct {
 	Secret string `json:"secret"`
 }
 
+// LaunchMessage identifies this node among those that run the same script, for calls about a
+// dataset before there is a job.
+type LaunchMessage struct {
+	Name    string `json:"name"` // the same on all nodes
+	Nodes   int    `json:"nodes"`
+	Node    int    `json:"node"` // from 0
+	Address string `json:"address"`
+	Secret  string `json:"secret"`
+}
+
 // OpenedMessage answers OPEN.
 type OpenedMessage struct {
 	Samples     int    `json:"samples"`
@@ -193,8 +203,10 @@ type OpenedMessage struct {
 	// the subset, or of a given epoch.
 	Positions int `json:"positions"`
 	// PrefetchBatches is the maximum number of staged batches that no ACK has covered yet.
-	PrefetchBatches int      `json:"prefetch_batches"`
-	Warnings        []string `json:"warnings"`
+	PrefetchBatches int `json:"prefetch_batches"`
+	// Order describes the order that the policy draws of its own; "": it reads what was asked for.
+	Order    string   `json:"order,omitempty"`
+	Warnings []string `json:"warnings"`
 	// Outputs describe what is delivered of each sample, in the order of a batch's columns.
 	Outputs []OutputMessage `json:"outputs"`
 }

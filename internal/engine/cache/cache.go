@@ -88,6 +88,7 @@ type Cache struct {
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
 
+	between       atomic.Int64 // bytes between samples that were read together (spend)
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
 	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'

@@ -282,6 +282,9 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		source := func() time.Duration { return c.sourceTakes(int64(len(dst))) }
+		if r.CacheFirst {
+			source = func() time.Duration { return routing.MaxTimeout }
+		}
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, r.due(time.Now()))
 		back()
 		read.Waited = waited

@@ -33,6 +33,8 @@ type Peers interface {
 type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
 	Consumer Consumer // nil: ahead of time, or for another node
+	// CacheFirst is set if samples that a class or another node has are not read from the source.
+	CacheFirst bool
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
 	Due    func(now time.Time) float64
 	remote bool // on behalf of another node

@@ -78,7 +78,7 @@ func (c *Cache) route(r *Request, id int) route {
 func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	classes [routing.MostClasses]Tier,
 ) {
-	read.Remote = r.remote
+	read.Remote, read.CacheFirst = r.remote, r.CacheFirst
 	read.Due = math.Inf(1)
 	for j := range c.classes {
 		cl := &c.classes[j]

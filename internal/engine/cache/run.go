@@ -27,6 +27,11 @@ const (
 	// money (0.36 of the price of a request, where a GB that leaves the store costs 0.09 dollars and
 	// 1000 requests 0.001).
 	mostBetween = 4 << 10
+	// tiny is the size of samples, in bytes, of which a request for each takes longer than the link
+	// does, so that they are read together whatever lies between. Of larger ones from a store, what
+	// lies between is at most the betweenShare-th part of what is read: one in 50 bytes.
+	tiny         = 8 << 10
+	betweenShare = 50
 	// briefly is how many seconds a block may take wherever it lies. On a disk a request takes less,
 	// but 10 us of a processor and a wait, of which a block needs one instead of 16.
 	briefly = 1e-3
@@ -101,10 +106,16 @@ func (c *Cache) runOf(id int) (x run, ok bool) {
 			between > mostBetween {
 			return nil
 		}
+		counts := c.requests && s.End-s.Begin > tiny
+		if counts && !c.spend(between) {
+			return nil
+		}
 		fl := c.claim(n)
 		if fl != nil {
 			x.sizes = append(x.sizes, c.index.Size(n))
 			x.bytes += c.index.Size(n)
+		} else if counts {
+			c.between.Add(-between)
 		}
 		return fl
 	}
@@ -133,6 +144,15 @@ func (c *Cache) runOf(id int) (x run, ok bool) {
 		x.flights = append(x.flights, fl)
 	}
 	return x, len(x.sizes) > 0
+}
+
+// spend reports whether so many bytes may be read between two samples, and counts them if so.
+func (c *Cache) spend(between int64) bool {
+	if c.between.Add(between)*betweenShare <= c.sourceBytes.Load() {
+		return true
+	}
+	c.between.Add(-between)
+	return false
 }
 
 // claim begins a flight for a sample that a read of another one is to bring; nil: it is not to.

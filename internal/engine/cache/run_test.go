@@ -159,6 +159,44 @@ func TestWhatAReadDoesNotBring(t *testing.T) {
 	}
 }
 
+// TestWhatLiesBetween larger samples of a store is at most a fiftieth of what is read. Of tiny ones
+// it is read whatever that is.
+func TestWhatLiesBetween(t *testing.T) {
+	for _, c := range []struct {
+		size, gap int
+		share     float64 // at most
+	}{
+		{tiny, 1000, 1},
+		{tiny + 1, 1000, 0.02},
+		{tiny + 1, 0, 0},
+		{30_000, 4000, 0.02},
+	} {
+		const samples = 200
+		g, b := rowed(t, samples, c.gap, samples, func(o *rigOptions) {
+			o.sizes, o.memory = slices.Repeat([]int{c.size}, samples), 400*int64(c.size)
+		})
+		for id := range samples {
+			if _, err := g.fetch(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		between, together := 0, 0
+		for _, run := range b.runs {
+			between += c.gap * (run[1] - run[0] - 1)
+			together += run[1] - run[0]
+		}
+		share := float64(between) / float64(c.size*samples)
+		if share > c.share || together == 0 {
+			t.Errorf("of %d bytes with %d between: %.3f is between, %d samples were read together",
+				c.size, c.gap, share, together)
+		}
+		if c.size == tiny && share < 0.05 {
+			t.Errorf("few tiny samples are read together: %.3f is between", share)
+		}
+		g.close()
+	}
+}
+
 // plan has the memory class keep these samples, and no others.
 func plan(ids ...int32) func(g *rig) {
 	return func(g *rig) { g.use.Keep([][]int32{ids}) }

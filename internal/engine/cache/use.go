@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/pool"
@@ -23,6 +24,8 @@ type Use struct {
 	plan   [][]int32
 	filled [][]int32 // the plan that was passed to Fill
 	read   func(bytes int64)
+	counts []*fillCount  // of fills
+	moved  chan struct{} // receives a token when one of them has changed
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
@@ -37,7 +40,7 @@ type uses struct {
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
 // nodes; nil: the job has one node.
 func (c *Cache) Use(peers Peers) *Use {
-	u := &Use{cache: c, request: Request{Peers: peers}}
+	u := &Use{cache: c, request: Request{Peers: peers}, moved: make(chan struct{}, 1)}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	c.uses.Lock()
 	defer c.uses.Unlock()
@@ -86,9 +89,43 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	u.stopFills()
 	u.filled = plan
 	u.read = read
-	u.fills = make([]*pool.Fill, len(plan))
+	u.fills, u.counts = make([]*pool.Fill, len(plan)), make([]*fillCount, len(plan))
 	for j := range plan {
 		u.fill(j)
+	}
+}
+
+// fillCount counts what a fill has brought, or left to the batch that needs it.
+type fillCount struct{ left, bytes atomic.Int64 }
+
+// Filled waits until what Fill began has been brought, as far as it can be, and calls note with the
+// bytes so far, and of all. It may be called by one goroutine at a time.
+func (u *Use) Filled(ctx context.Context, note func(bytes, of int64)) error {
+	u.cache.uses.Lock()
+	var of int64
+	for _, ids := range u.filled {
+		for _, id := range ids {
+			of += u.cache.index.Size(int(id))
+		}
+	}
+	u.cache.uses.Unlock()
+	for {
+		var left, bytes int64
+		u.cache.uses.Lock()
+		for _, count := range u.counts {
+			left += count.left.Load()
+			bytes += count.bytes.Load()
+		}
+		u.cache.uses.Unlock()
+		note(bytes, of)
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-u.moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -106,6 +143,9 @@ func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
 	c.pool.RemoveFills(u.fills[j])
 	writers := c.writers(j)
+	count := &fillCount{}
+	count.left.Store(int64(len(u.filled[j])))
+	u.counts[j] = count
 	ready := func(id int) bool { return writers.Reserve(id, c.index.Size(id)) }
 	run := func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
@@ -117,6 +157,12 @@ func (u *Use) fill(j int) {
 			read(size)
 		}
 		s.Release()
+		count.bytes.Add(c.index.Size(id))
+		count.left.Add(-1)
+		select {
+		case u.moved <- struct{}{}:
+		default:
+		}
 		return err == ErrAbandoned
 	}
 	u.fills[j] = c.pool.AddFill(u.filled[j], pool.Filling{Run: run, Ready: ready})

@@ -43,7 +43,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
-	stager  *Stager       // for due, left and reserve alone
+	stager  *Stager       // for due, left, reserve and what window.go has alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
@@ -61,6 +61,13 @@ type batch struct {
 	// What was read from the source and is not accounted for yet, and the part of it that was read
 	// directly.
 	source, direct amount
+	// later are tasks that wait until the process asks for the batch. They belong to the walker, and,
+	// once the batch is queued, to what publishes batches.
+	later []cache.Task
+	// over and follows are guarded by stager.mu: whether all samples have arrived, and the next batch
+	// of the same worker.
+	over    bool
+	follows *batch
 	// hung counts the reads that were given up and may still write to the batch's memory.
 	hung sync.WaitGroup
 
@@ -70,9 +77,10 @@ type batch struct {
 	leftOut bool
 	leaves  int // results that are left to the process
 	extraID []uint32
-	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
-	slab    slab   // memory for results that vary in size, and for samples that were parked
-	parked  []int  // positions of the samples for which there was no memory
+	chain   []cache.Task // of a worker's batch: samples to bring, one after another
+	missing uint64       // set hash of the samples that were left out, minus that of their stand-ins
+	slab    slab         // memory for results that vary in size, and for samples that were parked
+	parked  []int        // positions of the samples for which there was no memory
 	// The bytes that did not fit, by sample; nil: none was parked.
 	wants []int64
 
@@ -165,9 +173,11 @@ func (b *batch) begin(samples int) {
 // arrived counts the arrival of one sample. The last one ends the fetching.
 func (b *batch) arrived() {
 	b.stager.left.Add(-1)
+	b.next()
 	if b.left.Add(-1) > 0 {
 		return
 	}
+	b.stager.ended(b)
 	b.ready = time.Now()
 	b.trim()
 	b.o.Ledger.sourceReads(b.Epoch, b.source.take(), b.direct.take())

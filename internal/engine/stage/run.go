@@ -30,6 +30,7 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	s.emitted = 0
 	s.taken = 0
 	s.growth.restart()
+	s.last, s.turn = nil, 0
 	s.pace, s.holding = meter.Pace{Ranks: s.o.Stream.Spec().WorldSize}, false
 	s.mu.Unlock()
 
@@ -69,7 +70,11 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 //  4. emit it, and then what waits for that (Barrier).
 func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
 	for b := range queue {
-		if err := s.complete(ctx, b); err != nil {
+		err := s.bringLater(ctx, b)
+		if err == nil {
+			err = s.complete(ctx, b)
+		}
+		if err != nil {
 			s.discard(b)
 			return err
 		}

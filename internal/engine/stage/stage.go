@@ -142,10 +142,18 @@ type Options struct {
 	// Gate, if not nil, is called before each batch is staged. It may block until ctx ends.
 	Gate func(ctx context.Context, epoch, step int) error
 	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
-	Verify   bool
-	Lazy     bool // stage a batch only when the process asks for it: policy naive
-	Unusable *Unusable
-	Ledger   *Ledger
+	Verify bool
+	Lazy   bool // stage a batch only when the process asks for it: policy naive
+	// Demand, if not nil, reports whether a sample is read only when the process asks for its batch.
+	Demand func(id int) bool
+	// Workers, if not 0, has samples brought as by so many of torch's workers: each brings every
+	// Workers-th batch, one sample after the other.
+	Workers int
+	// CacheFirst, if not nil, reports whether samples that a class or another node has are not read
+	// from the source.
+	CacheFirst func() bool
+	Unusable   *Unusable
+	Ledger     *Ledger
 	// Outputs are what is delivered of each sample, if anything of it is transformed: then all of
 	// them are written into the staging buffer. nil: all its fields, as they are.
 	Outputs []Output

@@ -14,6 +14,7 @@ import (
 type Stager struct {
 	o      Options
 	demand chan struct{} // Lazy: a token for each batch asked for
+	asked  chan struct{} // Demand: a token when the process is blocked
 	reap   sync.WaitGroup
 	// of the outputs; nil: there is none
 	preprocessor Preprocessor
@@ -33,6 +34,8 @@ type Stager struct {
 	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
 	growth                         growth
+	last                           []*batch // of each worker (line)
+	turn                           int      // the worker that brings the next batch
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
@@ -50,7 +53,7 @@ func New(o Options) *Stager {
 	return &Stager{
 		o: o, ahead: o.Ahead,
 		preprocessor: Preprocesses(o.Outputs), steps: len(Steps(o.Outputs)),
-		demand: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		demand: make(chan struct{}, 1), asked: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 }
 
@@ -75,6 +78,7 @@ func (s *Stager) settle(n int) {
 
 // discard frees a batch's memory once no read writes to it any more.
 func (s *Stager) discard(b *batch) {
+	b.submitLater() // they end at once, as the Run does
 	s.reap.Go(func() {
 		<-b.done
 		b.hung.Wait()
@@ -109,6 +113,10 @@ func (s *Stager) wait(urgent bool) {
 		s.pace.Block(s.since)
 	}
 	s.waiting, s.urgent = true, urgent
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
 	s.urge()
 	s.widen()
 	select { // hold looks whether there may be more batches

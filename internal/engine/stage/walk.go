@@ -46,9 +46,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			s.urge() // no longer for the batches after it
 			s.mu.Unlock()
 			// Submit first: a full queue must not keep the tasks from starting.
-			if len(tasks) > 0 {
-				s.o.Cache.Submit(tasks)
-			}
+			s.submit(b, tasks)
 			select {
 			case queue <- b:
 			case <-ctx.Done():
@@ -87,7 +85,10 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 		parts:  make([]part, n),
 		dst:    make([][]byte, places),
 	}
-	b.request = cache.Request{Peers: s.o.Peers, Consumer: b, Due: b.due}
+	b.request = cache.Request{
+		Peers: s.o.Peers, Consumer: b, Due: b.due,
+		CacheFirst: s.o.CacheFirst != nil && s.o.CacheFirst(),
+	}
 	if len(s.o.Outputs) > 0 {
 		b.spent = make([]time.Duration, n*s.steps)
 		b.lefts = make([]Left, places)

@@ -42,9 +42,11 @@ type Option struct {
 	Default string   // as a user would write it; Auto: derived, or measured on this machine
 	Derived string   // what Auto stands for, in words
 	Values  []string // allowed values of an Enum
-	Min     int64    // in bytes, a count, or nanoseconds; of a Text: bytes
-	Max     int64    // in the same unit; 0: no limit
-	Help    string   // one sentence, without its full stop
+	// Parse, if not nil, parses the values of an Enum, which may have more to them than Values.
+	Parse func(text string) (string, error)
+	Min   int64  // in bytes, a count, or nanoseconds; of a Text: bytes
+	Max   int64  // in the same unit; 0: no limit
+	Help  string // one sentence, without its full stop
 	// Required means that it has no default, and that an empty value is none.
 	Required bool
 	// Job is the key of a job's configuration that gives an option of a kind its value; "": none.

@@ -183,6 +183,8 @@ func (o Option) inRange(n int64) error {
 
 func (o Option) parseString(text string) (string, error) {
 	switch {
+	case o.Kind == Enum && o.Parse != nil:
+		return o.Parse(text)
 	case o.Kind == Enum:
 		if !slices.Contains(o.Values, text) {
 			return "", errors.New("unknown value" + human.Nearest(text, o.Values))

@@ -25,6 +25,7 @@ type forecast struct {
 	env     model.Environment
 	later   model.Later
 	whole   bool
+	batch   float64  // samples of a node in a step, if they can be dealt
 	job     float64  // MB that all nodes consume in an epoch
 	names   []string // of the classes
 	memory  int      // the class in memory, in env.Classes; 0: there is none
@@ -46,8 +47,11 @@ func newModel(r *Run) forecast {
 			Data: float64(r.Data) / mega, Node: float64(r.Epoch) / mega, Sample: s.Sample,
 			Nodes: r.Nodes, Transformers: r.Transformers, Cold: r.Once,
 		},
-		whole: r.Whole, processors: r.Processors,
+		whole: r.Whole, batch: r.Batch, processors: r.Processors,
 		job: float64(r.Epoch) / mega * float64(r.Nodes),
+	}
+	if r.Dealt {
+		m.later.Dealt = m.imbalance()
 	}
 	m.env.SourceWork = r.SourceWork
 	if r.Transformers == 0 { // samples are delivered as they are
@@ -157,6 +161,8 @@ func (m *forecast) now(k Key) (amount, speed float64) {
 		return m.capacity(m.file), speed
 	case Threads:
 		return float64(m.later.Transformers), 0
+	case Deal:
+		return m.fromOthers(), 0
 	case Nodes:
 		return float64(m.later.Nodes), 0
 	case SourceRate:
@@ -215,6 +221,8 @@ func (m forecast) with(c Change) forecast {
 		}
 	case Threads:
 		m.later.Transformers = int(c.Amount)
+	case Deal:
+		m.later.Dealt = c.Amount
 	case Nodes:
 		m.later.Nodes = int(c.Amount)
 		if !m.whole {
@@ -271,6 +279,22 @@ func (m *forecast) know(name string) {
 
 // transforms reports whether the daemon transforms samples, and how long that takes is known.
 func (m *forecast) transforms() bool { return m.env.Preprocess < enough }
+
+// imbalance returns the share of its reads that a node gets from others if batches are dealt; 0:
+// they cannot be.
+func (m *forecast) imbalance() float64 {
+	if m.batch == 0 || m.later.Sample <= 0 {
+		return 0
+	}
+	nodes := m.later.Nodes
+	return model.Imbalance(int(m.later.Data/m.later.Sample), nodes, int(m.batch)*nodes)
+}
+
+// fromOthers returns the share of a node's reads in a later epoch that other nodes serve.
+func (m *forecast) fromOthers() float64 {
+	f := m.env.Epoch(&m.later)
+	return f.Network.MB / m.later.Node
+}
 
 // seconds returns how long an epoch takes.
 func (m *forecast) seconds() float64 { return m.env.Epoch(&m.later).Seconds }

@@ -43,6 +43,10 @@ type Run struct {
 	Processors int `json:"processors,omitempty"`
 	// SourceWork is for how long a read of the source keeps one of them from transforming, seconds.
 	SourceWork float64 `json:"source_processor_s,omitempty"`
+	// Batch is how many samples a node reads in a step, if batches can be dealt to the nodes that own
+	// their samples; 0: they cannot. Dealt is set if they are.
+	Batch float64 `json:"batch_samples,omitempty"`
+	Dealt bool    `json:"dealt,omitempty"`
 	// Caches is set if the job's policy keeps samples in the classes.
 	Caches bool `json:"caches"`
 	// Entries is set if the classes are [[storage_class]] entries of a configuration file, and not
@@ -98,7 +102,7 @@ func (r *Run) Validate() error {
 		errs = append(errs, fmt.Errorf("data_bytes is %d and epoch_bytes is %d; they must be above 0",
 			r.Data, r.Epoch))
 	}
-	for _, v := range []float64{r.Sample, r.SourceWork, r.Measured, r.Python, r.Stall} {
+	for _, v := range []float64{r.Sample, r.Batch, r.SourceWork, r.Measured, r.Python, r.Stall} {
 		if !(v >= 0) || math.IsInf(v, 1) {
 			errs = append(errs, fmt.Errorf("a size or time is %v; it must be 0 or more", v))
 		}
@@ -254,6 +258,7 @@ const (
 	Threads      Key = "threads" // that transform samples: CPUs of the daemon
 	Memory       Key = "memory"  // bytes per node
 	Cache        Key = "cache"   // bytes of cache_dir per node
+	Deal         Key = "deal"    // share of samples that nodes read from others; no question
 	Nodes        Key = "nodes"
 	SourceRate   Key = "source"  // MB/s for all nodes together
 	NetworkRate  Key = "network" // MB/s that a node gets from the others

@@ -3,6 +3,7 @@ package remedy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -335,5 +336,41 @@ func TestTheOrderOfChangesDoesNotMatter(t *testing.T) {
 	}
 	if a, b := epoch("source=2x,nodes=4"), epoch("nodes=4,source=2x"); a != b {
 		t.Errorf("%v s, and in the other order %v s", a, b)
+	}
+}
+
+// TestDealingIsProposed: where the network limits, and a node holds its part, dealing batches to
+// owners is proposed; where it saves little, where batches are dealt already or cannot be, it is
+// not.
+func TestDealingIsProposed(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		network float64 // MB/s
+		change  func(*Run)
+		want    bool
+	}{
+		{"a slow network", 10, func(*Run) {}, true},
+		{"a fast network", 1e4, func(*Run) {}, false},
+		{"dealt already", 10, func(r *Run) { r.Dealt = true }, false},
+		{"an order that cannot be dealt", 10, func(r *Run) { r.Batch = 0 }, false},
+	} {
+		r := machine{nodes: 8, memory: 200, source: 10, network: c.network, compute: 100}.run()
+		r.Batch = 32
+		c.change(r)
+		if err := r.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		_, remedies := Diagnose(r)
+		i := slices.IndexFunc(remedies, func(r Remedy) bool { return r.Key == Deal })
+		if (i >= 0) != c.want {
+			t.Errorf("%s: %+v", c.name, remedies)
+		}
+		if i < 0 {
+			continue
+		}
+		if d := remedies[i]; d.From < 0.7 || d.Amount > 0.07 || d.After > d.Before/2 ||
+			!strings.Contains(d.Text, "6.5 % of their samples from others instead of 71.1 %") {
+			t.Errorf("%s: %+v: %s", c.name, d, d.Text)
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 const (
 	// worth is the least share of an epoch that a remedy must save.
 	worth = 0.01
+	// worthDealing is that of another order.
+	worthDealing = 0.05
 	// most is how many times as many threads or nodes, or as fast a source or network, a remedy may
 	// be: more is not the smallest change for anybody.
 	most = 16
@@ -34,7 +36,7 @@ func Diagnose(r *Run) (Now, []Remedy) {
 	}
 	var remedies []Remedy
 	for _, find := range []func(*forecast) (Change, bool){
-		moreThreads, moreMemory, moreCache, moreNodes, fasterSource, fasterNetwork,
+		moreThreads, dealt, moreMemory, moreCache, moreNodes, fasterSource, fasterNetwork,
 	} {
 		change, ok := find(&m)
 		if !ok {
@@ -43,7 +45,11 @@ func Diagnose(r *Run) (Now, []Remedy) {
 		from, _ := m.now(change.Key)
 		then := m.with(change)
 		after := then.predict()
-		if after.Epoch > now.Epoch*(1-worth) {
+		least := worth
+		if change.Key == Deal {
+			least = worthDealing
+		}
+		if after.Epoch > now.Epoch*(1-least) {
 			continue
 		}
 		remedy := Remedy{
@@ -125,6 +131,12 @@ func moreThreads(m *forecast) (Change, bool) {
 		return c, false
 	}
 	return m.to(c, have, have)
+}
+
+// dealt deals batches to the nodes that own their samples.
+func dealt(m *forecast) (Change, bool) {
+	share := m.imbalance()
+	return Change{Key: Deal, Amount: share}, share > 0 && m.later.Dealt == 0 && !m.later.Cold
 }
 
 func moreMemory(m *forecast) (Change, bool) {

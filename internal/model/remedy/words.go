@@ -48,6 +48,9 @@ func (r *Remedy) change(entries bool) string {
 		}
 		return fmt.Sprintf("%s with %s per node%s instead of %s", cache, bytes(r.Amount), disk,
 			now(r.From))
+	case Deal:
+		return fmt.Sprintf("policy=locality, which deals the same global batches so that nodes read "+
+			"%.1f %% of their samples from others instead of %.1f %%", 100*r.Amount, 100*r.From)
 	case Nodes:
 		return fmt.Sprintf("%.0f nodes instead of %.0f", r.Amount, r.From)
 	case SourceRate:
@@ -73,6 +76,8 @@ func (c Change) String() string {
 		if c.Times > 0 {
 			value = strconv.FormatFloat(c.Times, 'g', -1, 64) + "x"
 		}
+	case Deal:
+		value = strconv.FormatFloat(c.Amount, 'g', 3, 64)
 	case Threads, Nodes:
 	}
 	return string(c.Key) + "=" + value

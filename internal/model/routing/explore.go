@@ -35,7 +35,7 @@ func (r *Read) explore(route *Route) {
 			return
 		}
 	}
-	if route.Tier != Source && r.Source.Stale && r.Explores {
+	if route.Tier != Source && r.Source.Stale && r.Explores && !r.CacheFirst {
 		route.Tier = Source
 		route.Explores = true
 	}

@@ -12,6 +12,8 @@
 // estimates, workers.go those of how much is in progress at once.
 package routing
 
+import "math"
+
 // Tier is a tier that has a sample, by what its meter has seen when the read is to begin.
 type Tier struct {
 	// Arrival is when the sample would be here if it were read from the tier now, including what is
@@ -26,8 +28,10 @@ const MostClasses = 6
 // Read is a read that is about to begin, and the tiers that have the sample. Where there is no
 // choice, what is measured of tiers does not matter.
 type Read struct {
-	Remote bool    // another node needs the sample
-	Due    float64 // when it is needed, in seconds from now; +Inf: not soon
+	Remote bool // another node needs the sample
+	// CacheFirst is set if the source is not read where a class, or the owner, has the sample.
+	CacheFirst bool
+	Due        float64 // when it is needed, in seconds from now; +Inf: not soon
 	// Classes are this node's classes that have the sample and respond, fastest first; Held is their
 	// number. Silent is set if another one has it that does not respond.
 	Classes [MostClasses]Tier
@@ -85,7 +89,9 @@ func (r *Read) choose() Route {
 		arrivals[n] = r.Owner.Arrival
 		n++
 	}
-	arrivals[n] = r.Source.Arrival
+	if arrivals[n] = r.Source.Arrival; r.CacheFirst {
+		arrivals[n] = math.Inf(1)
+	}
 	at := Choose(r.Due, arrivals[:n+1])
 	route := Route{Tier: at, Chosen: true}
 	switch {

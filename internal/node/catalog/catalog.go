@@ -29,9 +29,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
-// Progress reports how the opening of a dataset proceeds: how many files have been found, or, if it
-// is not empty, a warning. It may be called often, and from any goroutine.
-type Progress func(files int64, warning string)
+// Progress is how the opening of a dataset proceeds: how many files have been found or, if it is
+// not empty, a text.
+type Progress struct {
+	Files   int64
+	Text    string
+	Warning bool // the text is one
+}
+
+// OpenOptions are the options of Open.
+type OpenOptions struct {
+	Config *config.Config
+	// Exchange passes indexes between nodes; nil: the node is alone.
+	Exchange source.Exchange
+	// Progress may be called often, and from any goroutine; nil: nothing is told.
+	Progress func(Progress)
+}
 
 // Kinds are the available kinds of sources and storage classes.
 type Kinds struct {
@@ -177,9 +190,12 @@ type Dataset struct {
 
 // Open opens a dataset as the view shows it (nil: as this process sees it), or joins the one that
 // is already open. The view belongs to the caller.
-func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
-	cfg *config.Config, progress Progress,
+func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View, o OpenOptions,
 ) (*Dataset, error) {
+	cfg, progress := o.Config, o.Progress
+	if progress == nil {
+		progress = func(Progress) {}
+	}
 	at := slices.IndexFunc(c.kinds.Sources, func(k source.Kind) bool {
 		return k.Name == spec.Kind
 	})
@@ -208,9 +224,13 @@ func (c *Catalog) Open(ctx context.Context, spec source.Spec, view *source.View,
 	maps.Copy(values, spec.Options)
 	options := source.OpenOptions{
 		Values: values, Manifest: spec.Manifest, Timeout: cfg.SourceTimeout,
-		Progress: func(files int64) { progress(files, "") },
+		Progress: func(files int64) { progress(Progress{Files: files}) },
 		Warn:     warn,
-		Tell:     func(text string) { warn(text); progress(0, text) },
+		Await:    func(text string) { progress(Progress{Text: text}) },
+		Tell:     func(text string) { warn(text); progress(Progress{Text: text, Warning: true}) },
+	}
+	if c.kinds.Sources[at].Exchanged {
+		options.Exchange = o.Exchange
 	}
 	if view != nil {
 		options.View = &source.View{

@@ -124,7 +124,7 @@ var spec = source.Spec{Kind: "fake", Path: "/data"}
 // open opens the dataset with a configuration.
 func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
 	t.Helper()
-	d, err := c.Open(t.Context(), spec, nil, cfg, func(int64, string) {})
+	d, err := c.Open(t.Context(), spec, nil, OpenOptions{Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestIndexDirsAreSeparateDatasets(t *testing.T) {
 func TestFailedOpenLeavesNothing(t *testing.T) {
 	c := newShelf(t)
 	c.opening = func(context.Context) error { return errors.New("no such directory") }
-	if _, err := c.Open(t.Context(), spec, nil, &config.Config{}, nil); err == nil ||
+	if _, err := c.Open(t.Context(), spec, nil, OpenOptions{Config: &config.Config{}}); err == nil ||
 		err.Error() != "no such directory" {
 		t.Error(err)
 	}
@@ -278,7 +278,7 @@ func TestNextOpenTakesOverFromACancelledOne(t *testing.T) {
 	}
 	told := make(chan error)
 	ask := func(ctx context.Context) {
-		d, err := c.Open(ctx, spec, nil, &config.Config{}, nil)
+		d, err := c.Open(ctx, spec, nil, OpenOptions{Config: &config.Config{}})
 		if err == nil {
 			d.Close()
 		}
@@ -309,7 +309,8 @@ func TestNextOpenTakesOverFromACancelledOne(t *testing.T) {
 // available ones.
 func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 	c := newShelf(t)
-	_, err := c.Open(t.Context(), source.Spec{Kind: "tape"}, nil, &config.Config{}, nil)
+	_, err := c.Open(t.Context(), source.Spec{Kind: "tape"}, nil,
+		OpenOptions{Config: &config.Config{}})
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message, `unknown dataset kind "tape"; available: fake, none`) {
 		t.Error(err)

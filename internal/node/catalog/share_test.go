@@ -157,7 +157,7 @@ func TestAnyProcessCanRenewTheRoot(t *testing.T) {
 		}
 	}
 	open := func(v *source.View) *Dataset {
-		d, err := c.Open(t.Context(), spec, v, &config.Config{}, func(int64, string) {})
+		d, err := c.Open(t.Context(), spec, v, OpenOptions{Config: &config.Config{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,23 +228,31 @@ func TestWarningsReachTheProcess(t *testing.T) {
 		o source.OpenOptions,
 	) (source.Indexed, error) {
 		o.Progress(12)
+		o.Await("node 0 has it")
 		o.Tell("two files are empty")
 		return open(ctx, path, o)
 	}
 	var files []int64
-	var told []string
-	d, err := c.Open(t.Context(), spec, nil, &config.Config{}, func(n int64, text string) {
-		if text != "" {
-			told = append(told, text)
-			return
-		}
-		files = append(files, n)
+	var told, awaited []string
+	d, err := c.Open(t.Context(), spec, nil, OpenOptions{
+		Config: &config.Config{},
+		Progress: func(p Progress) {
+			switch {
+			case p.Text == "":
+				files = append(files, p.Files)
+			case p.Warning:
+				told = append(told, p.Text)
+			default:
+				awaited = append(awaited, p.Text)
+			}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(files, []int64{12}) || !slices.Equal(told, []string{"two files are empty"}) {
-		t.Errorf("told %v and %q", files, told)
+	if !slices.Equal(files, []int64{12}) || !slices.Equal(told, []string{"two files are empty"}) ||
+		!slices.Equal(awaited, []string{"node 0 has it"}) {
+		t.Errorf("told %v, %q and %q", files, told, awaited)
 	}
 	d.Close()
 }
@@ -275,7 +283,7 @@ func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
 	for i := range all {
 		jobs.Go(func() {
 			var err error
-			if all[i], err = c.Open(t.Context(), spec, nil, cfg, func(int64, string) {}); err != nil {
+			if all[i], err = c.Open(t.Context(), spec, nil, OpenOptions{Config: cfg}); err != nil {
 				t.Error(err)
 			}
 		})

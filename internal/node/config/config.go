@@ -50,18 +50,19 @@ type Config struct {
 	Port int
 	// Interface is where other nodes reach this one: an interface, address, network or name; "":
 	// the address that node 0 sees
-	Interface    string
-	StartTimeout time.Duration
-	TLS          bool   // between the nodes of a job
-	TLSCert      string // "": nodes authenticate by the job's secret alone
-	TLSKey       string
-	TLSCA        string
-	Share        string // name of the group of jobs that share batches; "": none
-	ShareMembers int    // how many jobs its first batch waits for; 0: none
-	ShareJoin    bool   // the job begins in the epoch of the group
-	Linger       time.Duration
-	Metrics      string // host:port; "": no metrics
-	LogLevel     string // debug, info, warn, error
+	Interface      string
+	PreloadTimeout time.Duration // for filling caches before training
+	StartTimeout   time.Duration
+	TLS            bool   // between the nodes of a job
+	TLSCert        string // "": nodes authenticate by the job's secret alone
+	TLSKey         string
+	TLSCA          string
+	Share          string // name of the group of jobs that share batches; "": none
+	ShareMembers   int    // how many jobs its first batch waits for; 0: none
+	ShareJoin      bool   // the job begins in the epoch of the group
+	Linger         time.Duration
+	Metrics        string // host:port; "": no metrics
+	LogLevel       string // debug, info, warn, error
 
 	// StorageClasses are the classes 1..J of a job, fastest first: the [[storage_class]] entries of
 	// the file, or else those that memory, cache_dir and cache_size ask for.
@@ -78,7 +79,10 @@ type Config struct {
 }
 
 // Prefetches reports whether batches are prepared before they are asked for.
-func (c *Config) Prefetches() bool { return c.Policy != policies.Naive{}.Name() }
+func (c *Config) Prefetches() bool {
+	p, err := policies.ByName(c.Policy)
+	return err != nil || !p.About().OnDemand
+}
 
 // TrustsVersion reports whether copies that were made of files at another path are valid if the
 // datasets have the same version.

@@ -65,7 +65,8 @@ func TestDefaultsAreDerivedFromTheMachine(t *testing.T) {
 		Memory:       10 << 30, CacheTrust: "instance",
 		PrefetchBatches: 64, SourceThreads: 0, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
-		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
+		IndexDir: "", PreloadTimeout: time.Hour, StartTimeout: 5 * time.Minute,
+		Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{
 			Kind: "memory", Memory: true, Threads: 4,
 			Options: option.Values{store.CapacityKey: int64(10 << 30)},

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
@@ -147,8 +150,8 @@ var parameters = [...]Parameter{
 	{
 		Option: option.Option{
 			Key: "policy", Kind: option.Enum, Default: policies.Default().Name(),
-			Values: policies.Names(policies.Engine()),
-			Help:   "Which node caches which samples: " + policiesDo(),
+			Values: policies.Names(policies.Engine()), Parse: parsePolicy,
+			Help: "Which node caches which samples: " + policiesDo(),
 		},
 		Scope: Job, field: func(c *Config) any { return &c.Policy },
 	},
@@ -167,9 +170,10 @@ var parameters = [...]Parameter{
 			Key: "port", Kind: option.Int, Default: option.Auto, Min: 1, Max: 65532,
 			Derived: "on node 0 derived from the launcher's variables; on other nodes any free " +
 				"ports, which they announce",
-			Help: "First of three consecutive ports on which the daemons of a multi-node job reach " +
-				"each other: control on node 0 (TCP), samples (TCP) and failure detection (TCP and " +
-				"UDP); each further loader of the script uses ports 4 higher",
+			Help: "First of four consecutive ports on which the daemons of a multi-node job reach " +
+				"each other: control on node 0 (TCP), samples (TCP), failure detection (TCP and UDP) " +
+				"and, on node 0, indexes of datasets at URLs (TCP); each further loader of the script " +
+				"uses ports 4 higher",
 		},
 		Scope: Job, field: func(c *Config) any { return &c.Port },
 	},
@@ -189,6 +193,15 @@ var parameters = [...]Parameter{
 			Help: "How long the nodes of a job wait for each other when it starts",
 		},
 		Scope: Job, field: func(c *Config) any { return &c.StartTimeout },
+	},
+	{
+		Option: option.Option{
+			Key: "preload_timeout", Kind: option.Duration, Default: "1h", Min: int64(time.Second),
+			Max: int64(30 * 24 * time.Hour),
+			Help: "How long a job may take to fill the caches, of all nodes, if its policy does so " +
+				"before training",
+		},
+		Scope: Job, field: func(c *Config) any { return &c.PreloadTimeout },
 	},
 	{
 		Option: option.Option{
@@ -294,6 +307,18 @@ var otherVariables = [...]string{
 }
 
 const daemonPrefix = "HDMLP_DAEMON_"
+
+// parsePolicy checks the name of a policy, with the options that it may have.
+func parsePolicy(text string) (string, error) {
+	if known := policies.Names(policies.Engine()); !slices.Contains(known, plan.Base(text)) {
+		return "", errors.New("unknown value" + human.Nearest(plan.Base(text), known))
+	}
+	p, err := policies.ByName(text)
+	if err != nil {
+		return "", err
+	}
+	return p.Name(), nil
+}
 
 // policiesDo returns half a sentence for each policy on what it does.
 func policiesDo() string {

@@ -92,14 +92,7 @@ func (c *Coordinator) Capacities(ctx context.Context,
 	if err != nil {
 		return nil, clusterError(c.me, err)
 	}
-	out := make([]plan.Node, len(all))
-	for n, member := range c.cluster.Members() {
-		if out[n], err = decodeCapacity(all[n], c.o.Index.Len()); err != nil {
-			return nil, failure.Input("node %d sent an invalid capacity report: %v", n, err)
-		}
-		out[n].Ranks = member.Ranks
-	}
-	return out, nil
+	return c.decode(all)
 }
 
 // BootstrapWindows implements planner.Nodes. A node that is gone is assumed to have begun where the
@@ -154,9 +147,37 @@ func decodeWindow(text []byte, steps int) (l plan.BootstrapWindow, err error) {
 	return l, nil
 }
 
+// decode decodes the capacity reports of all nodes.
+func (c *Coordinator) decode(all [][]byte) (nodes []plan.Node, err error) {
+	out := make([]plan.Node, len(all))
+	for n, member := range c.cluster.Members() {
+		if out[n], err = decodeCapacity(all[n], c.o.Index.Len()); err != nil {
+			return nil, failure.Input("node %d sent an invalid capacity report: %v", n, err)
+		}
+		out[n].Ranks = member.Ranks
+	}
+	return out, nil
+}
+
+// Preloaded implements planner.Nodes.
+func (c *Coordinator) Preloaded(ctx context.Context) error { return c.all(ctx, "preloaded") }
+
+// Nominal sends the others the configured capacities of this node's storage classes, and returns
+// those of all nodes, with their ranks.
+func (c *Coordinator) Nominal(ctx context.Context, mine []int64) ([]plan.Node, error) {
+	all, err := c.gather(ctx, "nominal", marshal(capacityReport{Capacity: mine}))
+	if err != nil {
+		return nil, clusterError(c.me, err)
+	}
+	return c.decode(all)
+}
+
 // Planned implements planner.Nodes.
-func (c *Coordinator) Planned(ctx context.Context) error {
-	_, err := c.gather(ctx, "planned", nil)
+func (c *Coordinator) Planned(ctx context.Context) error { return c.all(ctx, "planned") }
+
+// all waits until all nodes that are alive have come to a point.
+func (c *Coordinator) all(ctx context.Context, point string) error {
+	_, err := c.gather(ctx, point, nil)
 	var gone *cluster.GatherError
 	if ctx.Err() != nil || errors.As(err, &gone) {
 		return ctx.Err() // do not wait for a node that is gone

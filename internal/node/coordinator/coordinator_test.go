@@ -167,7 +167,9 @@ func speaksTLS(t *testing.T, what, address string) {
 // TestGivenCertificatesAreNotReplaced checks that no key is generated in place of files that cannot
 // be read.
 func TestGivenCertificatesAreNotReplaced(t *testing.T) {
-	certificates := func(o Options) (*tls.Config, error) { return newCoordinator(o).certificates() }
+	certificates := func(o Options) (*tls.Config, error) {
+		return Certificates(o.TLS, o.Cert, o.Key, o.CA)
+	}
 	var o Options
 	if c, err := certificates(o); c != nil || err != nil {
 		t.Errorf("TLS is off: %v, %v", c, err)

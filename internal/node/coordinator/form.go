@@ -83,7 +83,7 @@ func Form(ctx context.Context, o Options) (*Coordinator, Agreement, error) {
 }
 
 func (c *Coordinator) form(ctx context.Context) (a Agreement, err error) {
-	if c.tls, err = c.certificates(); err != nil {
+	if c.tls, err = Certificates(c.o.TLS, c.o.Cert, c.o.Key, c.o.CA); err != nil {
 		return a, failure.Input("%v", err)
 	}
 	options, err := c.options(ctx)
@@ -287,37 +287,57 @@ func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (
 }
 
 // portsPerLoader is the number of consecutive ports that each loader of a script uses: rendezvous
-// with node 0, samples, failure detection, and a spare.
+// with node 0, samples, failure detection, and, of the first one, indexes.
 const portsPerLoader = 4
 
 // meeting returns node 0's host, and the first of this loader's ports: the configured one, or else
 // the launcher's.
 func (o *Options) meeting() (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(o.Address)
+	return meeting(o.Address, o.Port, o.Loader)
+}
+
+func meeting(address string, configured, loader int) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", 0, failure.Input("cluster.address = %q: %v", o.Address, err)
+		return "", 0, failure.Input("cluster.address = %q: %v", address, err)
 	}
 	given, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || o.Loader < 0 || o.Loader > 255 {
+	if err != nil || loader < 0 || loader > 255 {
 		return "", 0, failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
-			"below 65536 and the loader below 256", o.Address, o.Loader)
+			"below 65536 and the loader below 256", address, loader)
 	}
-	port = cmp.Or(o.Port, int(given)) + portsPerLoader*o.Loader
+	port = cmp.Or(configured, int(given)) + portsPerLoader*loader
 	if port+portsPerLoader > 1<<16 {
 		port -= 1 << 15
 	}
 	return host, port, nil
 }
 
-// certificates returns the TLS configuration between nodes; nil: no TLS.
-func (c *Coordinator) certificates() (*tls.Config, error) {
+// IndexAddress returns node 0's host, and the port at which it gives indexes to other nodes, before
+// the job begins: the last of its first loader. address is as Options.Address, and configured the
+// key port; 0: it is that of address.
+func IndexAddress(address string, configured int) (host string, port int, err error) {
+	host, port, err = meeting(address, configured, 0)
+	return host, port + portsPerLoader - 1, err
+}
+
+// Host returns the host on which node 0 listens: that of the key interface or, without, the one
+// of its address.
+func Host(configured, address string) (string, error) {
+	local, err := cluster.Local(0, configured)
+	return cmp.Or(local, address), err
+}
+
+// Certificates returns the TLS configuration between nodes, of the configuration's keys; nil: no
+// TLS.
+func Certificates(on bool, cert, key, ca string) (*tls.Config, error) {
 	switch {
-	case !c.o.TLS:
+	case !on:
 		return nil, nil
-	case c.o.Cert == "":
+	case cert == "":
 		return auth.DrawTLS()
 	}
-	return auth.LoadTLS(c.o.Cert, c.o.Key, c.o.CA)
+	return auth.LoadTLS(cert, key, ca)
 }
 
 // clusterError converts an error of package cluster into one that a process of node me understands.

@@ -121,7 +121,9 @@ type Job struct {
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	left     map[int]int64         // by rank, how large its staging buffer was when it left
 	warnings []string
-	consumed float64 // c of this node, MB/s; 0: not known yet
+	consumed float64           // c of this node, MB/s; 0: not known yet
+	preload  time.Duration     // what filling the classes before training took
+	order    *report.Reordered // nil: the order is that which was asked for
 }
 
 // none is no epoch.
@@ -153,6 +155,7 @@ func New(ctx context.Context, c Config, p Parts) (*Job, error) {
 	if j.planner.FillsAtOnce() {
 		j.since = time.Now()
 	}
+	j.measureOrder()
 	return j, nil
 }
 

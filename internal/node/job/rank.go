@@ -84,13 +84,16 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	o := stage.Options{
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
 		Among: among, Ranks: ranks,
-		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
+		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.prefetch(),
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
 		Outputs: j.p.Outputs,
 	}
-	if !j.config.FixedPrefetch {
+	o.Demand, o.CacheFirst = j.planner.Demand(), j.planner.CacheFirst
+	if w := j.planner.Window(); w != nil {
+		o.Workers, o.First = w.Workers, o.Ahead
+	} else if !j.config.FixedPrefetch {
 		o.MostAhead = max(mostAhead, o.Ahead)
 	}
 	if most > size {
@@ -109,6 +112,19 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	j.ledgers[rank] = r.ledger
 	j.book.Join(rank)
 	return r, nil
+}
+
+// prefetch returns how many batches of a rank are staged and not yet taken, at first or, if the
+// policy limits that, at most.
+func (j *Job) prefetch() int {
+	w := j.planner.Window()
+	switch {
+	case w == nil:
+		return j.config.Prefetch
+	case j.config.FixedPrefetch:
+		return min(j.config.Prefetch, w.Batches())
+	}
+	return w.Batches()
 }
 
 // Number returns the rank's number in its job.
@@ -130,8 +146,10 @@ type Opened struct {
 	Positions int
 	// PrefetchBatches is the most batches that are staged and not yet taken.
 	PrefetchBatches int
-	Warnings        []string
-	Outputs         []Output // what is delivered of each sample: at least one
+	// Order describes the order that the policy draws of its own; "": it reads what was asked for.
+	Order    string
+	Warnings []string
+	Outputs  []Output // what is delivered of each sample: at least one
 }
 
 // Output is what is delivered of a field: arrays, or its bytes.
@@ -163,8 +181,8 @@ func (r *Rank) Opened() Opened {
 		Steps:           j.p.Order.Stream().Steps(),
 		RankSamples:     j.p.Order.Stream().RankSamples(r.rank),
 		Positions:       j.p.Order.Positions(),
-		PrefetchBatches: j.config.Prefetch,
-		Warnings:        slices.Clone(j.warnings), Outputs: j.config.Outputs,
+		PrefetchBatches: j.prefetch(), Order: j.p.Order.Reordered(),
+		Warnings: slices.Clone(j.warnings), Outputs: j.config.Outputs,
 	}
 }
 

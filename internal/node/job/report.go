@@ -107,7 +107,7 @@ func (j *Job) Report() *report.Report {
 	r.DropLast, r.Shuffle = stream.DropLast, stream.Shuffle
 	r.Scheme, r.Tail = stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
-	r.Prefetch, r.First = j.config.Prefetch, o.First()
+	r.Prefetch, r.First = j.prefetch(), o.First()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
 	for i := range min(len(j.held), len(r.Classes)) {
 		r.Classes[i].Held = j.held[i]
@@ -143,6 +143,9 @@ func (j *Job) Report() *report.Report {
 	r.Demands = o.Demands()
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
 	r.Lacked = j.lackedSoFar()
+	j.mu.Lock()
+	r.BeforeTraining, r.Reordered = j.preload.Seconds(), j.order
+	j.mu.Unlock()
 	r.Complete(j.beside(), capacity)
 	j.describe(r)
 	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it

@@ -122,10 +122,13 @@ func (o *Order) Needed(classes [][]int32) [][]int32 {
 // transformed: random transforms distinguish the occurrences of a sample.
 func (o *Order) Memory(transformed bool) int64 {
 	spec := o.stream.Spec()
+	const perEntry = 4
+	if o.stream.Order() != nil { // the epoch before, its places and its samples, and their table
+		return keptEpochs * perEntry * (3*int64(o.stream.Delivered()) + int64(o.index.Len()))
+	}
 	if !o.Given() && spec.Subset == nil {
 		return 0
 	}
-	const perEntry = 4
 	samples, positions := int64(o.index.Len()), int64(o.need.positions)
 	tables := samples / 8                  // a bit for each sample
 	if transformed && o.stream.Repeats() { // positions of each occurrence

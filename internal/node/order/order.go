@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
@@ -33,6 +34,8 @@ type Order struct {
 	held   int            // how many given epochs may be known at a time
 	turns  *Turns         // nil: ranks give no parts
 	need   *need
+	// configured are the nodes' capacities that a policy's order is made from; nil: it has none.
+	configured []plan.Node
 
 	epochs struct { // separate lock: drawing an epoch takes long
 		sync.Mutex

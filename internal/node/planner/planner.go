@@ -9,6 +9,7 @@ package planner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/plan/reorder"
 )
 
 const (
@@ -38,6 +40,8 @@ type Nodes interface {
 	// has a plan, and returns those of all nodes. steps is the number of steps in an epoch.
 	BootstrapWindows(ctx context.Context, mine plan.BootstrapWindow,
 		steps int) ([]plan.BootstrapWindow, error)
+	// Preloaded waits until all nodes that are alive have filled their classes.
+	Preloaded(ctx context.Context) error
 	// Planned waits until all nodes that are alive have their plans.
 	Planned(ctx context.Context) error
 	// Watch has note called for every node that is gone now, and whenever a node goes or comes
@@ -53,6 +57,8 @@ type Use interface {
 	Keep(classes [][]int32)
 	// Fill reads samples ahead; read is called with the bytes read from the source for that.
 	Fill(classes [][]int32, read func(bytes int64))
+	// Filled waits until what Fill began has been brought, as far as it can be.
+	Filled(ctx context.Context, note func(bytes, of int64)) error
 }
 
 // Class is a storage class of this node.
@@ -151,11 +157,20 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	in.Context = ctx
 	plan, err := policy.Plan(in)
 	if err != nil {
-		return nil, err
+		return nil, Refused(err)
 	}
 	p.follow(plan)
 	close(p.done)
 	return p, nil
+}
+
+// Refused converts the error of a policy that cannot run a job into one that says what to do.
+func Refused(err error) error {
+	var no *plan.Unsupported
+	if !errors.As(err, &no) {
+		return err
+	}
+	return failure.Input("policy = %s cannot run this job: %s", no.Policy, no.Reason)
 }
 
 func orElse[F any](f, other func(string) (F, error)) func(string) (F, error) {
@@ -232,6 +247,52 @@ func (p *Planner) LiveEnvironment() *model.Environment {
 		return nil
 	}
 	return plan.EnvironmentOf([]model.Node{*known}, p.nodes, p.mean)
+}
+
+// Preload waits until all nodes have filled their classes, if the plan is that training begins
+// then; preloads reports whether it is. note is called with the bytes so far, and of all, on this
+// node.
+func (p *Planner) Preload(ctx context.Context, note func(bytes, of int64)) (preloads bool,
+	err error,
+) {
+	if plan := p.Plan(); plan == nil || !plan.Preload {
+		return false, nil
+	}
+	if err := p.o.Use.Filled(ctx, note); err != nil {
+		return true, err
+	}
+	if p.o.Nodes != nil {
+		return true, p.o.Nodes.Preloaded(ctx)
+	}
+	return true, nil
+}
+
+// CacheFirst reports whether what a class has is not read from the source.
+func (p *Planner) CacheFirst() bool {
+	plan := p.Plan()
+	return plan != nil && plan.CacheFirst
+}
+
+// Demand returns what reports whether a sample is read only when training requests it; nil: none
+// is.
+func (p *Planner) Demand() func(id int) bool {
+	if plan := p.Plan(); plan == nil || !plan.Demand {
+		return nil
+	}
+	return func(id int) bool { return p.Plan().OwnerOf(id) < 0 }
+}
+
+// Window returns what limits how far a rank reads ahead; nil: its staging buffer does.
+func (p *Planner) Window() *plan.Window {
+	if plan := p.Plan(); plan != nil {
+		return plan.Window
+	}
+	return nil
+}
+
+// NodeOf returns the node of each rank, and the number of nodes.
+func (p *Planner) NodeOf() (nodeOf []int32, nodes int) {
+	return reorder.NodeOf(&plan.Input{Stream: p.o.Stream, Nodes: p.nodes}), len(p.nodes)
 }
 
 // Plan returns the plan in force; nil until the node has begun to read.

@@ -87,6 +87,10 @@ func (n *node) Keep(classes [][]int32) {
 
 func (n *node) Fill([][]int32, func(int64)) {}
 
+func (n *node) Filled(context.Context, func(bytes, of int64)) error { return nil }
+
+func (n *node) Preloaded(context.Context) error { return nil }
+
 // held is a policy whose Plan waits for the test.
 type held struct {
 	policies.Cooperative

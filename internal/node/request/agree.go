@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
@@ -116,6 +117,7 @@ func settings(s Said, options []string, seed uint64) []Setting {
 		set(cfg, "port", cfg.Port),
 		set(cfg, "interface", cfg.Interface),
 		set(cfg, "start_timeout", cfg.StartTimeout.String()),
+		set(cfg, "preload_timeout", cfg.PreloadTimeout.String()),
 		set(cfg, "tls", cfg.TLS),
 		set(cfg, "tls_cert", cfg.TLSCert),
 		set(cfg, "tls_key", cfg.TLSKey),
@@ -416,4 +418,21 @@ func node(m *Open) string {
 	}
 	return fmt.Sprintf("node %d of %d, with %d ranks, node 0 at %s",
 		m.Cluster.Node, m.Cluster.Nodes, m.Cluster.LocalWorldSize, m.Cluster.Address)
+}
+
+// Nominal returns the configured capacities of the storage classes, in bytes, fastest first;
+// plan.Unlimited: it is derived from what this machine has.
+func Nominal(cfg *config.Config) []int64 {
+	capacities := make([]int64, len(cfg.StorageClasses))
+	for i, c := range cfg.StorageClasses {
+		key := "cache_size"
+		if c.Memory {
+			key = "memory"
+		}
+		capacities[i] = plan.Unlimited
+		if c.Capacity() > 0 && (cfg.Entries != "" || !Derived(cfg, key)) {
+			capacities[i] = c.Capacity()
+		}
+	}
+	return capacities
 }

@@ -127,6 +127,16 @@ type Cluster struct {
 	Secret         string // the job's secret, the same on all nodes
 }
 
+// Launch describes which of the nodes this is that run the same script, and how they find each
+// other, before it has a job.
+type Launch struct {
+	Name    string // the same on all nodes
+	Nodes   int
+	Node    int    // from 0
+	Address string // as Cluster.Address
+	Secret  string // as Cluster.Secret
+}
+
 // Step is a step of opening a job.
 type Step struct {
 	What    string

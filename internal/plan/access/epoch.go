@@ -20,6 +20,10 @@ type Epoch struct {
 	inverse []int32   // Torch: the permutation's inverse, once Find needs it
 	list    *list     // perm, where samples may repeat or be missing; else nil
 	shared  bool      // perm belongs to the stream
+	// Of a stream that is reordered: the epoch before that, and the position that the sample at each
+	// position had there; nil: the samples are others.
+	before *Epoch
+	moved  []int32
 }
 
 // Read is one read of a sample in an epoch.
@@ -37,6 +41,9 @@ func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
 
 // EpochInto is Epoch, but reuses the memory of an epoch that is no longer used, if it is not nil.
 func (s *Stream) EpochInto(old *Epoch, e int) *Epoch {
+	if s.order != nil {
+		return s.reordered(old, e)
+	}
 	if old == nil || old.shared {
 		return s.epoch(e, nil)
 	}
@@ -47,6 +54,9 @@ func (s *Stream) EpochInto(old *Epoch, e int) *Epoch {
 func (s *Stream) epoch(e int, buf []int32) *Epoch {
 	if e < 0 {
 		panic(fmt.Sprintf("access: epoch %d", e))
+	}
+	if s.order != nil {
+		return s.reordered(nil, e)
 	}
 	ep := &Epoch{s: s, number: e}
 	if s.given != nil {
@@ -88,10 +98,10 @@ func (e *Epoch) sample(p int) int32 {
 	if p >= e.s.n {
 		p %= e.s.n
 	}
-	switch e.s.spec.Shuffle {
-	case Torch, Given:
+	switch {
+	case e.perm != nil:
 		return e.perm[p]
-	case Feistel:
+	case e.s.spec.Shuffle == Feistel:
 		p = int(e.keyed.forward(uint32(p)))
 	}
 	if e.s.subset != nil {
@@ -135,29 +145,41 @@ func (e *Epoch) appendPositions(dst []int, sample int) []int {
 // counts samples that a subset or a given order has more than once, not those that padding repeats.
 // nil means that all are 0.
 func (e *Epoch) Occurrence(rank, step int) []int32 {
-	s := e.s
+	if e.before != nil {
+		return e.occurrences(rank, step)
+	}
+	l := e.repeating()
+	if l == nil {
+		return nil
+	}
+	return e.occurrencesOf(rank, step, func(p int) int32 { return e.occurrence(l, p) })
+}
+
+// repeating returns the list by which samples of the epoch repeat; nil: none does.
+func (e *Epoch) repeating() *list {
 	l := e.list
 	if l == nil {
-		l = s.subset
+		l = e.s.subset
 	}
 	if l == nil || !l.repeats() {
 		return nil
 	}
-	sh := s.share(s.checkStep(step), rank)
-	out := make([]int32, sh.n)
-	for i := range out {
-		p := (s.base(step) + sh.start + i*sh.stride) % s.n
-		if e.list == nil && s.spec.Shuffle == Feistel {
-			p = int(e.keyed.forward(uint32(p)))
-		}
-		out[i] = l.occurrence(p)
+	return l
+}
+
+// occurrence returns how often the sample at a position is in l, the list by which samples repeat,
+// before it.
+func (e *Epoch) occurrence(l *list, p int) int32 {
+	p %= e.s.n
+	if e.list == nil && e.s.spec.Shuffle == Feistel {
+		p = int(e.keyed.forward(uint32(p)))
 	}
-	return out
+	return l.occurrence(p)
 }
 
 // Has reports whether the epoch has the sample: whether the subset or the given order contains it.
 func (e *Epoch) Has(sample int) bool {
-	if e.s.given != nil {
+	if e.s.given != nil || e.before != nil {
 		return e.list.has(sample)
 	}
 	return e.s.Has(sample)

@@ -31,6 +31,9 @@ type Stream struct {
 	// nil: all batches have the same size.
 	starts []int32
 	given  *givenEpochs // nil: epochs are drawn
+	// order, if not nil, is the order in which the epochs of original were put.
+	order    *Order
+	original *Stream
 }
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)
@@ -266,6 +269,9 @@ func (s *Stream) stepOf(p int) int {
 
 // Repeats reports whether an epoch may read a sample more than once.
 func (s *Stream) Repeats() bool {
+	if s.order != nil {
+		return s.order.Draw != nil || s.original.Repeats()
+	}
 	return s.given != nil || s.delivered > s.n || s.subset != nil && s.subset.repeats()
 }
 

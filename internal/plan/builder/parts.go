@@ -5,28 +5,38 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
-// part is the range [from, to) of samples.
-type part struct{ from, to int32 }
+// readable returns the samples that the stream may read, by ID.
+func (b *Builder) readable() []int32 {
+	ids := make([]int32, 0, len(b.head))
+	for k := range b.head {
+		if b.in.Stream.Has(k) {
+			ids = append(ids, int32(k))
+		}
+	}
+	return ids
+}
 
-// contiguous splits the dataset into one part per node, of sizes that differ by at most 1.
-func contiguous(in *plan.Input) []part {
-	f, parts := in.Stream.Spec().Samples, make([]part, len(in.Nodes))
+// parts splits the samples that the stream may read into one contiguous part per node, of sizes
+// that differ by at most 1.
+func (b *Builder) parts() [][]int32 {
+	ids, parts := b.readable(), make([][]int32, len(b.in.Nodes))
 	for n := range parts {
-		parts[n] = part{int32(f * n / len(parts)), int32(f * (n + 1) / len(parts))}
+		parts[n] = ids[len(ids)*n/len(parts) : len(ids)*(n+1)/len(parts)]
 	}
 	return parts
 }
 
 // PartsFit reports whether each node's contiguous part fits into the first classes of its node.
 func (b *Builder) PartsFit(classes int) bool {
-	for n, p := range contiguous(b.in) {
+	for n, part := range b.parts() {
 		var size, room int64
-		for k := p.from; k < p.to; k++ {
+		for _, k := range part {
 			size += b.in.Size(int(k))
 		}
-		for _, r := range b.room[n][:min(classes, len(b.room[n]))] {
+		for _, r := range b.in.Nodes[n].Capacity[:min(classes, len(b.room[n]))] {
 			room += r
 		}
 		if size > room {
@@ -36,24 +46,44 @@ func (b *Builder) PartsFit(classes int) bool {
 	return true
 }
 
+// hold adds a copy of k in the node's first `classes` classes, unless the node has one, and makes
+// the node the owner of k if it has none. It reports whether the node has a copy.
+func (b *Builder) hold(node, classes int, k int32) bool {
+	if !b.has(node, k) {
+		return b.keep(node, classes, k, unknown)
+	}
+	if b.owner[k] < 0 {
+		b.owner[k] = int32(node)
+	}
+	return true
+}
+
 // KeepParts assigns to each node as much of its contiguous part as fits into its first `classes`
 // classes.
 func (b *Builder) KeepParts(classes int) {
 	b.expect(len(b.head))
-	for n, part := range contiguous(b.in) {
-		for k := part.from; k < part.to && !b.fullUp(n); k++ {
-			b.keep(n, classes, k, unknown)
+	for n, part := range b.parts() {
+		for _, k := range part {
+			b.hold(n, classes, k)
 		}
+	}
+}
+
+// KeepOwn assigns to each node as many samples as fit of those that owner says are its own.
+func (b *Builder) KeepOwn(classes int, owner func(k int32) int) {
+	b.expect(len(b.head))
+	for _, k := range b.readable() {
+		b.hold(owner(k), classes, k)
 	}
 }
 
 // KeepRuns assigns to each node as many samples as fit, starting where the previous node stopped.
 func (b *Builder) KeepRuns(classes int) {
 	b.expect(len(b.head))
-	k := 0
+	ids := b.readable()
 	for n := range b.in.Nodes {
-		for k < len(b.head) && b.keep(n, classes, int32(k), unknown) {
-			k++
+		for len(ids) > 0 && b.hold(n, classes, ids[0]) {
+			ids = ids[1:]
 		}
 	}
 }
@@ -61,9 +91,9 @@ func (b *Builder) KeepRuns(classes int) {
 // KeepRest assigns samples that no node has to the nodes in order, each as many as fit.
 func (b *Builder) KeepRest(classes int) {
 	n := 0
-	for k := range b.head {
+	for _, k := range b.readable() {
 		for tries := 0; b.owner[k] < 0 && tries < len(b.in.Nodes); tries++ {
-			if !b.keep(n, classes, int32(k), unknown) {
+			if !b.hold(n, classes, k) {
 				n = (n + 1) % len(b.in.Nodes)
 			}
 		}
@@ -71,26 +101,21 @@ func (b *Builder) KeepRest(classes int) {
 }
 
 // FinishPreload returns the plan of a policy that loads samples before training, in the order of
-// their IDs.
+// their IDs. Nodes own what they already hold and no other node was given.
 func (b *Builder) FinishPreload(policy string) *plan.Plan {
+	b.OwnHeld()
 	p := b.FinishInOrder(policy, true)
 	for _, node := range p.Nodes {
 		for _, ids := range node.Classes {
 			slices.Sort(ids)
 		}
 	}
+	p.Preload, p.CacheFirst = true, true
 	return p
 }
 
-// NeedClasses returns an error if a node has no capacity in its first `classes` classes or several
-// ranks, or if the stream is not over the whole dataset.
+// NeedClasses returns an error if a node has no capacity in its first `classes` classes.
 func NeedClasses(policy string, in *plan.Input, classes int) error {
-	if in.Given() || in.Stream.Spec().Subset != nil {
-		return &plan.Unsupported{
-			Policy: policy,
-			Reason: "it supports only orders of the whole dataset that are drawn from a seed",
-		}
-	}
 	for n, node := range in.Nodes {
 		var room int64
 		for j, c := range node.Capacity {
@@ -104,13 +129,49 @@ func NeedClasses(policy string, in *plan.Input, classes int) error {
 				Reason: fmt.Sprintf("node %d has no storage class with capacity for samples", n),
 			}
 		}
-		if !slices.Equal(node.Ranks, []int{n}) {
-			return &plan.Unsupported{
-				Policy: policy,
-				Reason: fmt.Sprintf("node %d has ranks %v; it supports only rank n on node n", n,
-					node.Ranks),
-			}
-		}
 	}
 	return nil
+}
+
+// NeedDrawn returns an error if the policy cannot put the stream into an order of its own, or, if
+// keeps is set, into one with the same global batches.
+func NeedDrawn(policy string, in *plan.Input, keeps bool) error {
+	spec, why := in.Stream.Spec(), ""
+	switch {
+	case in.Given():
+		why = "the process's sampler gives the order; it supports only orders that are drawn from a " +
+			"seed"
+	case keeps:
+	case spec.Subset != nil:
+		why = "it draws the order from the whole dataset, and a part of it is to be read"
+	case spec.Shuffle == access.Sequential:
+		why = "it draws an order of its own, and samples are to be read without a shuffle"
+	case spec.Scheme == access.Whole:
+		why = "ranks read samples of their own, and every rank is to read every sample"
+	}
+	if why == "" {
+		return nil
+	}
+	return &plan.Unsupported{Policy: policy, Reason: why}
+}
+
+// Owned returns the samples that have an owner, by ID.
+func (b *Builder) Owned() (ids []int32) {
+	for k, owner := range b.owner {
+		if owner >= 0 {
+			ids = append(ids, int32(k))
+		}
+	}
+	return ids
+}
+
+// Held returns the samples that the node has, by ID.
+func (b *Builder) Held(node int) (ids []int32) {
+	for i := range b.copies {
+		if c := &b.copies[i]; int(c.node) == node && c.class != noClass {
+			ids = append(ids, c.k)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }

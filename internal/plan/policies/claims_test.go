@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -44,11 +45,22 @@ func parsed(t *testing.T, dir string) map[string]*ast.File {
 	return files
 }
 
-// TestEveryPolicyIsInTheTable checks that each type with a method Plan has a line in the table.
+// TestEveryPolicyIsInTheTable checks that each type with a method Plan has a line in the table, or
+// is what the options of one make of it.
 func TestEveryPolicyIsInTheTable(t *testing.T) {
 	var lines []string
 	for _, p := range All() {
 		lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", p), "policies."))
+		o, ok := p.(plan.Optional)
+		if !ok {
+			continue
+		}
+		for _, of := range o.Options() {
+			if of.Kind == option.Switch {
+				with := o.With(option.Values{of.Key: of.Default == "false"})
+				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%T", with), "policies."))
+			}
+		}
 	}
 	for path, f := range parsed(t, "internal/plan/policies") {
 		for _, d := range f.Decls {

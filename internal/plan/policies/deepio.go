@@ -1,11 +1,15 @@
 package policies
 
 import (
+	"fmt"
 	"iter"
 	"math/rand/v2"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
+	"github.com/hdmlp/hdmlp/internal/plan/reorder"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
@@ -37,6 +41,7 @@ func (d DeepIO) About() plan.About {
 	}
 	return plan.About{
 		Does:   does,
+		Engine: true, OnDemand: true,
 		Stages: true,
 		Needs:  plan.FirstClass,
 		Copies: plan.OnePerSample,
@@ -46,45 +51,80 @@ func (d DeepIO) About() plan.About {
 
 // Plan places contiguous parts, or as many samples as fit from where the previous node stopped.
 func (d DeepIO) Plan(in plan.Input) (*plan.Plan, error) {
-	b, err := builder.New(&in)
+	b, err := d.place(&in)
 	if err != nil {
 		return nil, err
 	}
-	if err := builder.NeedClasses(d.Name(), &in, 1); err != nil {
-		return nil, err
-	}
-	if b.PartsFit(1) {
-		b.KeepParts(1)
-	} else {
-		b.KeepRuns(1)
-	}
 	p := b.FinishPreload(d.Name())
-	if d.Opportunistic && len(owned(p)) == 0 {
-		return nil, &plan.Unsupported{
-			Policy: d.Name(),
-			Reason: "no sample fits into class 1, and it trains only on samples there",
+	p.Demand = true
+	if d.Opportunistic {
+		if err := d.holds(&in); err != nil {
+			return nil, err
 		}
 	}
 	return p, in.Ended()
 }
 
-// Run returns how the simulator executes the policy's plans.
-func (d DeepIO) Run(in plan.Input, plan *plan.Plan) (run simulated.Run, err error) {
-	run = simulated.Run{Preload: true, CacheFirst: true, Demand: true}
-	if d.Opportunistic {
-		run.Reorder, err = simulated.Shuffled(&in, [][]int32{owned(plan)})
+// place decides which samples each node holds.
+func (d DeepIO) place(in *plan.Input) (*builder.Builder, error) {
+	b, err := builder.New(in)
+	if err != nil {
+		return nil, err
 	}
-	return run, err
+	if err := builder.NeedClasses(d.Name(), in, 1); err != nil {
+		return nil, err
+	}
+	if b.PartsFit(1) {
+		b.KeepParts(1)
+		b.KeepRest(1) // sizes differ, and what was held before takes room
+	} else {
+		b.KeepRuns(1)
+	}
+	return b, nil
 }
 
-// owned returns the samples that have an owner.
-func owned(p *plan.Plan) (ids []int32) {
-	for k, owner := range p.Owner {
-		if owner >= 0 {
-			ids = append(ids, int32(k))
+// holds returns an error if class 1 of the nodes cannot hold what training is to use.
+func (d DeepIO) holds(in *plan.Input) error {
+	epoch := in.Stream.Epoch(in.From)
+	var size, room int64
+	for k := range in.Stream.Spec().Samples {
+		if epoch.Has(k) {
+			size += in.Size(k)
 		}
 	}
-	return ids
+	for n := range in.Nodes {
+		room += in.Nodes[n].Capacity[0]
+	}
+	if size <= room {
+		return nil
+	}
+	return &plan.Unsupported{Policy: d.Name(), Reason: fmt.Sprintf("it trains only on samples in "+
+		"memory; without a size of class 1 in the configuration these are %s, and class 1 of all "+
+		"nodes together holds %s: set its size (memory), so that the order does not depend "+
+		"on what happens to be free", human.Format(size), human.Format(room))}
+}
+
+// Order returns, if opportunistic, full shuffles of the samples that class 1 of the nodes holds.
+func (d DeepIO) Order(in plan.Input) (*access.Order, error) {
+	if !d.Opportunistic {
+		return nil, nil
+	}
+	if err := builder.NeedDrawn(d.Name(), &in, false); err != nil {
+		return nil, err
+	}
+	b, err := d.place(&in)
+	if err != nil {
+		return nil, err
+	}
+	ids := b.Owned()
+	if len(ids) == 0 {
+		return nil, &plan.Unsupported{
+			Policy: d.Name(),
+			Reason: "no sample fits into class 1, and it trains only on samples there",
+		}
+	}
+	order := reorder.Shuffled(&in, d.Name(), [][]int32{ids})
+	return &order, nil
 }
 
 // Original loads every node's share into memory (the last node's up to the last sample) if a node's

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
@@ -34,6 +35,7 @@ func (l LBANN) About() plan.About {
 	}
 	return plan.About{
 		Does:   does,
+		Engine: true,
 		Stages: true,
 		Needs:  plan.FirstClass,
 		Copies: plan.OnePerSample,
@@ -52,19 +54,22 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 	}
 	var size, room int64
 	for k := range in.Stream.Spec().Samples {
-		size += in.Size(k)
+		if in.Stream.Has(k) {
+			size += in.Size(k)
+		}
 	}
 	for n := range in.Nodes {
 		room += in.Nodes[n].Capacity[0]
 	}
 	if size > room {
 		return nil, &plan.Unsupported{Policy: l.Name(), Reason: fmt.Sprintf(
-			"the dataset has %.0f MB, class 1 of all nodes together %.0f MB; it must hold "+
-				"the dataset", float64(size)/1e6, float64(room)/1e6)}
+			"the dataset has %s, class 1 of all nodes together %s; it must hold the dataset",
+			human.Format(size), human.Format(room))}
 	}
 	if l.Preloading {
 		b.KeepParts(1)
 	} else {
+		b.OwnHeld()
 		b.KeepFirstEpoch(1)
 	}
 	b.KeepRest(1) // sizes differ, so a share may exceed the mean
@@ -73,12 +78,8 @@ func (l LBANN) Plan(in plan.Input) (*plan.Plan, error) {
 	}
 	p := b.Finish(l.Name(), true, true)
 	p.OnRead, p.ReadOnce = true, true
+	p.CacheFirst = true
 	return p, in.Ended()
-}
-
-// Run returns how the simulator executes the policy's plans.
-func (l LBANN) Run(plan.Input, *plan.Plan) (simulated.Run, error) {
-	return simulated.Run{Preload: l.Preloading, CacheFirst: true}, nil
 }
 
 // Original makes every node load its share before training or, if dynamic, its first floor(F/N)

@@ -3,7 +3,6 @@ package policies
 import (
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // MinIO keeps, on each node independently, the first samples that fit, in the order in which the
@@ -33,7 +32,9 @@ func (m MinIO) Plan(in plan.Input) (*plan.Plan, error) {
 	}
 	b.KeepAsRead(b.From(in.From))
 	b.KeepLaterAlone()
-	return b.FinishInOrder(m.Name(), false), in.Ended()
+	p := b.FinishInOrder(m.Name(), false)
+	p.CacheFirst = true
+	return p, in.Ended()
 }
 
 // First makes each node keep what it reads, as the plan does.
@@ -45,10 +46,7 @@ func (m MinIO) First(in plan.Input,
 		return nil, err
 	}
 	b.KeepAsRead(window)
-	return b.FinishInOrder(m.Name(), false), in.Ended()
-}
-
-// Run returns how the simulator executes the policy's plans.
-func (MinIO) Run(plan.Input, *plan.Plan) (simulated.Run, error) {
-	return simulated.Run{CacheFirst: true}, nil
+	p := b.FinishInOrder(m.Name(), false)
+	p.CacheFirst = true
+	return p, in.Ended()
 }

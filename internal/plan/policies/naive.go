@@ -16,8 +16,8 @@ func (Naive) Name() string { return "naive" }
 func (Naive) About() plan.About {
 	return plan.About{
 		Does:   "keeps nothing, and reads when asked, from the source or a warm cache",
-		Engine: true,
-		Line:   plan.Line{Colour: 0xc8501e},
+		Engine: true, OnDemand: true,
+		Line: plan.Line{Colour: 0xc8501e},
 	}
 }
 

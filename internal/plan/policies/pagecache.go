@@ -2,8 +2,10 @@ package policies
 
 import (
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
 	"github.com/hdmlp/hdmlp/internal/plan/pagecache"
+	"github.com/hdmlp/hdmlp/internal/plan/reorder"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
@@ -49,7 +51,23 @@ func (p PageCache) About() plan.About {
 
 // Plan returns a plan without copies.
 func (p PageCache) Plan(in plan.Input) (*plan.Plan, error) {
-	return builder.Nothing(p.Name(), true, in)
+	planned, err := builder.Nothing(p.Name(), true, in)
+	if err == nil {
+		planned.CacheFirst = true
+	}
+	return planned, err
+}
+
+// Order returns, if sequential, each node's part of an epoch in the order of the files.
+func (p PageCache) Order(in plan.Input) (*access.Order, error) {
+	if !p.Sequential || in.Stream.Spec().Scheme == access.Whole {
+		return nil, nil
+	}
+	if err := builder.NeedDrawn(p.Name(), &in, true); err != nil {
+		return nil, err
+	}
+	order := reorder.Sorted(&in, p.Name())
+	return &order, nil
 }
 
 // Run returns how the simulator executes the policy's plans.
@@ -58,8 +76,7 @@ func (p PageCache) Run(in plan.Input, _ *plan.Plan) (simulated.Run, error) {
 	if p.LRU {
 		rule = pagecache.LRU
 	}
-	run := simulated.Run{
-		CacheFirst: true,
+	return simulated.Run{
 		Cache: func(node int) simulated.Cache {
 			memory := int64(0)
 			if c := in.Nodes[node].Capacity; len(c) > 0 {
@@ -67,9 +84,5 @@ func (p PageCache) Run(in plan.Input, _ *plan.Plan) (simulated.Run, error) {
 			}
 			return pagecache.New(rule, memory, in.Stream.Spec().Samples, in.Size)
 		},
-	}
-	if p.Sequential {
-		run.Reorder = simulated.Sorted(&in)
-	}
-	return run, nil
+	}, nil
 }

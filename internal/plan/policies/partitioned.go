@@ -3,7 +3,6 @@ package policies
 import (
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first
@@ -37,7 +36,7 @@ func (p Partitioned) Plan(in plan.Input) (*plan.Plan, error) {
 	b.KeepAsRead(b.From(in.From + 1))
 	b.KeepLater()
 	plan := b.FinishInOrder(p.Name(), true)
-	plan.OnRead = true
+	plan.OnRead, plan.CacheFirst = true, true
 	return plan, in.Ended()
 }
 
@@ -51,11 +50,6 @@ func (p Partitioned) First(in plan.Input,
 	}
 	b.KeepFirst(window, false)
 	plan := b.FinishInOrder(p.Name(), true)
-	plan.OnRead = true
+	plan.OnRead, plan.CacheFirst = true, true
 	return plan, in.Ended()
-}
-
-// Run returns how the simulator executes the policy's plans.
-func (Partitioned) Run(plan.Input, *plan.Plan) (simulated.Run, error) {
-	return simulated.Run{CacheFirst: true}, nil
 }

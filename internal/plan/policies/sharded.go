@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/builder"
+	"github.com/hdmlp/hdmlp/internal/plan/reorder"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
@@ -23,6 +24,7 @@ func (Sharded) Name() string { return "sharded" }
 func (Sharded) About() plan.About {
 	return plan.About{
 		Does:   "has each node train on a shard of its own",
+		Engine: true,
 		Stages: true,
 		Needs:  plan.SomeClass,
 		Copies: plan.OnEveryNode,
@@ -32,17 +34,40 @@ func (Sharded) About() plan.About {
 
 // Plan stages the shards.
 func (s Sharded) Plan(in plan.Input) (*plan.Plan, error) {
-	b, err := builder.New(&in)
+	b, err := s.place(&in)
 	if err != nil {
 		return nil, err
 	}
-	if err := builder.NeedClasses(s.Name(), &in, builder.AllClasses); err != nil {
+	p := b.FinishPreload(s.Name())
+	p.Remote, p.Owner = false, nil
+	return p, in.Ended()
+}
+
+// place decides which samples each node holds.
+func (s Sharded) place(in *plan.Input) (*builder.Builder, error) {
+	b, err := builder.New(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := builder.NeedClasses(s.Name(), in, builder.AllClasses); err != nil {
 		return nil, err
 	}
 	b.KeepParts(builder.AllClasses)
-	p := b.FinishPreload(s.Name())
-	for n := range p.Nodes {
-		if len(shard(p, n)) == 0 {
+	return b, nil
+}
+
+// Order returns the order of nodes that train on their shards.
+func (s Sharded) Order(in plan.Input) (*access.Order, error) {
+	if err := builder.NeedDrawn(s.Name(), &in, false); err != nil {
+		return nil, err
+	}
+	b, err := s.place(&in)
+	if err != nil {
+		return nil, err
+	}
+	shards := make([][]int32, len(in.Nodes))
+	for n := range shards {
+		if shards[n] = b.Held(n); len(shards[n]) == 0 {
 			return nil, &plan.Unsupported{
 				Policy: s.Name(),
 				Reason: fmt.Sprintf("no sample of its shard fits on node %d, which trains only "+
@@ -50,26 +75,8 @@ func (s Sharded) Plan(in plan.Input) (*plan.Plan, error) {
 			}
 		}
 	}
-	p.Remote, p.Owner = false, nil
-	return p, in.Ended()
-}
-
-// shard returns the samples that a node holds, by ID.
-func shard(p *plan.Plan, node int) []int32 {
-	ids := slices.Concat(p.Nodes[node].Classes...)
-	slices.Sort(ids)
-	return ids
-}
-
-// Run returns how the simulator executes the policy's plans.
-func (Sharded) Run(in plan.Input, plan *plan.Plan) (run simulated.Run, err error) {
-	run = simulated.Run{Preload: true, CacheFirst: true}
-	held := make([][]int32, len(plan.Nodes))
-	for n := range held {
-		held[n] = shard(plan, n)
-	}
-	run.Reorder, err = simulated.Shuffled(&in, held)
-	return run, err
+	order := reorder.Shuffled(&in, s.Name(), shards)
+	return &order, nil
 }
 
 // Original loads every node's share into class 2 while it fits, and then, from other nodes, the

@@ -9,12 +9,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policytest"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
-// TestPoliciesWithOwnOrdersRefuseSubsets: policies of the simulator that plan copies, most of which
-// change the order, support only whole datasets.
-func TestPoliciesWithOwnOrdersRefuseSubsets(t *testing.T) {
+// TestPoliciesWithOwnOrdersRefuseOthers: policies that draw an order of their own refuse a part of
+// the dataset and what a sampler draws, those that deal batches only the latter.
+func TestPoliciesWithOwnOrdersRefuseOthers(t *testing.T) {
 	given, err := access.NewGiven(4, []int32{4}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -37,13 +36,12 @@ func TestPoliciesWithOwnOrdersRefuseSubsets(t *testing.T) {
 			Nodes:  policytest.Nodes(1, 10),
 			Size:   func(int) int64 { return 1 },
 		}
-		for _, p := range simulatorOnly() {
-			if p.About().Copies == plan.NoCopies {
-				continue
-			}
+		for _, p := range All() {
+			how := entries[p.Name()]
+			refuses := how.Draws && !how.Evicts || (how.Deals || how.Draws) && s == given
 			var unsupported *plan.Unsupported
-			if _, err := p.Plan(in); !errors.As(err, &unsupported) {
-				t.Errorf("%s: %v", p.Name(), err)
+			if _, err := plan.Ordered(p, in); errors.As(err, &unsupported) != refuses {
+				t.Errorf("%s: %v, and it should refuse: %v", p.Name(), err, refuses)
 			}
 		}
 	}
@@ -54,11 +52,11 @@ func TestPoliciesWithOwnOrdersRefuseSubsets(t *testing.T) {
 func TestLocalityKeepsBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		in := policytest.SimulatorInput(t, seed, 1)
-		p := policytest.Plan(t, Locality{}, in)
-		run := runOf(t, Locality{}, in, p)
+		dealt := ordered(t, Locality{}, in)
+		p := policytest.Plan(t, Locality{}, dealt)
 		hits, before := 0, 0
 		for e := range in.Stream.Spec().Epochs {
-			order, own := run.Reorder(e), in.Stream.Epoch(e)
+			order, own := dealt.Stream.Epoch(e), in.Stream.Epoch(e)
 			for step := range in.Stream.Steps() {
 				var all []int32
 				for n := range in.Nodes {
@@ -98,8 +96,8 @@ func TestOrdersOfHeldSamplesAreFullShuffles(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, policy := range []plan.Policy{Sharded{}, DeepIO{Opportunistic: true}} {
 			in := policytest.SimulatorInput(t, seed, 0.6)
-			p := policytest.Plan(t, policy, in)
-			run := runOf(t, policy, in, p)
+			drawn := ordered(t, policy, in)
+			p := policytest.Plan(t, policy, drawn)
 			holds := make([]map[int32]bool, len(in.Nodes))
 			held := map[int32]bool{}
 			for n, node := range p.Nodes {
@@ -120,7 +118,7 @@ func TestOrdersOfHeldSamplesAreFullShuffles(t *testing.T) {
 				}
 				for step := range in.Stream.Steps() {
 					for n := range in.Nodes {
-						ids := run.Reorder(e).Batch(nil, n, step)
+						ids := drawn.Stream.Epoch(e).Batch(nil, n, step)
 						if want := in.Stream.Epoch(e).Batch(nil, n, step); len(ids) != len(want) {
 							t.Fatalf("seed %d, %s: %d samples in a batch of %d", seed, p.Policy,
 								len(ids), len(want))
@@ -182,7 +180,10 @@ func TestPoliciesRefuseWhatTheyDoNotSupport(t *testing.T) {
 		{Sharded{}, 0.001, "no sample of its shard fits"},
 	} {
 		in := policytest.SimulatorInput(t, 3, c.share)
-		_, err := c.policy.Plan(in)
+		in, err := plan.Ordered(c.policy, in)
+		if err == nil {
+			_, err = c.policy.Plan(in)
+		}
 		var no *plan.Unsupported
 		if !errors.As(err, &no) || !strings.Contains(no.Reason, c.want) ||
 			no.Policy != c.policy.Name() {
@@ -233,14 +234,12 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 	}
 }
 
-// runOf returns how the simulator executes a plan.
-func runOf(t *testing.T, policy plan.Policy, in plan.Input,
-	p *plan.Plan,
-) simulated.Run {
+// ordered returns the input with the policy's order.
+func ordered(t *testing.T, policy plan.Policy, in plan.Input) plan.Input {
 	t.Helper()
-	run, err := simulated.RunOf(policy, in, p)
+	in, err := plan.Ordered(policy, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return run
+	return in
 }

@@ -19,6 +19,8 @@ var table = [...]plan.Policy{
 	Perfect{},
 	Naive{},
 	Staging{},
+	PyTorch{},
+	TFData{},
 	Frequency{},
 	Cooperative{},
 	DeepIO{},
@@ -57,28 +59,48 @@ func Names(of []plan.Policy) []string {
 	return names
 }
 
-// ByName returns the policy of that name among those that the engine supports; the error lists
-// them.
+// ByName returns the policy of that name, with the options that it may have ("tfdata:buffer=2000"),
+// among those that the engine supports; the error lists them.
 func ByName(name string) (plan.Policy, error) {
-	p, err := ForSimulator(name)
-	switch known := strings.Join(Names(Engine()), ", "); {
-	case err != nil:
+	known := strings.Join(Names(Engine()), ", ")
+	switch p := find(name); {
+	case p == nil:
 		return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, known)
 	case !p.About().Engine:
 		return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, known)
+	default:
+		q, err := plan.WithOptions(p, name)
+		if err == nil && !q.About().Engine {
+			return nil, fmt.Errorf("policy %q runs in the simulator only", name)
+		}
+		return q, err
 	}
-	return p, nil
 }
 
-// ForSimulator returns the policy of that name among all policies.
+// ForSimulator returns the policy of that name, with the options that it may have, among all
+// policies. The error is an *Unknown or a *plan.WrongOption.
 func ForSimulator(name string) (plan.Policy, error) {
+	if p := find(name); p != nil {
+		return plan.WithOptions(p, name)
+	}
+	return nil, &Unknown{plan.Base(name)}
+}
+
+// Unknown is the error of a name that no policy has.
+type Unknown struct{ Name string }
+
+func (e *Unknown) Error() string {
+	return fmt.Sprintf("policy %q is unknown; allowed: %s", e.Name, strings.Join(Names(All()), ", "))
+}
+
+// find returns the policy of that name without its options; nil: there is none.
+func find(name string) plan.Policy {
 	for _, p := range table {
-		if p.Name() == name {
-			return p, nil
+		if p.Name() == plan.Base(name) {
+			return p
 		}
 	}
-	return nil,
-		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
+	return nil
 }
 
 // Memory returns the approximate number of bytes that the plan of a policy that counts reads takes

@@ -49,6 +49,8 @@ func TestEngineRefusesPoliciesOfTheSimulator(t *testing.T) {
 // entries has each policy's entry in the conformance suite.
 var entries = map[string]policytest.How{
 	"perfect":     {Prefetch: true, Ideal: true},
+	"pytorch":     {Prefetch: true, Window: true},
+	"tfdata":      {Prefetch: true, Draws: true},
 	"naive":       {},
 	"staging":     {Prefetch: true},
 	"frequency":   {Prefetch: true, Remote: true},
@@ -59,6 +61,7 @@ var entries = map[string]policytest.How{
 		Preload:    true,
 		CacheFirst: true,
 		Demand:     true,
+		Parts:      true,
 	},
 	"deepio_opportunistic": {
 		Prefetch:   true,
@@ -66,7 +69,8 @@ var entries = map[string]policytest.How{
 		Preload:    true,
 		CacheFirst: true,
 		Demand:     true,
-		Orders:     true,
+		Draws:      true,
+		Parts:      true,
 	},
 	"lbann_dynamic": {
 		Prefetch:   true,
@@ -74,21 +78,22 @@ var entries = map[string]policytest.How{
 		ReadOnce:   true,
 		OnRead:     true,
 		CacheFirst: true,
+		Parts:      true,
 	},
-	"lbann_preloading": {Prefetch: true, Remote: true, Preload: true, CacheFirst: true},
-	"sharded":          {Prefetch: true, Preload: true, CacheFirst: true, Orders: true},
+	"lbann_preloading": {
+		Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Parts: true,
+	},
+	"sharded": {
+		Prefetch: true, Preload: true, CacheFirst: true, Draws: true, Parts: true,
+	},
 	"locality": {
-		Prefetch:   true,
-		Remote:     true,
-		Preload:    true,
-		CacheFirst: true,
-		Orders:     true,
+		Prefetch: true, Remote: true, ReadOnce: true, CacheFirst: true, Deals: true, Parts: true,
 	},
 	"minio":                {Prefetch: true, CacheFirst: true},
 	"partitioned":          {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
 	"pagecache":            {Prefetch: true, CacheFirst: true, Evicts: true},
 	"pagecache_lru":        {Prefetch: true, CacheFirst: true, Evicts: true},
-	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Orders: true, Evicts: true},
+	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Draws: true, Evicts: true},
 }
 
 // TestConformance runs the suite for every policy, each with its own entry.
@@ -125,5 +130,44 @@ func TestPoliciesHaveDifferentNamesAndLines(t *testing.T) {
 	}
 	if d := Default(); !d.About().Engine || !names[d.Name()] {
 		t.Errorf("the engine does not support the default, %s", d.Name())
+	}
+}
+
+// TestOptionsOfPolicies: names carry options that are not the defaults, and lead back to the
+// policy.
+func TestOptionsOfPolicies(t *testing.T) {
+	for given, want := range map[string]string{
+		"tfdata":                              "tfdata",
+		"tfdata:buffer=10000:file_size=128MB": "tfdata",
+		"tfdata:file_size=1KB:buffer=7":       "tfdata:buffer=7:file_size=1000B",
+		"pytorch:prefetch_factor=3":           "pytorch:prefetch_factor=3",
+		"locality:copies=2":                   "locality:copies=2",
+		"locality:copies=1":                   "locality",
+		"cooperative":                         "cooperative",
+		"pytorch:workers=8:prefetch_factor=2": "pytorch:workers=8",
+	} {
+		p, err := ByName(given)
+		if err != nil || p.Name() != want {
+			t.Errorf("%s: %v, %v; want %s", given, p, err, want)
+			continue
+		}
+		if again, err := ByName(p.Name()); err != nil || again.Name() != want {
+			t.Errorf("%s: %v, %v", p.Name(), again, err)
+		}
+	}
+	for given, want := range map[string]string{
+		"tfdata:":               "none of its options",
+		"tfdata:buffer":         "none of its options",
+		"tfdata:buffer=0":       "allowed: a whole number from 1",
+		"tfdata:file_size=-1MB": "allowed: a size",
+		"tfdata:a=1":            "allowed: buffer and file_size, each as tfdata:buffer=10000",
+		"staging:a=1":           "staging has no options",
+		"tfdata:buffer=1:file":  "none of its options",
+		"perfect:x=1":           "runs in the simulator only",
+		":buffer=1":             "is unknown",
+	} {
+		if _, err := ByName(given); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", given, err, want)
+		}
 	}
 }

@@ -23,6 +23,9 @@ type Rules struct {
 	// LogStarts is true if the caches are filled during training, and P_i has the starts of the
 	// reads.
 	LogStarts bool
+	// Drop means that a node drops its copy of a sample when it requests the sample for the last
+	// time.
+	Drop bool
 	// Loads yields what is read into the caches, in order; nil if nothing is.
 	Loads func(m *Machine) iter.Seq[Load]
 	// Redraw returns the sample that node i reads instead of each of its own once the caches are
@@ -59,8 +62,8 @@ type Load struct {
 	Before bool
 	// Remote means from the classes of other nodes; otherwise it is from the source.
 	Remote bool
-	// Later, if not 0, is the number of batch requests after the node's first for which the Load
-	// waits. It then continues with the loader of the preceding class.
+	// Later, if not 0, is the number of the node's request, from 1, at which the Load begins. It then
+	// continues with the loader of the class.
 	Later int
 }
 

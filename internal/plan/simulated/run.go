@@ -9,17 +9,11 @@ import "github.com/hdmlp/hdmlp/internal/plan"
 type Run struct {
 	// Ideal means that every sample is in the staging buffer when it is requested.
 	Ideal bool
-	// Preload means that classes are filled before training starts.
-	Preload bool
-	// CacheFirst means that samples in a class are not read from the source, even if that is
-	// faster.
-	CacheFirst bool
-	// Demand means that samples in no class are read when training requests them, not ahead of
-	// time.
-	Demand bool
-	// Reorder, if not nil, returns the order of an epoch, instead of the stream's. Batch sizes are
-	// those of the stream. The result is safe for concurrent use.
-	Reorder func(epoch int) Batches
+	// Drop, if not nil, means that a node drops its copy of a sample once training has read the
+	// sample there for the last time. It returns the samples that then fill the space, in order, none
+	// of which the plan places on the node; what the node does not read any more is left out. It is
+	// for one job on the nodes.
+	Drop func(node int) []int32
 	// Cache, if not nil, returns a cache of a node in the memory of its class 1, which keeps and
 	// evicts samples as they are read, whatever the plan.
 	Cache func(node int) Cache
@@ -29,12 +23,6 @@ type Run struct {
 type Cache interface {
 	// Read reads a sample, and reports whether the cache had it.
 	Read(id int32) (hit bool)
-}
-
-// Batches is the order of an epoch, node by node.
-type Batches interface {
-	// Batch appends to dst the samples of the node's batch at the step.
-	Batch(dst []int32, node, step int) []int32
 }
 
 // Runner is a policy whose plans the simulator does not execute as the engine would.

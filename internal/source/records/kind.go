@@ -32,7 +32,10 @@ const mostIndexName = 4096
 // the places. memory returns how many bytes of memory are available; an index file may take a
 // quarter of them.
 func Kind(f formats.Format, places []objects.Place, memory func() (int64, error)) source.Kind {
-	k := source.Kind{Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options}
+	k := source.Kind{
+		Name: f.Name, Help: f.Help, Manifest: f.Manifest, Options: f.Options,
+		Exchanged: !f.Manifest && !f.Listing,
+	}
 	if f.Pattern != "" {
 		k.Names = append([]string{f.Pattern}, f.Names...)
 		k.Options = append(k.Options, option.Option{
@@ -134,6 +137,7 @@ type opening struct {
 	names     []string                      // of the objects
 	locations []index.Location
 	monitor   *hangs.Monitor
+	offer     source.Offer  // to the other nodes of the job; nil: there is none
 	known     *source.Index // once it is open
 }
 

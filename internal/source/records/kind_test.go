@@ -56,6 +56,9 @@ type opener struct {
 	kind    source.Kind
 	indexed atomic.Int64
 	memory  func() (int64, error) // nil: no limit
+
+	exchange source.Exchange // of what is at a URL
+	await    func(text string)
 }
 
 func newOpener(t *testing.T, files map[string]string) *opener {

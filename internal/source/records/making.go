@@ -147,15 +147,15 @@ type past struct {
 	took        source.Indexing
 }
 
-// note notes what it took to open a dataset, if its index was made. It returns that, or else what
-// it took to make its index before.
+// note notes what it took to open a dataset, if its index was made here or by another node. It
+// returns that, or else what it took to have its index before.
 func (h *history) note(path string, x *source.Index, took source.Indexing) source.Indexing {
 	if path == "" {
 		return took
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if took.From == source.FromObjects {
+	if took.From == source.FromObjects || took.From == source.FromNode {
 		if h.made == nil {
 			h.made = map[string]past{}
 		}

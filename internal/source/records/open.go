@@ -104,24 +104,11 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 		opened.Source = New(x.place, nil)
 		return opened, nil
 	}
-	made := x.made()
-	known, err := x.given(ctx, made)
+	x.beginOffer()
+	err := x.settle(ctx, opened, &files)
+	x.endOffer(err)
 	if err != nil {
 		return nil, err
-	}
-	opened.from = source.FromKept
-	wasGiven := known != nil
-	if wasGiven {
-		opened.from = source.FromGiven
-	} else if x.kept() && !x.rescans() {
-		known, opened.indexPath = files.Read(made)
-	}
-	if err := x.find(ctx, opened, &files, known); err != nil {
-		return nil, err
-	}
-	if wasGiven && opened.from != source.FromGiven {
-		x.options.Tell(fmt.Sprintf("%s: the index that was given is of other versions of the "+
-			"shards, and was not used; make it again with `hdmlp dataset --index`", x.path))
 	}
 	opened.Source = New(x.place, x.known)
 	if opened.Versioned() {
@@ -130,8 +117,32 @@ func (x *opening) open(ctx context.Context, m *hangs.Monitor) (*Opened, error) {
 	return opened, nil
 }
 
-// find sets known to an up-to-date index: the one that was found, one that another process has made
-// meanwhile, or a new one.
+// settle sets known to an up-to-date index, and in opened where it is from.
+func (x *opening) settle(ctx context.Context, opened *Opened, files *index.Files) error {
+	made := x.made()
+	known, err := x.given(ctx, made)
+	if err != nil {
+		return err
+	}
+	opened.from = source.FromKept
+	wasGiven := known != nil
+	if wasGiven {
+		opened.from = source.FromGiven
+	} else if x.kept() && !x.rescans() {
+		known, opened.indexPath = files.Read(made)
+	}
+	if err := x.find(ctx, opened, files, known); err != nil {
+		return err
+	}
+	if wasGiven && opened.from != source.FromGiven {
+		x.options.Tell(fmt.Sprintf("%s: the index that was given is of other versions of the "+
+			"shards, and was not used; make it again with `hdmlp dataset --index`", x.path))
+	}
+	return nil
+}
+
+// find sets known to an up-to-date index: the one that was found, one that another node or process
+// has made meanwhile, or a new one.
 func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
 	known *source.Index,
 ) error {
@@ -139,6 +150,14 @@ func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
 	if err != nil || same {
 		x.known = known
 		return err
+	}
+	if x.known, err = x.receive(ctx); err != nil {
+		return err
+	}
+	if x.known != nil {
+		opened.from = source.FromNode
+		opened.indexPath, opened.indexErr = files.Write(x.known)
+		return nil
 	}
 	made := x.made()
 	m, waited, err := x.begin(ctx, made)
@@ -155,7 +174,7 @@ func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
 		}
 	}
 	for attempt := 1; ; attempt++ {
-		x.known, err = x.index(ctx, m.kept())
+		x.known, err = x.index(ctx, x.keeping(m))
 		if !errors.Is(err, errOutdated) || attempt == attempts {
 			break
 		}
@@ -170,6 +189,14 @@ func (x *opening) find(ctx context.Context, opened *Opened, files *index.Files,
 		opened.indexPath, opened.indexErr = files.Write(x.known)
 	}
 	return nil
+}
+
+// keeping returns what is kept while an index is made.
+func (x *opening) keeping(m *making) formats.Kept {
+	if x.offer == nil {
+		return m.kept()
+	}
+	return stepping{m.kept(), x.offer}
 }
 
 // rescans reports whether an index is made in any case.

@@ -25,10 +25,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 )
 
-// maxGap is how many bytes between two ranges are read rather than that another request is made:
-// with 2 ms per request and 100 MB/s, 200 KB take as long as a request; a tar header between two
-// members takes 512 bytes and padding.
-const maxGap = 64 << 10
+const (
+	// maxGap is how many bytes between two ranges are read rather than that another request is made:
+	// with 2 ms per request and 100 MB/s, 200 KB take as long as a request; a tar header between two
+	// members takes 512 bytes and padding.
+	maxGap = 64 << 10
+	// storeGap is the same at a place that counts its requests, of which many are in progress at a
+	// time: so their latency costs little, and the bytes take the link from others, and cost money
+	// where they leave the store. That fits headers and padding, but no member that is not wanted.
+	storeGap = 4 << 10
+)
 
 // Source is a source.Source.
 type Source struct {
@@ -38,6 +44,8 @@ type Source struct {
 	listed  atomic.Bool      // all objects are as the index has them, for all that is known
 	covered map[int]coverage // by sample; read-only
 	scratch sync.Pool        // of *scratch
+	stored  bool             // objects are at a place that counts its requests
+	columns []int            // by field: the column of values with the same contents; -1: none
 	gaps    atomic.Int64     // bytes that were read between pieces
 
 	mu    sync.Mutex // guards the following
@@ -65,6 +73,7 @@ type scratch struct {
 	offsets []int64
 	parts   [][]byte
 	stamps  []stampOf // of the objects that were read
+	value   []byte
 	gap     [maxGap]byte
 }
 
@@ -87,7 +96,11 @@ func New(o objects.Objects, x *source.Index) *Source {
 	s := &Source{objects: o, index: x, asked: map[int]answer{}}
 	if x != nil {
 		s.covered = coverages(x)
+		for _, name := range x.Fields() {
+			s.columns = append(s.columns, slices.Index(x.Columns(), name))
+		}
 	}
+	_, s.stored = o.(objects.Requesting)
 	s.scratch.New = func() any { return new(scratch) }
 	return s
 }
@@ -167,7 +180,7 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (source.Stamp, er
 	b := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(b)
 	b.reset()
-	b.add(s.index, id, dst)
+	b.add(s, id, dst)
 	if err := b.read(ctx, s); err != nil {
 		return 0, s.failed(id, err)
 	}
@@ -205,8 +218,9 @@ func (b *scratch) layout(x *source.Index, id int) {
 }
 
 // add adds the pieces of sample id, which is packed into dst, and clears what lies between them.
-func (b *scratch) add(x *source.Index, id int, dst []byte) {
-	b.layout(x, id)
+func (b *scratch) add(s *Source, id int, dst []byte) {
+	b.layout(s.index, id)
+	read := s.fields(b, id)
 	at := int64(0)
 	for f, r := range b.ranges {
 		if r.Length == source.Missing {
@@ -214,8 +228,36 @@ func (b *scratch) add(x *source.Index, id int, dst []byte) {
 		}
 		clear(dst[at:b.offsets[f]])
 		at = b.offsets[f] + r.Length
-		b.pieces = append(b.pieces, piece{r.Object, r.Offset, dst[b.offsets[f]:at]})
+		if into := dst[b.offsets[f]:at]; read || !s.value(b, f, id, r.Length) {
+			b.pieces = append(b.pieces, piece{r.Object, r.Offset, into})
+		} else {
+			copy(into, b.value)
+		}
 	}
+}
+
+// fields reports whether all fields of the sample are to be read: those that the index has are not
+// if its objects are known by versions, which the read of another field compares.
+func (s *Source) fields(b *scratch, id int) bool {
+	if !s.stored || !s.Versioned() {
+		return true
+	}
+	for f, r := range b.ranges {
+		if r.Length != source.Missing && !s.value(b, f, id, r.Length) {
+			return false
+		}
+	}
+	return true
+}
+
+// value sets b.value to the contents of a field of that length, and reports whether the index has
+// them.
+func (s *Source) value(b *scratch, f, id int, length int64) bool {
+	if f >= len(s.columns) || s.columns[f] < 0 {
+		return false
+	}
+	b.value = s.index.AppendValue(b.value[:0], s.columns[f], id)
+	return int64(len(b.value)) == length
 }
 
 // read fills the pieces.
@@ -225,7 +267,7 @@ func (b *scratch) read(ctx context.Context, s *Source) error {
 		return cmp.Or(cmp.Compare(p.object, q.object), cmp.Compare(p.offset, q.offset))
 	})
 	for first := 0; first < len(b.pieces); {
-		end, gaps := b.request(first)
+		end, gaps := b.request(first, s.mostGap())
 		p := b.pieces[first]
 		o := s.index.Object(p.object)
 		stamp, err := s.objects.Read(ctx, &o, p.offset, b.parts)
@@ -239,16 +281,24 @@ func (b *scratch) read(ctx context.Context, s *Source) error {
 	return nil
 }
 
+// mostGap is how many bytes between two ranges are read.
+func (s *Source) mostGap() int64 {
+	if s.stored {
+		return storeGap
+	}
+	return maxGap
+}
+
 // request sets parts to those of the request that begins with piece first, and returns the piece
-// after it. A piece follows in the same request if it begins at most maxGap after the one before.
-// gaps are the bytes between them.
-func (b *scratch) request(first int) (end int, gaps int64) {
+// after it. A piece follows in the same request if it begins at most so many bytes after the one
+// before. gaps are the bytes between them.
+func (b *scratch) request(first int, most int64) (end int, gaps int64) {
 	b.parts = b.parts[:0]
 	at := b.pieces[first].offset // where the request ends so far
 	for end = first; end < len(b.pieces); end++ {
 		p := b.pieces[end]
 		gap := p.offset - at
-		if p.object != b.pieces[first].object || gap < 0 || gap > maxGap {
+		if p.object != b.pieces[first].object || gap < 0 || gap > most {
 			break
 		}
 		if gap > 0 {

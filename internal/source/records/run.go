@@ -11,15 +11,19 @@ import (
 var _ source.Adjoining = (*Source)(nil)
 
 // Span implements source.Adjoining. A sample whose bytes are compared with those that identify the
-// dataset is read alone.
+// dataset is read alone, as is one with more between its fields than is read.
 func (s *Source) Span(id int) (at source.Span, ok bool) {
 	if _, ok := s.covered[id]; ok {
 		return at, false
 	}
-	var room [8]source.Range
-	for _, r := range s.index.Ranges(room[:0], id) {
+	b := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(b)
+	b.ranges = s.index.Ranges(b.ranges[:0], id)
+	read, sum := s.fields(b, id), int64(0)
+	for f, r := range b.ranges {
 		switch end := r.Offset + r.Length; {
-		case r.Length == source.Missing:
+		case r.Length == source.Missing, !read && s.value(b, f, id, r.Length):
+			continue
 		case !ok:
 			at, ok = source.Span{Object: r.Object, Begin: r.Offset, End: end}, true
 		case r.Object != at.Object:
@@ -27,8 +31,9 @@ func (s *Source) Span(id int) (at source.Span, ok bool) {
 		default:
 			at.Begin, at.End = min(at.Begin, r.Offset), max(at.End, end)
 		}
+		sum += r.Length
 	}
-	return at, ok && at.End > at.Begin
+	return at, ok && at.End > at.Begin && at.End-at.Begin-sum <= s.mostGap()
 }
 
 // ReadRun implements source.Adjoining.
@@ -45,7 +50,7 @@ func (s *Source) ReadRun(ctx context.Context, first int, dsts [][]byte) ([]sourc
 			return nil, s.sampleError(id, source.ErrLength,
 				fmt.Errorf("%d bytes, not %d", len(dst), size))
 		}
-		b.add(s.index, id, dst)
+		b.add(s, id, dst)
 	}
 	if err := b.read(ctx, s); err != nil {
 		return nil, s.failed(first, err)

@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,5 +91,148 @@ func TestSamplesBesideOneAnother(t *testing.T) {
 	overlap := [][]byte{make([]byte, x.Size(2)), make([]byte, x.Size(3))}
 	if _, err := s.ReadRun(t.Context(), 2, overlap); err == nil {
 		t.Error("samples that overlap are read together")
+	}
+}
+
+// versioned is a place that counts requests, and whose answers say versions.
+type versioned struct {
+	requesting
+	untagged bool
+}
+
+func (v *versioned) Versioned() bool { return !v.untagged }
+
+// TestFieldsThatTheIndexHas are not read from a store whose objects have versions, unless nothing
+// else of the sample is: then the version of its object would not be compared.
+func TestFieldsThatTheIndexHas(t *testing.T) {
+	root := t.TempDir()
+	data := bytes.Repeat([]byte("0123456789"), 2000)
+	must(t, os.WriteFile(filepath.Join(root, "0"), data, 0o644))
+	d, err := directory.Open(root, directory.Options{})
+	must(t, err)
+	defer d.Close() //nolint:errcheck // it was only read
+	b := source.NewRecordBuilder([]string{"jpg", "cls"}, nil, []string{"cls"})
+	o, err := d.Stat(t.Context(), "0")
+	must(t, err)
+	o.Tag = [16]byte{1}
+	b.Object(o)
+	missing := source.Range{Length: source.Missing}
+	for _, r := range []source.Record{
+		{Ranges: []source.Range{in(0, 1000, 100), in(0, 2003, 1)}, Values: []string{"3"}},
+		{Ranges: []source.Range{in(0, 3000, 100), in(0, 3105, 70)}, Values: []string{""}}, // too long
+		{Ranges: []source.Range{in(0, 4000, 100), missing}, Values: []string{""}},
+		{Ranges: []source.Range{missing, in(0, 5007, 1)}, Values: []string{"7"}},
+		{Ranges: []source.Range{in(0, 6000, 100), in(0, 6200, 0)}, Values: []string{""}},
+	} {
+		b.Add(r)
+	}
+	x, err := b.Build()
+	must(t, err)
+	for _, untagged := range []bool{false, true} {
+		c := &counted{Objects: untaggedObjects{d}}
+		s := New(&versioned{requesting{c}, untagged}, x)
+		for id, want := range []struct {
+			gaps int64
+			span source.Span
+		}{
+			{0, source.Span{Begin: 1000, End: 1100}},
+			{5, source.Span{Begin: 3000, End: 3175}},
+			{0, source.Span{Begin: 4000, End: 4100}},
+			{0, source.Span{Begin: 5007, End: 5008}},
+			{0, source.Span{Begin: 6000, End: 6100}},
+		} {
+			if untagged && id == 0 {
+				want.gaps, want.span.End = 903, 2004
+			}
+			if untagged && id == 4 {
+				want.gaps, want.span.End = 100, 6200
+			}
+			before := s.Requests().Gaps
+			got := bytes.Repeat([]byte{0xee}, int(x.Size(id)))
+			if _, err := s.Read(t.Context(), id, got); err != nil {
+				t.Fatal(err)
+			}
+			for f, r := range x.Ranges(nil, id) {
+				if r.Length == source.Missing {
+					continue
+				}
+				is, want := x.Split(nil, id, got)[f], data[r.Offset:r.Offset+r.Length]
+				if f == 1 && !untagged && r.Length == 1 && id == 0 {
+					want = []byte("3")
+				}
+				if !bytes.Equal(is, want) {
+					t.Errorf("untagged: %t: field %d of sample %d is %q", untagged, f, id, is)
+				}
+			}
+			if gaps := s.Requests().Gaps - before; gaps != want.gaps {
+				t.Errorf("untagged: %t: sample %d: %d bytes between, want %d", untagged, id, gaps,
+					want.gaps)
+			}
+			if at, ok := s.Span(id); !ok || at != want.span {
+				t.Errorf("untagged: %t: sample %d lies at %v, %t", untagged, id, at, ok)
+			}
+		}
+	}
+}
+
+// untaggedObjects is a place of files that is asked for objects with tags.
+type untaggedObjects struct{ *directory.Directory }
+
+func (u untaggedObjects) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
+) (source.Stamp, error) {
+	plain := *o
+	plain.Tag = [16]byte{}
+	return u.Directory.Read(ctx, &plain, offset, parts)
+}
+
+// TestAMemberThatIsNotWanted is read with its neighbours from a file, and not from a store.
+func TestAMemberThatIsNotWanted(t *testing.T) {
+	root := t.TempDir()
+	data := make([]byte, 200_000)
+	for i := range data {
+		data[i] = byte(i * 31 >> 3)
+	}
+	must(t, os.WriteFile(filepath.Join(root, "0"), data, 0o644))
+	d, err := directory.Open(root, directory.Options{})
+	must(t, err)
+	defer d.Close() //nolint:errcheck // it was only read
+	b := source.NewRecordBuilder([]string{"a", "b"}, nil, nil)
+	o, err := d.Stat(t.Context(), "0")
+	must(t, err)
+	b.Object(o)
+	gaps := []int64{512, storeGap, storeGap + 1, maxGap, maxGap + 1}
+	for i, gap := range gaps {
+		at := int64(i) * 20_000
+		b.Add(source.Record{Ranges: []source.Range{in(0, at, 100), in(0, at+100+gap, 100)}})
+	}
+	x, err := b.Build()
+	must(t, err)
+	for _, stored := range []bool{false, true} {
+		c := &counted{Objects: d}
+		s, most := New(c, x), int64(maxGap)
+		if stored {
+			s, most = New(requesting{c}, x), storeGap
+		}
+		for id, gap := range gaps {
+			before, got := c.reads.Load(), make([]byte, x.Size(id))
+			_, err := s.Read(t.Context(), id, got)
+			must(t, err)
+			want := int64(1)
+			if gap > most {
+				want = 2
+			}
+			if n := c.reads.Load() - before; n != want {
+				t.Errorf("stored: %t, %d bytes between: %d requests", stored, gap, n)
+			}
+			for f, r := range x.Ranges(nil, id) {
+				if !bytes.Equal(x.Split(nil, id, got)[f], data[r.Offset:r.Offset+r.Length]) {
+					t.Errorf("stored: %t: field %d of sample %d is wrong", stored, f, id)
+				}
+			}
+			if _, ok := s.Span(id); ok != (gap <= most) {
+				t.Errorf("stored: %t: a sample with %d bytes between may be read with others: %t", stored,
+					gap, ok)
+			}
+		}
 	}
 }

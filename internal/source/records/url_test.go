@@ -79,7 +79,7 @@ func (o *opener) formatAtURL(f formats.Format, reads *int, list error, tell ...f
 	}
 	k := Kind(f, []objects.Place{place}, o.memory)
 	return k.Open(o.t.Context(), "mem://bucket/x/", source.OpenOptions{
-		Tell: append(tell, func(string) {})[0],
+		Tell: append(tell, func(string) {})[0], Await: o.await, Exchange: o.exchange,
 		View: &source.View{Access: &source.Access{Endpoint: "https://host"}},
 	})
 }

@@ -11,10 +11,12 @@ import (
 
 // request describes on whose behalf a sample is fetched (cache.Request).
 type request struct {
-	peers  bool           // other nodes may be asked
-	urgent bool           // something waits for it
-	remote bool           // another node does
-	due    func() float64 // when it is needed, in seconds from now; nil: not soon
+	peers  bool // other nodes may be asked
+	urgent bool // something waits for it
+	remote bool // another node does
+	// cacheFirst is set if samples that a class or another node has are not read from the source.
+	cacheFirst bool
+	due        func() float64 // when it is needed, in seconds from now; nil: not soon
 }
 
 // needed returns how long it is until it is needed; 0: that is not known (cache.Request).
@@ -27,8 +29,10 @@ func (r *request) needed() time.Duration {
 
 // sample is a fetched sample.
 type sample struct {
-	tier   string
-	failed bool // it was not fetched: this node is fetching it from another one itself
+	tier string
+	// failed is set if it was not fetched: this node is fetching it from another one itself, or does
+	// not hold it and reads nothing for others.
+	failed bool
 }
 
 // flight is one read of a sample, which others that need the sample wait for.
@@ -131,7 +135,7 @@ func (n *node) route(k int32, r request, holds bool) route {
 // memory for samples at once here, so that owners are asked also where they would not keep what
 // they read.
 func (n *node) routing(k int32, r request, holds bool) routing.Read {
-	read := routing.Read{Remote: r.remote, Due: math.Inf(1)}
+	read := routing.Read{Remote: r.remote, CacheFirst: r.cacheFirst, Due: math.Inf(1)}
 	var file *meter.Meter // of the class
 	if holds {
 		_, number, _ := n.class(k)
@@ -279,7 +283,15 @@ func (n *node) ask(k int32, r request) *inquiry {
 
 // limit returns how long the request may take, by what is known now.
 func (q *inquiry) limit() time.Duration {
-	return routing.Limit(q.n.sourceTakes(q.k), q.least, seconds(q.n.c.job.Timeout))
+	return routing.Limit(q.sourceTakes(), q.least, seconds(q.n.c.job.Timeout))
+}
+
+// sourceTakes estimates how long the source takes instead (cache.read).
+func (q *inquiry) sourceTakes() time.Duration {
+	if q.r.cacheFirst {
+		return routing.MaxTimeout
+	}
+	return q.n.sourceTakes(q.k)
 }
 
 // answered ends the request with the sample, for which the node waited for its source for some
@@ -306,14 +318,21 @@ func (q *inquiry) giveUp() {
 	now := q.n.c.events.time()
 	q.to.meter.GiveUp(now, q.read)
 	q.n.remote.End(now, q.remote, errLate)
-	if _, silent := q.to.Silent(now, q.n.sourceTakes(q.k)); silent {
+	if _, silent := q.to.Silent(now, q.sourceTakes()); silent {
 		q.to.Failed(now, routing.Unavailable)
 	}
 }
 
-// serve brings a sample for another node, once this one has begun.
+// serve brings a sample for another node, once this one has begun: one that it has to read only
+// where samples are read once for all nodes (coordinator.holder).
 func (n *node) serve(k int32, done func(sample)) {
-	n.c.events.at(n.spec.Start, func() { n.fetch(k, request{remote: true}, done) })
+	n.c.events.at(n.spec.Start, func() {
+		if n.in[k]&there == 0 && !n.c.job.Plan.ReadOnce {
+			done(sample{failed: true})
+			return
+		}
+		n.fetch(k, request{remote: true}, done)
+	})
 }
 
 // waits has another worker work in the place of one that waits for another node until it calls back

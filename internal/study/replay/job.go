@@ -91,7 +91,55 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 			job.Nodes[i].Classes = slices.Clone(job.Nodes[i].Classes)
 		}
 	}
-	return job, r.plan(ctx, job, nodes, r.vary(nodes, v))
+	varied := r.vary(nodes, v)
+	if err := r.reorder(job, nodes, v); err != nil {
+		return nil, err
+	}
+	return job, r.plan(ctx, job, nodes, varied)
+}
+
+// reorder puts the job into the order of its policy, as the engine does: made from the capacities
+// that were configured, of which a variation of memory changes that of the memory classes. Nodes
+// beyond those of the run have those of its first one.
+func (r *Run) reorder(job *Job, nodes []plan.Node, v Variation) error {
+	if r.report.Reordered == nil { // the policy has none of its own for this job
+		return nil
+	}
+	policy, err := policies.ByName(r.Policy)
+	if err != nil {
+		return err
+	}
+	in := plan.Input{
+		Stream: job.Stream, Epochs: 1, Nodes: slices.Clone(nodes),
+		Size: func(k int) int64 { return max(1, job.Sizes[k]) },
+	}
+	all := r.report.Reordered.Configured
+	for i := range in.Nodes {
+		from := i
+		if len(nodes) != len(all) {
+			from = 0
+		}
+		classes := r.classes(i, nodes)
+		in.Nodes[i].Capacity = make([]int64, len(classes))
+		for j, class := range classes {
+			capacity := all[from][j]
+			switch {
+			case class.Name == memoryClass && v.Memory >= 0:
+				capacity = v.Memory
+			case capacity < 0:
+				capacity = plan.Unlimited
+			}
+			in.Nodes[i].Capacity[j] = capacity
+		}
+	}
+	if in, err = plan.Ordered(policy, in); err == nil {
+		job.Stream = in.Stream
+		return nil
+	}
+	if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
+		return err
+	}
+	return fmt.Errorf("policy %s: %w", r.Policy, err)
 }
 
 // withMemory returns the run with a memory class of no capacity, as the fastest one, on each node
@@ -99,10 +147,19 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 func (r *Run) withMemory() *Run {
 	with, rep := *r, *r.report
 	with.report, rep.Nodes = &rep, slices.Clone(rep.Nodes)
+	if rep.Reordered != nil {
+		order := *rep.Reordered
+		order.Configured = slices.Clone(order.Configured)
+		rep.Reordered = &order
+	}
 	for i := range rep.Nodes {
 		n := &rep.Nodes[i]
-		if !slices.ContainsFunc(n.Classes, named(memoryClass)) {
-			n.Classes = slices.Insert(slices.Clone(n.Classes), 0, report.Class{Name: memoryClass})
+		if slices.ContainsFunc(n.Classes, named(memoryClass)) {
+			continue
+		}
+		n.Classes = slices.Insert(slices.Clone(n.Classes), 0, report.Class{Name: memoryClass})
+		if rep.Reordered != nil {
+			rep.Reordered.Configured[i] = append([]int64{0}, rep.Reordered.Configured[i]...)
 		}
 	}
 	known := func(k *model.Node) *model.Node {

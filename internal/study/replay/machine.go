@@ -38,11 +38,13 @@ func (r *Run) measureSteps() {
 			}
 		}
 	}
-	// A rank may begin later than others, which differs little, and only once.
-	r.Free = 2*(most[1]-least[1]) < most[0]-least[0]
 	if math.IsInf(r.step, 1) { // of an earlier version
 		r.step = r.stepOfNodes()
 	}
+	// A rank may begin later than others, which differs little, and only once. Ranks that wait for
+	// each other end at most about a step apart, after which it is chance what differs more.
+	apart := most[0] - least[0]
+	r.Free = apart > r.step && 2*(most[1]-least[1]) < apart
 }
 
 // stepIn returns the time of a step in an epoch, which other processes make longer in some epochs
@@ -220,7 +222,9 @@ func (r *Run) begin(nodes []Node) {
 	latest, took := 0.0, make([]float64, len(nodes))
 	for i := range nodes {
 		e := epoch(&r.report.Nodes[i], first)
-		nodes[i].InForce[0].Pause, took[i] = e.Pause, e.Pause
+		took[i] = e.Pause
+		// A pause includes filling the classes, if that is before training.
+		nodes[i].InForce[0].Pause = max(e.Pause-r.BeforeTraining, 0)
 		if !r.Free {
 			took[i] += e.Seconds
 			if next := epoch(&r.report.Nodes[i], first+1); next != nil {

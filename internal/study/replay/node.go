@@ -28,6 +28,8 @@ type node struct {
 	fills   []*fill
 	turn    int
 	filling int
+	// unfilled is how many samples fills have not brought, or left to the batch that needs them.
+	unfilled int
 	// dispatching is set while the next worker is about to be given something.
 	dispatching bool
 
@@ -98,6 +100,7 @@ func newNode(c *cluster, number int) *node {
 		}
 		if !c.job.Plan.OnRead {
 			n.fills = append(n.fills, &fill{ids: ids})
+			n.unfilled += len(ids)
 		}
 	}
 	known := &c.job.Known
@@ -218,7 +221,8 @@ func (t task) before(o task) bool {
 	return t.seq < o.seq
 }
 
-// bringAll queues the samples of a batch that are not in memory.
+// bringAll queues the samples of a batch that are not in memory: at once, or when it is their turn
+// (window.go).
 func (n *node) bringAll(b *batch, ids []int32) {
 	for _, k := range ids {
 		if class, _, holds := n.class(k); holds && class.Memory && !n.transforms() {
@@ -227,8 +231,9 @@ func (n *node) bringAll(b *batch, ids []int32) {
 		}
 		b.left++
 		n.seq++
-		n.tasks.push(task{b, k, n.seq})
+		n.submit(task{b, k, n.seq})
 	}
+	b.line()
 }
 
 // dispatch gives workers tasks, and what fills classes if there are none: one after another, as all
@@ -260,11 +265,14 @@ func (n *node) dispatchOne() {
 // bring brings the sample of a task, and transforms it.
 func (n *node) bring(t task) {
 	due := func() float64 { return t.batch.rank.due(t.batch.step) }
-	n.fetch(t.sample, request{peers: true, urgent: true, due: due}, func(got sample) {
+	r := request{peers: true, urgent: true, due: due, cacheFirst: n.c.job.Plan.CacheFirst}
+	n.fetch(t.sample, r, func(got sample) {
 		done := func() {
 			b := t.batch
 			b.arrived[got.tier] += n.mb(t.sample)
+			b.next()
 			if b.left--; b.left == 0 {
+				b.ended()
 				b.rank.take()
 			}
 			n.workers--
@@ -296,6 +304,7 @@ func (n *node) fillOne() bool {
 	f.ids = f.ids[1:]
 	if n.in[k]&(there|copied) != 0 {
 		n.unreserve(k)
+		n.fillLess()
 		return true
 	}
 	n.workers++
@@ -304,9 +313,17 @@ func (n *node) fillOne() bool {
 		n.unreserve(k)
 		n.workers--
 		n.filling--
+		n.fillLess()
 		n.dispatch()
 	})
 	return true
+}
+
+// fillLess records that a fill has brought a sample, or that its class holds it.
+func (n *node) fillLess() {
+	if n.unfilled--; n.unfilled == 0 {
+		n.c.filled()
+	}
 }
 
 // nextFill returns the fill that a worker should continue; nil: none.

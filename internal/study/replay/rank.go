@@ -14,11 +14,14 @@ type rank struct {
 	staged  []*batch // laid out and not yet taken, in order
 	laid    int      // batches laid out, over all epochs
 	taken   int
-	used    float64 // MB of the staging buffer
-	holds   float64 // MB of the batch that the process works on
-	waiting bool    // the process waits for a batch
-	laying  bool    // the next batch is being laid out
-	began   float64 // when it requested the epoch's first batch
+	used    float64  // MB of the staging buffer
+	holds   float64  // MB of the batch that the process works on
+	asked   bool     // the process has asked for its first batch
+	waiting bool     // it waits for a batch
+	laying  bool     // the next batch is being laid out
+	began   float64  // when it requested the epoch's first batch
+	last    []*batch // of each of torch's workers (line)
+	turn    int      // the worker that brings the next batch
 
 	pace meter.Pace
 }
@@ -30,6 +33,10 @@ type batch struct {
 	left    int // samples that have not arrived
 	mb      float64
 	arrived map[string]float64 // MB by tier
+	// later are read on demand, chain by the batch's worker one after the other, which follows
+	// brings next.
+	later, chain []task
+	follows      *batch
 }
 
 // request lets the process ask for its next batch.
@@ -37,7 +44,7 @@ func (r *rank) request() {
 	if r.taken%r.c.steps == 0 {
 		r.began = r.c.events.now
 	}
-	r.waiting = true
+	r.asked, r.waiting = true, true
 	r.pace.Block(r.c.events.time())
 	r.layOut()
 	r.take()
@@ -59,7 +66,11 @@ func (r *rank) goOn() {
 
 // take gives the process the next batch, if it waits for one that is there.
 func (r *rank) take() {
-	if !r.waiting || len(r.staged) == 0 || r.staged[0].left > 0 {
+	if !r.waiting || len(r.staged) == 0 {
+		return
+	}
+	r.staged[0].bringLater()
+	if r.staged[0].left > 0 {
 		return
 	}
 	b := r.staged[0]
@@ -72,7 +83,7 @@ func (r *rank) take() {
 	r.taken++
 	r.holds = b.mb
 	for tier, mb := range b.arrived {
-		r.c.delivered[tier] += mb
+		r.c.delivered[(r.taken-1)/r.c.steps][tier] += mb
 	}
 	steps := r.c.job.Steps
 	r.c.events.after(r.work*steps[min((r.taken-1)/r.c.steps, len(steps)-1)], r.stepped)
@@ -104,8 +115,8 @@ func (r *rank) layOutOne() {
 	r.laying = false
 	c, n := r.c, r.node
 	ahead := r.laid - r.taken
-	if r.laid == c.steps*c.job.Epochs ||
-		ahead >= min(n.first(r)+2*r.taken, n.limits.Ahead) ||
+	if !r.asked || r.laid == c.steps*c.job.Epochs ||
+		ahead >= r.mostAhead() ||
 		!c.job.Plan.Prefetch && (!r.waiting || ahead > 0) {
 		return
 	}

@@ -26,6 +26,11 @@ type Run struct {
 	DirectMB float64
 	// Delivered has the MB that the ranks received in these epochs, by tier.
 	Delivered map[string]float64
+	// DeliveredIn has the same for each of Epochs.
+	DeliveredIn []map[string]float64
+	// BeforeTraining is how long filling the classes took before training began, in seconds; 0:
+	// training did not wait for that.
+	BeforeTraining float64
 	// Free is set if ranks did not wait for each other after each step.
 	Free bool
 
@@ -75,7 +80,13 @@ func Read(data []byte) (*Run, error) {
 	if err := complete(c); err != nil {
 		return nil, err
 	}
-	r := &Run{Dataset: c.Dataset, Policy: c.Policy, report: c, Delivered: map[string]float64{}}
+	if err := configured(c); err != nil {
+		return nil, err
+	}
+	r := &Run{
+		Dataset: c.Dataset, Policy: c.Policy, report: c, Delivered: map[string]float64{},
+		BeforeTraining: c.BeforeTraining,
+	}
 	if r.stream, err = r.newStream(c.WorldSize, c.GlobalBatch); err != nil {
 		return nil, fmt.Errorf("the report's stream: %w", err)
 	}
@@ -182,6 +193,31 @@ func complete(c *report.ClusterReport) error {
 	return nil
 }
 
+// configured checks that the report has the capacities from which the policy's order was made.
+func configured(c *report.ClusterReport) error {
+	if c.Reordered == nil {
+		return nil
+	}
+	all := c.Reordered.Configured
+	if len(all) != len(c.Nodes) {
+		return fmt.Errorf("not a job's report: order.configured_capacities has %d nodes of %d",
+			len(all), len(c.Nodes))
+	}
+	for n, capacities := range all {
+		if len(capacities) != len(c.Nodes[n].Classes) {
+			return fmt.Errorf("not a job's report: order.configured_capacities[%d] has %d storage "+
+				"classes of %d", n, len(capacities), len(c.Nodes[n].Classes))
+		}
+		for j, capacity := range capacities {
+			if capacity < -1 {
+				return fmt.Errorf("not a job's report: order.configured_capacities[%d][%d] is %d; it "+
+					"must be 0 or more, or -1", n, j, capacity)
+			}
+		}
+	}
+	return nil
+}
+
 func (r *Run) newStream(world, batch int) (*access.Stream, error) {
 	c := r.report
 	return access.New(access.Spec{
@@ -244,6 +280,7 @@ func (r *Run) LeftOut() string {
 // add adds a finished epoch.
 func (r *Run) add(number int) {
 	out := RunEpoch{Epoch: number, pause: math.Inf(1), step: r.stepIn(number)}
+	delivered := map[string]float64{}
 	for i := range r.report.Nodes {
 		n := &r.report.Nodes[i]
 		e := epoch(n, number)
@@ -254,12 +291,14 @@ func (r *Run) add(number int) {
 		r.DirectMB += float64(e.Direct.Bytes) / mega
 		for tier, a := range e.Reads {
 			r.Delivered[tier] += float64(a.Bytes) / mega
+			delivered[tier] += float64(a.Bytes) / mega
 		}
 	}
 	if last := len(r.Epochs) - 1; last >= 0 {
 		out.pause = max(out.pause-r.Epochs[last].step, 0)
 	}
 	r.Epochs = append(r.Epochs, out)
+	r.DeliveredIn = append(r.DeliveredIn, delivered)
 }
 
 // Fits reports whether a dataset has as many samples and bytes as that of the run.

@@ -68,8 +68,10 @@ type Change struct{ At, To float64 }
 
 // InForce are a node's limits in an epoch.
 type InForce struct {
-	Ahead int     // batches of a rank that are staged and not yet taken
-	Pause float64 // seconds before the ranks request the first batch
+	Ahead int // batches of a rank that are staged and not yet taken
+	// Pause is the seconds before the ranks request the first batch: of the first epoch, after the
+	// node's Start, or after all nodes have filled their classes if training begins then.
+	Pause float64
 	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
 	Transform float64
 	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
@@ -79,12 +81,17 @@ type InForce struct {
 // Result is what the run came to.
 type Result struct {
 	Epochs  []float64 // seconds of each
-	Runtime float64   // of all, in seconds
-	Source  float64   // MB that were read from the source
-	Direct  float64   // the part of it that was read although a cache holds the sample
+	Runtime float64   // of all, and of what is before them, in seconds
+	// BeforeTraining is when all nodes had filled their classes, in seconds; 0: training does not
+	// wait for that.
+	BeforeTraining float64
+	Source         float64 // MB that were read from the source
+	Direct         float64 // the part of it that was read although a cache holds the sample
 	// Delivered has the MB that ranks were given, by tier: source, peer, writeback, or the name of a
 	// class.
 	Delivered map[string]float64
+	// DeliveredIn has the same for each epoch.
+	DeliveredIn []map[string]float64
 	// Written has the MB that were written to each class that is not in memory.
 	Written map[string]float64
 }
@@ -193,18 +200,24 @@ type cluster struct {
 	epochs    []float64
 	sourceMB  float64
 	directMB  float64
-	delivered map[string]float64
+	delivered []map[string]float64 // by epoch
 	written   map[string]float64
-	steps     int // of an epoch
-	orders    orders
+	// filling is how many nodes have not filled their classes, if training waits for that, and
+	// before when all had.
+	filling int
+	before  float64
+	steps   int // of an epoch
+	orders  orders
 }
 
 func newCluster(job *Job) *cluster {
 	c := &cluster{
-		job: job, source: queue{perMB: 1 / job.Source}, delivered: map[string]float64{},
-		written: map[string]float64{},
-		epochs:  make([]float64, job.Epochs), steps: job.Stream.Steps(),
+		job: job, source: queue{perMB: 1 / job.Source}, written: map[string]float64{},
+		epochs: make([]float64, job.Epochs), steps: job.Stream.Steps(),
 		orders: orders{stream: job.Stream},
+	}
+	for range job.Epochs {
+		c.delivered = append(c.delivered, map[string]float64{})
 	}
 	for i := range job.Nodes {
 		c.nodes = append(c.nodes, newNode(c, i))
@@ -233,10 +246,34 @@ func newCluster(job *Job) *cluster {
 			c.events.at(n.spec.Start+s.At, func() { n.threads.open(int(s.To)) })
 		}
 	}
-	for _, r := range c.ranks {
-		c.events.at(r.node.spec.Start+r.node.spec.InForce[0].Pause, r.request)
+	if job.Plan.Preload {
+		for _, n := range c.nodes {
+			if n.unfilled > 0 {
+				c.filling++
+			}
+		}
+	}
+	if c.filling == 0 {
+		for _, r := range c.ranks {
+			c.events.at(r.node.spec.Start+r.node.spec.InForce[0].Pause, r.request)
+		}
 	}
 	return c
+}
+
+// filled records that a node has filled its classes. If training waits for that, it begins once all
+// have.
+func (c *cluster) filled() {
+	if c.filling == 0 {
+		return
+	}
+	if c.filling--; c.filling > 0 {
+		return
+	}
+	c.before = c.events.now
+	for _, r := range c.ranks {
+		c.events.after(r.node.spec.InForce[0].Pause, r.request)
+	}
 }
 
 func (c *cluster) over() bool { return c.done == len(c.ranks) }
@@ -258,9 +295,15 @@ func (c *cluster) arrive(r *rank) {
 }
 
 func (c *cluster) finish() *Result {
+	all := map[string]float64{}
+	for _, epoch := range c.delivered {
+		for tier, mb := range epoch {
+			all[tier] += mb
+		}
+	}
 	return &Result{
 		Epochs: c.epochs, Runtime: c.events.now, Source: c.sourceMB, Direct: c.directMB,
-		Delivered: c.delivered, Written: c.written,
+		BeforeTraining: c.before, Delivered: all, DeliveredIn: c.delivered, Written: c.written,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/sizes"
 )
 
 // coorDL returns the scenarios of CoorDL's figures.
@@ -76,7 +77,8 @@ func TestImagesAsOne(t *testing.T) {
 			}
 			share := float64(images) / float64(together*s.Dataset.Samples)
 			s.Dataset = scenario.Dataset{
-				Samples: images / k, Mu: 0.3 * float64(k), Sigma: 0.1 * math.Sqrt(float64(k)),
+				Samples: images / k,
+				Sizes:   sizes.Distribution{Mu: 0.3 * float64(k), Sigma: 0.1 * math.Sqrt(float64(k))},
 			}
 			s.Epochs, s.GlobalBatch = 4, 512/k
 			s.Env.Classes = slices.Clone(s.Env.Classes)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/study/sizes"
 )
 
 // resolve returns a path in the scenario file as one that can be opened.
@@ -76,30 +77,59 @@ func (f *File) indexOf(path string) ([]float64, error) {
 // listOf reads a file with one size in MB per line.
 func (f *File) listOf(path string) ([]float64, error) {
 	return f.once(path, func(path string) ([]float64, error) {
-		file, _, err := openRegular(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
 		var sizes []float64
-		lines := bufio.NewScanner(file)
-		for n := 1; lines.Scan(); n++ {
-			line := strings.TrimSpace(lines.Text())
-			if line == "" || line[0] == '#' {
-				continue
-			}
+		err := eachLine(path, func(n int, line string) error {
 			v, err := strconv.ParseFloat(line, 64)
 			if err != nil || !(v > 0) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("line %d is %q, not a size; allowed: a number of MB "+
+				return fmt.Errorf("line %d is %q, not a size; allowed: a number of MB "+
 					"above 0 per line", n, envfile.Shorten(line))
 			}
 			if len(sizes) == maxSamples {
-				return nil, fmt.Errorf("the file has more than %d lines", maxSamples)
+				return fmt.Errorf("the file has more than %d lines", maxSamples)
 			}
 			sizes = append(sizes, v)
-		}
-		return sizes, lines.Err()
+			return nil
+		})
+		return sizes, err
 	})
+}
+
+// binsOf reads a histogram, once.
+func (f *File) binsOf(path string) ([]sizes.Bin, error) {
+	c := &f.known
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bins, ok := c.bins[path]; ok || c.fault[path] != nil {
+		return bins, c.fault[path]
+	}
+	bins, err := readBins(path)
+	if err != nil {
+		c.fault[path] = err
+		return nil, err
+	}
+	c.bins[path] = bins
+	return bins, nil
+}
+
+// eachLine calls read for each line of a file that is neither blank nor a comment, with its number,
+// from 1.
+func eachLine(path string, read func(n int, line string) error) error {
+	file, _, err := openRegular(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := read(n, line); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
 }
 
 // orderOf reads the permutations of the epochs: one line each, with numbers separated by blanks or

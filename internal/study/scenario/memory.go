@@ -6,6 +6,8 @@ import (
 	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/study/policyfile"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
@@ -33,7 +35,7 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	table := 0.0
 	for _, policy := range s.Policies {
 		// which node reads each sample in each epoch, in as many bits as a node's number needs
-		if aboutOf(policy).CountsReads {
+		if s.about(policy).CountsReads {
 			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
 		}
 	}
@@ -59,7 +61,14 @@ const mostTable = 2.2e9
 // copies estimates the most copies of samples that the policy plans over all nodes.
 func (s *Scenario) copies(policy string) float64 {
 	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
-	plans := aboutOf(policy).Copies
+	if table, ok := s.values[policy].(*policyfile.Policy); ok {
+		return float64(table.Copies())
+	}
+	if p, ok := s.values[policy].(policies.FrequencyWith); ok && p.CleanupRead {
+		// besides what classes hold, what follows there: all that a node reads
+		return f * n * (1 - math.Pow(1-1/n, float64(s.Epochs)))
+	}
+	plans := s.about(policy).Copies
 	if plans == plan.OneOrOwnReads {
 		plans = plan.OwnReads
 		if len(s.Env.Classes) > 1 && s.Env.PeerBandwidth >= s.Env.ReadRate(1) {
@@ -92,7 +101,7 @@ func (s *Scenario) Fits() error {
 	}
 	staged := ""
 	for _, policy := range s.Policies {
-		if aboutOf(policy).Stages && s.Needs(policy) == "" {
+		if s.about(policy).Stages && s.Needs(policy) == "" {
 			staged = policy
 		}
 	}

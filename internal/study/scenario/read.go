@@ -27,6 +27,7 @@ type reader struct {
 	file     *File
 	scenario *Scenario
 	faults   Faults
+	loaded   []loadedTable // the policies that are tables
 }
 
 // field is a key that a table may have.
@@ -92,6 +93,7 @@ func (r *reader) read(table map[string]any) {
 		{name: "simulate", read: func(key string, v any) {
 			r.table(key, v, []field{
 				{name: "policies", read: r.policies},
+				{name: "policy_files", read: r.policyFiles},
 				{name: "profile", read: func(key string, v any) {
 					if name, ok := v.(string); ok &&
 						(name == string(simulate.Model) || name == string(simulate.Thesis)) {
@@ -172,61 +174,6 @@ func (r *reader) class(path string, j int, value any) model.Class {
 	return c
 }
 
-func (r *reader) dataset(path string, value any) {
-	d := &r.scenario.Dataset
-	table, _ := value.(map[string]any)
-	_, index := table["index"]
-	_, sizes := table["sizes"]
-	if !index && !sizes {
-		r.table(path, value, []field{
-			{
-				"samples", "a whole number from 1; or give index or sizes, a file",
-				r.whole(&d.Samples, 1, maxSamples),
-			},
-			{"mu", envfile.Size.Allowed, r.aboveZero(&d.Mu, envfile.Size)},
-			{name: "sigma", read: r.quantity(&d.Sigma, envfile.Size)},
-			{name: "min", read: r.quantity(&d.Min, envfile.Size)},
-			{name: "index", read: nil},
-			{name: "sizes", read: nil},
-		})
-		return
-	}
-	open := func(load func(path string) ([]float64, error)) func(string, any) {
-		return func(key string, v any) {
-			name, ok := v.(string)
-			if !ok || name == "" {
-				r.fault(key, v, "not the name of a file", "a path, relative to the scenario file")
-				return
-			}
-			d.File = r.file.resolve(name)
-			found, err := load(d.File)
-			if err != nil {
-				r.fault(key, v, err.Error(), "")
-			}
-			d.Samples = len(found)
-		}
-	}
-	other := func(name string) func(string, any) {
-		return func(key string, v any) {
-			r.fault(key, v, "the samples come from a file already",
-				"either index, or sizes, or "+name)
-		}
-	}
-	drawn := other("samples, mu, sigma and min")
-	fields := []field{
-		{name: "index", read: open(r.file.indexOf)},
-		{name: "sizes", read: open(r.file.listOf)},
-		{name: "samples", read: drawn},
-		{name: "mu", read: drawn},
-		{name: "sigma", read: drawn},
-		{name: "min", read: drawn},
-	}
-	if index && sizes {
-		fields[1].read = drawn
-	}
-	r.table(path, value, fields)
-}
-
 func (r *reader) job(path string, value any) {
 	s := r.scenario
 	r.table(path, value, []field{
@@ -270,74 +217,4 @@ func (r *reader) truth(to *bool) func(string, any) {
 		}
 		*to = b
 	}
-}
-
-func (r *reader) policies(key string, value any) {
-	var names []string
-	switch v := value.(type) {
-	case string:
-		names = []string{v}
-	case []any:
-		for i, entry := range v {
-			name, ok := entry.(string)
-			if !ok {
-				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name",
-					human.List(append(Policies(), "all")))
-				continue
-			}
-			names = append(names, name)
-		}
-	default:
-		r.fault(key, value, "not a list of policies",
-			`["all"] or names of `+human.List(Policies()))
-		return
-	}
-	chosen, err := ChoosePolicies(names)
-	if err != nil {
-		r.faults = append(r.faults, err.(Faults)...)
-		return
-	}
-	r.scenario.Policies = chosen
-	if !slices.Contains(names, "all") {
-		r.scenario.named = true
-	}
-}
-
-// ChoosePolicies returns the named policies, each once, in the order in which they are first named.
-// The name "all" stands for every policy. It returns Faults if a name is unknown or names is empty.
-func ChoosePolicies(names []string) ([]string, error) {
-	policies := Policies()
-	var chosen []string
-	var faults Faults
-	for _, name := range names {
-		switch {
-		case name == "all":
-			chosen = append(chosen, policies...)
-		case slices.Contains(policies, name):
-			chosen = append(chosen, name)
-		default:
-			faults = append(faults, Fault{
-				Key: "simulate.policies", Value: envfile.Text(name),
-				Wrong:   "unknown policy" + human.Nearest(name, policies),
-				Allowed: "all, or " + human.List(policies),
-			})
-		}
-	}
-	if len(names) == 0 {
-		faults = append(faults,
-			Fault{
-				Key: "simulate.policies", Wrong: "empty",
-				Allowed: "all, or " + human.List(policies),
-			})
-	}
-	if faults != nil {
-		return nil, faults
-	}
-	var once []string
-	for _, name := range chosen {
-		if !slices.Contains(once, name) {
-			once = append(once, name)
-		}
-	}
-	return once, nil
 }

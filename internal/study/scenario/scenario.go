@@ -22,12 +22,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
-	"github.com/hdmlp/hdmlp/internal/plan/policies"
+	"github.com/hdmlp/hdmlp/internal/study/policyfile"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/sizes"
 )
-
-// Policies returns the names of all policies, in the order in which they are shown.
-func Policies() []string { return policies.Names(policies.All()) }
 
 // Scenario is one machine, dataset and job to simulate. It is complete and valid; only the sizes of
 // a synthetic dataset's samples have not been drawn yet.
@@ -47,17 +45,18 @@ type Scenario struct {
 	Profile     simulate.Profile
 	Seed        uint64
 
-	named bool   // the policies were named individually, so each must be able to run
-	order string // the file with the permutations; may be empty
-	file  *File
+	named  bool                   // the policies were named individually: each must be able to run
+	values map[string]plan.Policy // by name
+	files  []string               // names of those that are tables
+	order  string                 // the file with the permutations; may be empty
+	file   *File
 }
 
-// Dataset describes the samples: those of a file, or Samples many with sizes from a normal
-// distribution. Sizes are in MB.
+// Dataset describes the samples: those of a file, or Samples many with sizes from a distribution.
 type Dataset struct {
-	Samples        int
-	Mu, Sigma, Min float64 // of the normal distribution; a size below Min is drawn again
-	File           string  // the index or list of sizes; "" if sizes are drawn
+	Samples int
+	Sizes   sizes.Distribution
+	File    string // the index or list of sizes; "" if sizes are drawn
 }
 
 // File is a scenario file, before overrides are applied.
@@ -74,6 +73,8 @@ type cache struct {
 	mu         sync.Mutex // guards the following
 	sizes      map[string][]float64
 	order      map[string][][]int32
+	tables     map[string]*policyfile.Table
+	bins       map[string][]sizes.Bin
 	drawnReads int // number of reads in the drawn orders
 	fault      map[string]error
 }
@@ -99,6 +100,8 @@ func New(path string, text []byte) (*File, error) {
 	}
 	f.known.sizes = map[string][]float64{}
 	f.known.order = map[string][][]int32{}
+	f.known.tables = map[string]*policyfile.Table{}
+	f.known.bins = map[string][]sizes.Bin{}
 	f.known.fault = map[string]error{}
 	return f, nil
 }
@@ -245,45 +248,17 @@ func (c *cache) drawn(seed uint64, d Dataset) []float64 {
 	key := fmt.Sprint("drawn ", seed, d)
 	sizes, ok := c.sizes[key]
 	if !ok {
-		sizes = simulate.DrawSizes(seed, d.Samples, d.Mu, d.Sigma, d.Min)
+		sizes = d.Sizes.Draw(seed, d.Samples)
 		c.sizes[key] = sizes
 	}
 	return sizes
 }
 
-// Needs returns what the policy requires of the machine and the machine lacks, or "".
-func (s *Scenario) Needs(policy string) string {
-	class := func(j int) float64 {
-		if j < len(s.Env.Classes) {
-			return s.Env.Classes[j].Capacity
-		}
-		return 0
-	}
-	about := aboutOf(policy)
-	switch {
-	case about.Needs == plan.FirstClass && class(1) == 0:
-		return policy + " keeps samples in storage class 1, which has no capacity"
-	case about.Needs == plan.SomeClass && s.Env.LocalCapacity() == 0:
-		return policy + " keeps samples in the storage classes from 1, which have no capacity"
-	case about.Stages && class(0) == 0:
-		return policy + " prefetches to the staging buffer, storage class 0, which has no capacity"
-	}
-	return ""
-}
-
-// aboutOf describes a policy of a scenario. All policies of a scenario are known.
-func aboutOf(name string) plan.About {
-	p, err := policies.ForSimulator(name)
-	if err != nil {
-		return plan.About{}
-	}
-	return p.About()
-}
-
-// Bytes returns the expected size of the dataset in MB, which is exact for a dataset from a file.
+// Bytes returns the expected size of the dataset in MB, which is exact for a dataset from a file,
+// and leaves out the effect of draws that are made again.
 func (s *Scenario) Bytes() float64 {
 	if s.Dataset.File == "" {
-		return s.Dataset.Mu * float64(s.Dataset.Samples)
+		return s.Dataset.Sizes.Mean() * float64(s.Dataset.Samples)
 	}
 	sum := 0.0
 	sizes, _ := s.file.sizesOf(s.Dataset.File)

@@ -12,6 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/sizes"
 )
 
 // small is a scenario with one value of every kind.
@@ -100,8 +101,11 @@ func TestScenario(t *testing.T) {
 	if diff := cmp.Diff([]string{"staging", "ram"}, s.ClassNames); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(scenario.Dataset{Samples: 100, Mu: 0.5, Sigma: 0.1, Min: 0.01},
-		s.Dataset); diff != "" {
+	dataset := scenario.Dataset{
+		Samples: 100,
+		Sizes:   sizes.Distribution{Kind: sizes.Normal, Mu: 0.5, Sigma: 0.1, Min: 0.01},
+	}
+	if diff := cmp.Diff(dataset, s.Dataset); diff != "" {
 		t.Error(diff)
 	}
 	if s.Title != "small" || s.Nodes != 2 || s.Epochs != 3 || s.GlobalBatch != 10 || !s.DropLast ||

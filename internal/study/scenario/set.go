@@ -19,11 +19,12 @@ var settable = []string{
 	"environment.source", "environment.source_latency",
 	"environment.source_work", "environment.cores",
 	"environment.hyperthreads", "environment.storage_class",
-	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index",
-	"dataset.sizes",
+	"dataset.samples", "dataset.distribution", "dataset.mu", "dataset.sigma", "dataset.min",
+	"dataset.max", "dataset.bounds", "dataset.weights", "dataset.histogram",
+	"dataset.index", "dataset.sizes",
 	"job.epochs", "job.global_batch_size", "job.drop_last", "job.scheme", "job.order",
 	"job.jobs", "job.share",
-	"simulate.policies", "simulate.profile", "simulate.seed", "title",
+	"simulate.policies", "simulate.policy_files", "simulate.profile", "simulate.seed", "title",
 }
 
 // FullKey adds the table to a key without one: "epochs" becomes "job.epochs", and

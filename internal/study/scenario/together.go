@@ -2,7 +2,7 @@ package scenario
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
@@ -24,13 +24,9 @@ func (r *reader) together() {
 				"batch remains", s.Dataset.Samples),
 			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
 	}
-	if d := s.Dataset; d.File == "" && d.Mu > 0 && d.Min > d.Mu+4*d.Sigma {
-		r.fault("dataset.min", d.Min,
-			fmt.Sprintf("more than four sigma above mu = %s, so nearly every draw would be "+
-				"drawn again",
-				strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
-	}
+	r.sizes()
 	r.sharing()
+	r.tables()
 	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
 	}
@@ -71,7 +67,7 @@ func (r *reader) sharing() {
 func (s *Scenario) Unmet() Faults {
 	var faults Faults
 	for _, policy := range s.Policies {
-		if why := s.Needs(policy); why != "" && s.named {
+		if why := s.Needs(policy); why != "" && (s.named || slices.Contains(s.files, policy)) {
 			faults = append(faults, Fault{
 				Key: "simulate.policies", Value: policy, Wrong: why,
 				Allowed: `a capacity above 0, or "all", which skips policies that cannot run`,

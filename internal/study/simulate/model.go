@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/distance"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -68,9 +69,12 @@ type simulation struct {
 	waiters []waiter
 	spare   []int32     // unused waiters
 	ready   []*training // those that wait for release
-	measure measure
+	measure *distance.Measure
+	further [][]int32 // per node, what follows in space that dropped copies leave
+	drops   *drops    // nil: the policy drops no copy
 
 	classes       int     // J+1
+	streams       int     // reads of a node that depend on the source
 	steps, epochs int     // batches of an epoch, epochs
 	full, last    []int   // samples of a batch per node, and of an epoch's last
 	perMB         float64 // 1/c
@@ -96,9 +100,9 @@ type simulation struct {
 // parts is how many refills fill a staging buffer.
 const parts = 64
 
-// RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
-// the job, Supported is false in the Result and Reason is why. It returns an error for an unknown
-// policy, an invalid job or a ctx that is done.
+// RunModel simulates the job under the named policy, with its options (policies.ForSimulator), in
+// the profile Model. If the policy cannot run the job, Supported is false in the Result and Reason
+// is why. It returns an error for an unknown policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -116,8 +120,12 @@ func Run(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := input(job, stream)
-	planned, err := p.Plan(in)
+	in, err := plan.Ordered(p, input(job, stream))
+	var planned *plan.Plan
+	if err == nil {
+		stream = in.Stream
+		planned, err = p.Plan(in)
+	}
 	if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
 		return &Result{Reason: no.Reason}, nil
 	}
@@ -131,9 +139,17 @@ func Run(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if how.Drop != nil && job.trainings() > 1 {
+		return &Result{
+			Reason: "it drops samples after the last read of one job, and several jobs read them",
+		}, nil
+	}
 	m := newModel(job, stream, planned, how)
 	if err := m.addJobs(p, stream); err != nil {
 		return nil, err
+	}
+	if how.Drop != nil {
+		m.drops = newDrops(ctx, m, m.further)
 	}
 	if how.Ideal {
 		err = m.perfect(ctx)
@@ -200,19 +216,23 @@ func input(job *Job, stream *access.Stream) plan.Input {
 func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Run) *simulation {
 	env := &job.Env
 	jobs := job.trainings()
+	var further [][]int32
+	for i := 0; i < job.Nodes && how.Drop != nil; i++ {
+		further = append(further, how.Drop(i))
+	}
 	share := float64(env.Classes[0].Threads) / float64(jobs) // of the threads
 	buffer := env.Classes[0].Capacity / float64(jobs)
 	m := &simulation{
 		job: job, plan: plan, how: how, sizes: job.Sizes, left: jobs,
 		jobs: make([]training, jobs), ranks: make([]rank, jobs*job.Nodes),
-		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
+		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes), further),
 		source: newSource(env, job.Nodes), clock: newTournament(jobs * job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
 		perMB: 1 / env.Compute, write: env.Write(1),
 		perThread: 1 / share, slowdown: max(1, 1/share),
 		buffer: buffer, part: buffer / parts,
 		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
-		work:  env.SourceThreadWork(),
+		work: env.SourceThreadWork(), streams: sourceStreams,
 		local: make([]Amount, len(env.Classes)),
 	}
 	for _, c := range env.Classes {
@@ -224,7 +244,11 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 	}
-	m.measure = newMeasure(m, stream)
+	m.measure = distance.New(stream, m.full, m.last, m.epochs)
+	if w := plan.Window; w != nil {
+		m.streams = w.Workers
+	}
+	m.further = further
 	m.result = Result{Supported: true}
 	return m
 }
@@ -238,17 +262,17 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 		t.first = j == 0
 		t.base = j * nodes
 		t.ranks = m.ranks[j*nodes : (j+1)*nodes]
-		t.stream, t.reorder = stream, m.how.Reorder
+		t.stream = stream
 		if j > 0 {
-			var err error
-			if t.stream, err = streamOf(m.job, j); err != nil {
-				return err
-			}
-			how, err := simulated.RunOf(p, input(m.job, t.stream), m.plan)
+			own, err := streamOf(m.job, j)
 			if err != nil {
 				return err
 			}
-			t.reorder = how.Reorder
+			in, err := plan.Ordered(p, input(m.job, own))
+			if err != nil {
+				return err
+			}
+			t.stream = in.Stream
 		}
 		for i := range t.ranks {
 			n := &t.ranks[i]
@@ -271,7 +295,7 @@ func (m *simulation) addJobs(p plan.Policy, stream *access.Stream) error {
 // run simulates the plan.
 func (m *simulation) run(ctx context.Context) error {
 	m.startFilling()
-	if m.how.Preload && m.active > 0 {
+	if m.plan.Preload && m.active > 0 {
 		if err := m.loop(ctx, &m.training); err != nil {
 			return err
 		}
@@ -301,6 +325,6 @@ func (m *simulation) finish(in *plan.Input) *Result {
 		}
 	}
 	r.ShareOfBound = r.SourceTotal * 1e6 / float64(plan.Bound(size, room, m.epochs))
-	r.SeenPerEpoch, r.Shuffle = m.measure.result()
+	r.SeenPerEpoch, r.Shuffle = m.measure.Result()
 	return r
 }

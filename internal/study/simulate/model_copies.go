@@ -29,11 +29,17 @@ const (
 	planned copyState = iota
 	coming            // being read from the source
 	there
+	gone // dropped, or not placed yet
 )
 
-func newCopies(p *plan.Plan, samples int) copies {
+// newCopies returns the copies of a plan, and for each node those of further samples, which are
+// gone.
+func newCopies(p *plan.Plan, samples int, further [][]int32) copies {
 	var c copies
 	total := 0
+	for _, ids := range further {
+		total += len(ids)
+	}
 	for _, n := range p.Nodes {
 		for _, ids := range n.Classes {
 			total += len(ids)
@@ -50,6 +56,11 @@ func newCopies(p *plan.Plan, samples int) copies {
 			}
 		}
 	}
+	for _, ids := range further {
+		for _, k := range ids {
+			c.first[k+1]++
+		}
+	}
 	for k := range samples {
 		c.first[k+1] += c.first[k]
 	}
@@ -60,6 +71,12 @@ func newCopies(p *plan.Plan, samples int) copies {
 				c.list[next[k]] = sampleCopy{node: uint16(i), class: uint8(j + 1)}
 				next[k]++
 			}
+		}
+	}
+	for i, ids := range further {
+		for _, k := range ids {
+			c.list[next[k]] = sampleCopy{node: uint16(i), state: gone}
+			next[k]++
 		}
 	}
 	for k := range samples {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // errStuck reports a bug in the simulator: no event is left, and training has not ended.
@@ -29,10 +30,12 @@ func (m *simulation) loop(ctx context.Context, until *bool) error {
 			m.sourceEnd()
 		case other < inf:
 			m.now = max(m.now, other)
-			n := &m.ranks[i]
-			if n.start <= m.now {
+			switch n := &m.ranks[i]; {
+			case n.start <= m.now:
 				m.take(i, n)
-			} else {
+			case m.dropAt(i) <= m.now:
+				m.drop(i, n)
+			default:
 				m.ring(i, n)
 			}
 		default:
@@ -69,7 +72,7 @@ func (m *simulation) ring(i int, n *rank) {
 func (m *simulation) take(i int, n *rank) {
 	for n.start <= m.now {
 		at := n.next
-		if n.streams < streams && !n.waits.empty() {
+		if n.streams < m.streams && !n.waits.empty() {
 			at = *n.waits.pop()
 			n.waits.mb -= n.pos(at).size
 			m.read(i, n, at, 0)
@@ -80,7 +83,7 @@ func (m *simulation) take(i int, n *rank) {
 			n.taken += p.size
 			n.used += p.size
 			switch none := p.from == p.to; {
-			case none && m.how.Demand:
+			case none && m.plan.Demand:
 				p.at = -1
 			case none:
 				m.request(i, n, at, -1, false)
@@ -140,6 +143,9 @@ func (m *simulation) sourceEnd() {
 	n := &m.ranks[i]
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
+		if m.drops != nil {
+			m.arrives(f.copy, f.size)
+		}
 	}
 	switch { // f stays valid, because nothing here begins a read
 	case f.who.what <= fillRead:
@@ -194,7 +200,7 @@ func (m *simulation) staged(i int, n *rank, at int) {
 	}
 	if n.start == inf || !n.waits.empty() {
 		m.schedule(i, n)
-	} else if len(n.soon) > 0 {
+	} else if len(n.soon) > 0 || m.drops != nil {
 		m.setClock(i, n)
 	}
 }
@@ -215,6 +221,7 @@ func (m *simulation) fillNext(i int, n *rank, what int32) {
 		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})
 		return
 	}
+	fl.idle++
 }
 
 // startFilling starts the fill threads of all classes. A node's are the first job's ranks'.
@@ -225,7 +232,7 @@ func (m *simulation) startFilling() {
 	for i := range m.plan.Nodes {
 		n := &m.ranks[i]
 		for j, ids := range m.plan.Nodes[i].Classes {
-			n.fill = append(n.fill, filler{ids: ids, rate: m.job.Env.WriteRate(j + 1)})
+			n.fill = append(n.fill, filler{ids: slices.Clip(ids), rate: m.job.Env.WriteRate(j + 1)})
 		}
 		for j := range n.fill {
 			for range m.job.Env.Classes[j+1].Threads {

@@ -78,6 +78,7 @@ type alarm struct {
 type filler struct {
 	ids  []int32
 	rate float64 // MB/s that one thread writes
+	idle int     // threads that have found nothing to read
 }
 
 // waits holds positions, in ascending order.
@@ -86,11 +87,11 @@ type waits struct {
 	mb float64 // of all
 }
 
-// streams is how many reads of a node that depend on the source are in flight at a time. Reads
-// that follow choose their tier later, when it is known which copies are there. They are enough to
-// keep the source busy, whatever its latency, which is not part of a transfer; the engine finds
-// this number while it runs.
-const streams = 16
+// sourceStreams is how many reads of a node that depend on the source are in flight at a time.
+// Reads that follow choose their tier later, when it is known which copies are there. They are
+// enough to keep the source busy, whatever its latency, which is not part of a transfer; the engine
+// finds this number while it runs. A plan's Window sets another number.
+const sourceStreams = 16
 
 // copyStreams returns how many reads of copies, on this and other nodes, a node has between fetch
 // and staging buffer at a time, as a power of two. They are enough to keep classes, network and p_0
@@ -160,8 +161,11 @@ func (m *simulation) load(i int, n *rank) bool {
 			}
 			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, 0, from, to}
 		}
-		if e < m.measure.epochs && n.job.first {
-			m.measure.add(e, step, n.on, n.ids)
+		if e < m.measure.Epochs() && n.job.first {
+			m.measure.Add(e, step, n.on, n.ids)
+		}
+		if m.drops != nil {
+			m.loadsReads(n.on, n.loaded, n.ids)
 		}
 		n.loaded += len(n.ids)
 		n.step++
@@ -191,11 +195,11 @@ func (m *simulation) admit(i int, n *rank) {
 		}
 		return
 	}
-	if n.streams < streams && !n.waits.empty() {
+	if n.streams < m.streams && !n.waits.empty() {
 		n.start = *n.slot()
 		return
 	}
-	if !m.training || n.next == n.loaded && !m.load(i, n) {
+	if !m.training || n.next == n.loaded && (m.ahead(n) || !m.load(i, n)) {
 		return
 	}
 	if n.free == n.next {
@@ -217,10 +221,19 @@ func (m *simulation) admit(i int, n *rank) {
 	n.start = max(n.room, *n.slot())
 }
 
+// ahead reports whether as many batches are loaded, and not trained on, as the plan's window
+// allows.
+func (m *simulation) ahead(n *rank) bool {
+	return m.plan.Window != nil && n.step-n.job.step >= m.plan.Window.Batches()
+}
+
 func (m *simulation) setClock(i int, n *rank) {
 	t := n.start
 	if len(n.soon) > 0 {
 		t = min(t, n.alarmAt())
+	}
+	if m.drops != nil {
+		t = min(t, m.dropAt(i))
 	}
 	m.clock.set(i, t)
 }
@@ -247,6 +260,9 @@ func (m *simulation) consume(i int, n *rank) {
 		n.busy = p.at + p.size*m.perMB
 		n.load += p.size
 		n.done += p.size
+		if m.drops != nil {
+			m.consumes(n.on, n.head, p.at)
+		}
 		n.head++
 		if n.left--; n.left == 0 {
 			m.arrive(n)

@@ -25,7 +25,7 @@ func (m *simulation) read(i int, n *rank, at int, queued float64) {
 	if own >= 0 && m.copies.list[own].state == there {
 		cp := &m.copies.list[own]
 		ends = m.reading[n.on*m.classes+int(cp.class)].end(m.now, p.size, &m.rates[cp.class])
-		if ends-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
+		if ends-m.now <= due && !m.plan.CacheFirst { // Choose takes it, whatever else there is
 			m.readCopy(i, n, at, own, own, ends)
 			return
 		}
@@ -38,7 +38,7 @@ func (m *simulation) read(i int, n *rank, at int, queued float64) {
 func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued float64) {
 	p := n.pos(at)
 	peerEnds, peer := m.nearest(n, p)
-	if arrival := peerEnds - m.now; arrival <= due && !m.how.CacheFirst {
+	if arrival := peerEnds - m.now; arrival <= due && !m.plan.CacheFirst {
 		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
 		return
 	}
@@ -55,7 +55,7 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 	}
 	if count > 0 {
 		chosen := 0
-		if !m.how.CacheFirst {
+		if !m.plan.CacheFirst {
 			arrivals[count] = m.source.takes(n.on, m.now, p.size, queued) + m.latency
 			from[count] = -1
 			chosen = routing.Choose(due, arrivals[:count+1])
@@ -90,7 +90,7 @@ func (m *simulation) nearest(n *rank, p *position) (ends float64, peer int32) {
 func (m *simulation) request(i int, n *rank, at int, own int32, chosen bool) {
 	p := n.pos(at)
 	size := p.size
-	if n.streams >= streams && at != n.head {
+	if n.streams >= m.streams && at != n.head {
 		*n.waits.add() = at
 		n.waits.mb += size
 		return
@@ -117,7 +117,7 @@ func (m *simulation) request(i int, n *rank, at int, own int32, chosen bool) {
 	case own >= 0 && m.copies.list[own].state == coming:
 		m.wait(m.source.wanted(n.on, m.now, own), waiter{at, int32(i), stageRead, -1})
 		return
-	case own >= 0:
+	case own >= 0 && m.copies.list[own].state == planned:
 		m.copies.list[own].state = coming
 		brings = own
 	}

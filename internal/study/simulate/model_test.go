@@ -114,6 +114,7 @@ func TestByHand(t *testing.T) {
 		// computed until 2.1, 5.2, 6.2, 8.2.
 		{"frequency", nil, 0, []float64{5.2, 3}, 1, 3, 3, 2.2},
 		{"cooperative", nil, 0, []float64{5.2, 3}, 1, 3, 3, 2.2},
+		{"locality", nil, 0, []float64{5.2, 3}, 1, 3, 3, 2.2},
 		{"minio", nil, 0, []float64{5.2, 3}, 1, 3, 3, 2.2},
 		// Room for sample 0 alone. Its fill ends at 1, and it is in the buffer at 1.1 and 1.2;
 		// sample 1 at 3.2 and 5.2. Computed until 2.1, 5.2, 6.2, 8.2.
@@ -127,7 +128,6 @@ func TestByHand(t *testing.T) {
 		// Loaded in 3 s; then in the buffer 0.2 s later, and never late again.
 		{"deepio_ordered", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		{"lbann_preloading", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
-		{"locality", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		// Room for sample 0 alone, loaded at 1, in the buffer at 1.2. Sample 1 is asked for at 2.2
 		// and read until 4.4; computed until 6.4. Sample 0 was there long before; until 7.4. Sample
 		// 1 is asked for again: 9.6, until 11.6.
@@ -260,7 +260,7 @@ func TestModelRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, p := range policies.Names(policies.All()) {
+	for _, p := range append(policies.Names(policies.All()), frequencyOptions...) {
 		if _, err := RunModel(ctx, thesisJob(5000, 1, 5), p); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v after the context was cancelled", p, err)
 		}

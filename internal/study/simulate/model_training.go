@@ -4,19 +4,17 @@ import (
 	"context"
 
 	"github.com/hdmlp/hdmlp/internal/plan/access"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // training is what a job computes: batch after batch, each when all its ranks have finished the one
 // before. A group of jobs that share what they prepare is one training, because all of them take
 // each batch at the same time.
 type training struct {
-	first   bool // the job whose order is measured
-	stream  *access.Stream
-	reorder func(epoch int) simulated.Batches // nil: the stream's order
-	ranks   []rank                            // of model.ranks, by node
-	base    int                               // number of its first rank there
-	open    []*epoch
+	first  bool // the job whose order is measured
+	stream *access.Stream
+	ranks  []rank // of model.ranks, by node
+	base   int    // number of its first rank there
+	open   []*epoch
 
 	arrived    int // ranks that have finished the batch
 	slowest    float64
@@ -34,7 +32,7 @@ type training struct {
 // epoch is the order of one epoch, shared by a job's ranks.
 type epoch struct {
 	number  int
-	order   simulated.Batches
+	order   *access.Epoch
 	entered int // ranks that have begun to load it
 }
 
@@ -48,18 +46,11 @@ func (t *training) enter(number int) *epoch {
 			return e
 		}
 	}
-	e := &epoch{number: number, entered: 1, order: t.order(number)}
+	e := &epoch{number: number, entered: 1, order: t.stream.Epoch(number)}
 	if len(t.ranks) > 1 {
 		t.open = append(t.open, e)
 	}
 	return e
-}
-
-func (t *training) order(epoch int) simulated.Batches {
-	if t.reorder != nil {
-		return t.reorder(epoch)
-	}
-	return t.stream.Epoch(epoch)
 }
 
 // arrive records that the rank has finished its batch.
@@ -122,7 +113,7 @@ func (m *simulation) startBatch(t *training, now float64) {
 		m.consume(t.base+i, n)
 		if n.start == inf {
 			m.schedule(t.base+i, n)
-		} else if len(n.soon) > 0 {
+		} else if len(n.soon) > 0 || m.drops != nil {
 			m.setClock(t.base+i, n)
 		}
 	}
@@ -158,8 +149,8 @@ func (m *simulation) perfectEpoch(t *training, e int) {
 			heaviest = max(heaviest, load)
 			m.local[0].MB += load
 			m.local[0].Samples += int64(len(ids))
-			if e < m.measure.epochs && t.first {
-				m.measure.add(e, step, i, ids)
+			if e < m.measure.Epochs() && t.first {
+				m.measure.Add(e, step, i, ids)
 			}
 		}
 		seconds := heaviest * m.perMB

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
-	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
 
 // scenarios is how many random jobs the properties are held against; a failure names the seed of
@@ -29,15 +29,11 @@ func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 		t.Fatal(err)
 	}
 	in := input(job, stream)
-	plan, err := p.Plan(in)
+	in, err = plan.Ordered(p, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := simulated.RunOf(p, in, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run.Reorder == nil
+	return in.Stream.Order() == nil
 }
 
 // randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more
@@ -141,7 +137,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		want, perfect := delivered(t, job), runModel(t, job, "perfect")
-		for _, p := range policies.Names(policies.All()) {
+		for _, p := range append(policies.Names(policies.All()), frequencyOptions...) {
 			r := runModel(t, job, p)
 			if !r.Supported {
 				if r.Reason == "" {
@@ -228,7 +224,7 @@ func TestCapacities(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := input(job, stream)
-		for _, name := range policies.Names(policies.All()) {
+		for _, name := range append(policies.Names(policies.All()), frequencyOptions...) {
 			policy, err := policies.ForSimulator(name)
 			if err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/distance"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/plan/simulated"
 )
@@ -29,6 +30,12 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	return RunOriginal(ctx, job, p)
+}
+
+// RunOriginal is like RunThesis for a policy value, which need not be in a table.
+func RunOriginal(ctx context.Context, job *Job, p plan.Policy) (*Result, error) {
+	policy := p.Name()
 	original, ok := p.(simulated.Original)
 	if !ok {
 		return &Result{
@@ -169,8 +176,11 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 					if !staging {
 						continue
 					}
+					if r.rules.Drop {
+						r.drop(i, f)
+					}
 					if len(n.gaps) > 0 {
-						r.fillGaps(i, done)
+						r.fillGaps(i, f, done)
 					}
 					if f == first {
 						r.free(i, first)
@@ -220,29 +230,26 @@ func (r *thesisRun) tell(res *Result) {
 }
 
 // measure computes SeenPerEpoch and Shuffle from the traces, as RunModel does for its policies.
-func (r *thesisRun) measure() (seen, distance float64) {
-	m := &simulation{
-		job: r.job, plan: &plan.Plan{}, sizes: r.job.Sizes,
-		steps: r.stream.Steps(), epochs: r.job.Epochs,
-	}
-	if r.rules.Redraw != nil {
-		// the policy rewrites the traces, so they are not the stream's
-		m.how.Reorder = func(int) simulated.Batches { return nil }
-	}
+func (r *thesisRun) measure() (seen, shuffle float64) {
+	var full, last []int
 	for i := range r.nodes {
-		m.full, m.last = append(m.full, r.nodes[i].batch), append(m.last, r.nodes[i].lastBatch)
+		full, last = append(full, r.nodes[i].batch), append(last, r.nodes[i].lastBatch)
 	}
-	measured := newMeasure(m, r.stream)
+	of := distance.New
+	if r.rules.Redraw != nil { // the policy rewrites the traces, so they are not the stream's
+		of = distance.Others
+	}
+	measured, steps := of(r.stream, full, last, r.job.Epochs), r.stream.Steps()
 	for i := range r.nodes {
 		n := &r.nodes[i]
 		at := 0
-		for e := range measured.epochs {
-			for step := range m.steps {
-				size := n.batchSize(step, m.steps)
-				measured.add(e, step, i, n.reads[at:at+size])
+		for e := range measured.Epochs() {
+			for step := range steps {
+				size := n.batchSize(step, steps)
+				measured.Add(e, step, i, n.reads[at:at+size])
 				at += size
 			}
 		}
 	}
-	return measured.result()
+	return measured.Result()
 }

@@ -41,8 +41,8 @@ type thesisHeld struct {
 	avail       float64
 }
 
-// thesisGap is a file that fills a gap in a loader's class in a later pass over the classes,
-// counted from 1, at the first request.
+// thesisGap is a file that fills a gap in a loader's class in a later pass over the classes: at the
+// node's request of that number, counted from 1.
 type thesisGap struct {
 	pass   int32
 	file   int32

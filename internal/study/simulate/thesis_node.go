@@ -66,6 +66,7 @@ type thesisNode struct {
 
 	held    []thesisHeld    // copies, in the order of their reads from the source
 	gaps    []thesisGap     // future copies, by pass
+	lastUse []uint64        // bit set of the positions that read a sample for the last time
 	loaders []*thesisLoader // the last one of each class
 }
 

@@ -32,6 +32,11 @@ func (r *thesisRun) setUp(ctx context.Context) (reason string, err error) {
 			n.charged = make([]uint64, (len(r.job.Sizes)+63)/64)
 		}
 	}
+	for i := range r.nodes {
+		if n := &r.nodes[i]; r.rules.Drop {
+			n.lastUse = r.lastUses(n.reads)
+		}
+	}
 	if r.rules.Staged {
 		r.stageAll()
 	}
@@ -143,18 +148,53 @@ func (r *thesisRun) redraw(rng *rand.Rand) (reason string) {
 	return ""
 }
 
-// fillGaps runs the next of the later passes over the classes, at the given time.
-func (r *thesisRun) fillGaps(i int, time float64) {
+// fillGaps runs what the node loads into its classes at the request of position f, at the given
+// time.
+//
+// With rules.Drop, threads begin where they ended before, which may be before that time, and each
+// pass with a class's first thread, as in the original. Without, passes end before that matters.
+func (r *thesisRun) fillGaps(i, f int, time float64) {
 	n := &r.nodes[i]
-	pass := n.gaps[0].pass
-	for len(n.gaps) > 0 && n.gaps[0].pass == pass {
+	var last *thesisLoader
+	for len(n.gaps) > 0 && int(n.gaps[0].pass) == f+1 {
 		k, l := n.gaps[0].file, n.gaps[0].loader
 		n.gaps = n.gaps[1:]
-		l.clock[l.turn] = max(l.clock[l.turn], time)
+		switch {
+		case !r.rules.Drop:
+			l.clock[l.turn] = max(l.clock[l.turn], time)
+		case l != last:
+			l.turn = 0
+		}
+		last = l
 		begin, end := l.take(r.job.Sizes[k], r.fetchSource(r.job.Sizes[k], len(r.nodes)))
 		r.logFill(i, begin)
 		ownCopy(r.copies.of(k), i).avail = end
 		n.held = append(n.held,
 			thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end})
+	}
+}
+
+// lastUses returns the positions at which the node reads a sample for the last time, as a bit set.
+func (r *thesisRun) lastUses(reads []int32) []uint64 {
+	set := make([]uint64, (len(reads)+63)/64)
+	seen := make([]uint64, (len(r.job.Sizes)+63)/64)
+	for f := len(reads) - 1; f >= 0; f-- {
+		k := reads[f]
+		if bit := uint64(1) << (k & 63); seen[k>>6]&bit == 0 {
+			seen[k>>6] |= bit
+			set[f>>6] |= 1 << (f & 63)
+		}
+	}
+	return set
+}
+
+// drop drops the node's copy of what it reads at position f, if that is for the last time.
+func (r *thesisRun) drop(i, f int) {
+	n := &r.nodes[i]
+	if n.lastUse[f>>6]&(1<<(f&63)) == 0 {
+		return
+	}
+	if own := ownCopy(r.copies.of(n.reads[f]), i); own != nil {
+		own.avail = inf
 	}
 }

@@ -124,6 +124,9 @@ func (x *reference) frequencyOrder(n *referenceNode) []int {
 	}
 	order := span(0, x.f)
 	slices.SortStableFunc(order, func(a, b int) int { return often[b] - often[a] })
+	if x.byFrequency {
+		return order
+	}
 	from := 0
 	for _, c := range x.job.Env.Classes {
 		to, size := from, 0.0
@@ -146,6 +149,9 @@ func (x *reference) frequencyOrder(n *referenceNode) []int {
 func (x *reference) fillClasses(n *referenceNode, time float64) {
 	for at, c := range n.classes {
 		j := at + 1
+		if x.cleanup { // threads take turns anew, and do not wait for the time
+			c.reads, time = 0, 0
+		}
 		for n.listed < x.f-1 {
 			k := n.order[n.listed]
 			s := x.size(k)
@@ -161,5 +167,15 @@ func (x *reference) fillClasses(n *referenceNode, time float64) {
 			c.reads++
 			n.listed++
 		}
+	}
+}
+
+// cleanUp drops the file of position f from the node's classes, if the node reads it nowhere after.
+func (x *reference) cleanUp(n *referenceNode, f int) {
+	k := n.r[f]
+	if c, ok := n.copies[k]; ok && !slices.Contains(n.r[f+1:], k) {
+		delete(n.copies, k)
+		n.dropped[k] = c
+		n.classes[c.class-1].used -= x.size(k)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // reference is the profile Thesis as simulator-semantics section 1 words it: maps, whole logs,
@@ -11,11 +12,13 @@ import (
 type reference struct {
 	job    *Job
 	policy string
-	n, f   int
-	nodes  []*referenceNode
-	rr     int
-	stall  float64
-	res    *Result
+	// of frequency: in_order = false, and cleanup_read
+	byFrequency, cleanup bool
+	n, f                 int
+	nodes                []*referenceNode
+	rr                   int
+	stall                float64
+	res                  *Result
 }
 
 type referenceNode struct {
@@ -24,6 +27,7 @@ type referenceNode struct {
 	u, p    []float64
 	entries map[int]referenceEntry // by position
 	copies  map[int]referenceCopy  // by file
+	dropped map[int]referenceCopy
 	charged map[int]bool
 	used    float64
 	clock   []float64
@@ -229,12 +233,17 @@ func (x *reference) free(i, b int) {
 
 // runReference runs a job with the scheme Uniform.
 func runReference(job *Job, policy string) *Result {
+	name, options, _ := strings.Cut(policy, ":")
 	x := &reference{
 		job:    job,
-		policy: policy,
-		n:      job.Nodes,
-		f:      len(job.Sizes),
-		res:    &Result{Supported: true},
+		policy: name,
+
+		byFrequency: strings.Contains(options, "in_order=false"),
+		cleanup:     strings.Contains(options, "cleanup_read=true"),
+
+		n:   job.Nodes,
+		f:   len(job.Sizes),
+		res: &Result{Supported: true},
 	}
 	x.res.Reads.Local = map[string]Amount{}
 	stream, err := streamOf(job, 0)
@@ -244,6 +253,7 @@ func runReference(job *Job, policy string) *Result {
 	for range x.n {
 		x.nodes = append(x.nodes, &referenceNode{
 			entries: map[int]referenceEntry{}, copies: map[int]referenceCopy{},
+			dropped: map[int]referenceCopy{},
 			charged: map[int]bool{},
 			clock:   make([]float64, job.Env.Classes[0].Threads),
 		})
@@ -261,7 +271,7 @@ func runReference(job *Job, policy string) *Result {
 			}
 		}
 	}
-	if policy != "perfect" {
+	if x.policy != "perfect" {
 		x.setUp()
 	}
 	x.run(steps)
@@ -290,6 +300,9 @@ func (x *reference) run(steps int) {
 					if f > 0 && n.batchOf[f-1] != h { // the first request of the batch
 						x.free(i, n.batchOf[f-1])
 					}
+					if x.cleanup {
+						x.cleanUp(n, f)
+					}
 					x.fillClasses(n, done)
 					x.fill(i, done)
 				}
@@ -301,6 +314,11 @@ func (x *reference) run(steps int) {
 	}
 	x.res.Runtime, x.res.BeforeTraining = g, x.stall
 	for _, n := range x.nodes { // what is read into classes during training, once it has begun
+		for k, c := range n.dropped {
+			if s := x.size(k); c.avail-(x.pfs(s, x.n)+x.write(s)) < g-1e-9 {
+				x.res.SourceTotal += s
+			}
+		}
 		for k, c := range n.copies {
 			if s := x.size(k); (x.policy == "frequency" || x.policy == "lbann_dynamic") &&
 				c.avail-(x.pfs(s, x.n)+x.write(s)) < g-1e-9 {

@@ -25,6 +25,12 @@ func originals() []string {
 	}))
 }
 
+// frequencyOptions are the other values of the options of `frequency`.
+var frequencyOptions = []string{
+	"frequency:in_order=false", "frequency:cleanup_read=true",
+	"frequency:in_order=false:cleanup_read=true",
+}
+
 // drawnJob draws a job of a few samples whose classes hold some of them, on a machine on which any
 // way to fetch may be the fastest.
 func drawnJob(rng *rand.Rand) *Job {
@@ -77,7 +83,7 @@ func TestThesisReference(t *testing.T) {
 	tried := map[string]int{}
 	for seed := range uint64(400) {
 		job := drawnJob(rand.New(rand.NewPCG(seed, 1)))
-		for _, policy := range originals() {
+		for _, policy := range append(originals(), frequencyOptions...) {
 			got := runRow(t, job, policy)
 			if !got.Supported {
 				continue
@@ -104,7 +110,7 @@ func TestThesisReference(t *testing.T) {
 			same("bytes from the source", Amount{MB: got.SourceTotal}, Amount{MB: want.SourceTotal})
 		}
 	}
-	for _, policy := range originals() {
+	for _, policy := range append(originals(), frequencyOptions...) {
 		if tried[policy] < 60 {
 			t.Errorf("%s ran %d of 400 jobs: too few to say anything", policy, tried[policy])
 		}

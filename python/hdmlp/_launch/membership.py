@@ -318,6 +318,27 @@ def cluster(
     return _nodes.cluster(place, name, None if key.startswith("nodes-") else key, environ)
 
 
+def launch(environ: Mapping[str, str] | None = None) -> dict[str, object] | None:
+    """Returns what calls about a dataset say of the nodes that open it; None if there is one node.
+
+    What is missing or wrong, a loader reports: a dataset can be opened without other nodes.
+
+    Args:
+        environ: The environment, ``os.environ`` by default.
+    """
+    environ = os.environ if environ is None else environ
+    try:
+        place = look(environ)
+        if place.nodes <= 1:
+            return None
+        key = _launch_key(place, environ)
+        name = key if len(key.encode()) <= LONGEST_KEY else hashlib.sha256(key.encode()).hexdigest()
+        return _nodes.launch(place, name, None if key.startswith("nodes-") else key, environ)
+    except ConfigError as error:
+        log.debug("indexes of datasets are not shared by the nodes: %s", error)
+        return None
+
+
 _nonces: dict[int, str] = {}
 
 

@@ -21,6 +21,9 @@ from .secret import secret
 
 _T = TypeVar("_T")
 
+#: Seconds that a dataset waits for the secret of its job's nodes, which rank 0 draws.
+_SECRET_TIME = 10.0
+
 #: Ports from one loader's first port to the next loader's.
 PORTS = 4
 #: The first port if it cannot be derived from what the launcher says.
@@ -207,16 +210,46 @@ def cluster(
                 "one: set LOCAL_WORLD_SIZE"
             )
         local = place.world_size // place.nodes
-    # Node 0 listens on all its addresses: on Debian a host's own name often means loopback.
-    host = "" if place.node == 0 else f"[{place.master}]" if ":" in place.master else place.master
     return {
         "nodes": place.nodes,
         "node": place.node,
         "local_world_size": local,
-        "address": f"{host}:{port(launch_key, environ)}",
+        "address": _address(place, place.master, launch_key, environ),
         "loader": ordinal(name),
         "secret": secret(place, environ),
     }
+
+
+def launch(
+    place: Place, name: str, launch_key: str | None, environ: Mapping[str, str]
+) -> dict[str, object] | None:
+    """Returns what calls about a dataset say of the job's nodes; None if these are not known.
+
+    Args:
+        place: This process's place.
+        name: What all ranks of the launch have in common.
+        launch_key: The same, if the port follows from it.
+        environ: The environment.
+
+    Raises:
+        ConfigError: The port or the secret is wrong, or rank 0 has drawn none.
+    """
+    if place.nodes <= 1 or place.node is None or not place.master:
+        return None
+    return {
+        "name": name,
+        "nodes": place.nodes,
+        "node": place.node,
+        "address": _address(place, place.master, launch_key, environ),
+        "secret": secret(place, environ, _SECRET_TIME),
+    }
+
+
+def _address(place: Place, master: str, launch_key: str | None, environ: Mapping[str, str]) -> str:
+    """Returns the address of node 0's daemon for the job's first loader."""
+    # Node 0 listens on all its addresses: on Debian a host's own name often means loopback.
+    host = "" if place.node == 0 else f"[{master}]" if ":" in master else master
+    return f"{host}:{port(launch_key, environ)}"
 
 
 def unnamed(place: Place, environ: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import secrets
 import stat
@@ -17,7 +18,7 @@ from .place import Place
 MIN_SECRET = 16
 
 
-def secret(place: Place, environ: Mapping[str, str]) -> str:
+def secret(place: Place, environ: Mapping[str, str], within: float | None = None) -> str:
     """Returns what only the job's nodes know; docs/OPERATIONS.md says how safe each source is.
 
     The sources are, in this order: HDMLP_SECRET, the file HDMLP_SECRET_FILE, torch's store, the
@@ -26,6 +27,8 @@ def secret(place: Place, environ: Mapping[str, str]) -> str:
     Args:
         place: This process's place.
         environ: The environment.
+        within: Seconds that rank 0 may take to put it into torch's store; None means the store's
+            own limit.
 
     Raises:
         ConfigError: The secret is too short, or cannot be read, exchanged or created.
@@ -36,7 +39,7 @@ def secret(place: Place, environ: Mapping[str, str]) -> str:
     path = environ.get("HDMLP_SECRET_FILE")
     if path:
         return _read(path, "HDMLP_SECRET_FILE")
-    shared = _from_store(place, environ)
+    shared = _from_store(place, environ, within)
     if shared:
         return shared
     for launcher in LAUNCHERS:
@@ -83,7 +86,7 @@ def _read(path: str, source: str) -> str:
         ) from None
 
 
-def _from_store(place: Place, environ: Mapping[str, str]) -> str | None:
+def _from_store(place: Place, environ: Mapping[str, str], within: float | None) -> str | None:
     """Returns the secret in torch's store, where rank 0 puts it.
 
     Any process that reaches the store can read it.
@@ -96,8 +99,6 @@ def _from_store(place: Place, environ: Mapping[str, str]) -> str | None:
         if distributed.is_initialized():
             store = distributed.distributed_c10d._get_default_store()
         elif environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            import datetime
-
             store = distributed.TCPStore(
                 environ["MASTER_ADDR"],
                 int(environ["MASTER_PORT"]),
@@ -114,6 +115,8 @@ def _from_store(place: Place, environ: Mapping[str, str]) -> str | None:
             kept = bytes(store.compare_set(key, "", secrets.token_hex(32))).decode()
             store.set(key, kept)
             return kept
+        if within is not None:
+            store.wait([key], datetime.timedelta(seconds=within))
         return bytes(store.get(key)).decode()
     except (RuntimeError, KeyError, ValueError, AttributeError) as error:
         raise ConfigError(

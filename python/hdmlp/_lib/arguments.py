@@ -35,6 +35,7 @@ KEYS = (
     "port",
     "interface",
     "start_timeout",
+    "preload_timeout",
     "tls",
     "tls_cert",
     "tls_key",

@@ -44,6 +44,7 @@ class Opened(Facts, total=False):
     steps: int
     epoch: int
     prefetch_batches: int
+    order: str
     outputs: list[OutputAnswer]
     warnings: list[str] | None
 

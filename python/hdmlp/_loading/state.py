@@ -14,7 +14,7 @@ from ..errors import ConfigError, MismatchError
 
 #: What the order of a loader depends on besides its subset, in the order of comparison.
 _SPEC = ("shuffle", "scheme", "tail", "drop_last")
-_COMPARED = ("global_batch", "fingerprint", "samples", "seed", *_SPEC, "subset")
+_COMPARED = ("global_batch", "fingerprint", "samples", "seed", *_SPEC, "subset", "order")
 
 
 class Cursor:
@@ -82,6 +82,7 @@ def identity(
         "samples": opened["samples"],
         "seed": int(opened["seed"]),
         "subset": digest,
+        "order": opened.get("order"),
         **{key: spec[key] for key in (*_SPEC, "global_batch")},
     }
 
@@ -171,6 +172,8 @@ def compare(
     """
     for key in _COMPARED:
         theirs = state.get(key)
+        if key == "order" and not state.get("step"):
+            continue  # each epoch has an order of its own
         if theirs != mine[key]:
             raise differs(key, mine[key], theirs, dataset, world_size)
 
@@ -217,6 +220,14 @@ def differs(
         advice = (
             f"these are hashes of the indices into {dataset}, None if all samples are read; make "
             "the loader with the same indices in the same order"
+        )
+    elif key == "order":
+        theirs = theirs or "the order that was asked for"
+        mine = mine or "the order that was asked for"
+        advice = (
+            "in the middle of an epoch it must be the same, and it depends on the policy, its "
+            "options, the nodes and the configured sizes of their caches: make the loader as then, "
+            "or begin at the start of an epoch"
         )
     else:
         advice = f"make the loader with {key}={theirs!r}"

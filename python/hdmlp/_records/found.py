@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._daemon import connecting
-from .._lib.arguments import settings
+from .._launch import membership
+from .._lib.arguments import is_url, settings
 from .._lib.progress import Progress
 from .._lib.typing import Opened
 from ..errors import MismatchError
@@ -79,6 +80,8 @@ class Found(Listed):
         """
         self._options = dict(options)
         params = {"kind": self.kind, "path": root, "options": self._options, **settings({}, None)}
+        if is_url(root):  # whose index takes many requests: one node finds it for all
+            params["launch"] = membership.launch()
         (facts,) = connecting.call([("dataset", params)], Progress())
         self._count = int(facts["samples"])
         self._pages: dict[int, list[list[list[int]]]] = {}

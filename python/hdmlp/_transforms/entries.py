@@ -36,14 +36,20 @@ class Entries:
     Args:
         entries: The entries.
         found: Those which a :class:`~hdmlp._transforms.tail.Tail` carries out; None: none.
+        instead: What is called in the place of each. Default: None, they are.
 
     Attributes:
         stacked: A result may lie in a batch's memory: nothing keeps it.
     """
 
-    def __init__(self, entries: Iterable[Entry], found: Found | None = None):
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        found: Found | None = None,
+        instead: Sequence[Entry] | None = None,
+    ):
         self.entries = list(entries)
-        self._run = list(self.entries)
+        self._run = list(self.entries if instead is None else instead)
         self.stacked = found is not None and found.stacked
         if found is not None:
             replaced = self.entries[found.begin : found.end]
@@ -77,12 +83,12 @@ class Entries:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def __call__(self, value: object, item: int | None, row: Row | None = None) -> object:
+    def __call__(self, value: object, item: int | None = None, row: Row | None = None) -> object:
         """Returns what the transforms make of a value.
 
         Args:
             value: What the first gets.
-            item: The sample's key; see :func:`hdmlp._transforms.keys.item_key`. None: the
+            item: The sample's key; see :func:`hdmlp._transforms.keys.item_key`. Default: None, the
                 generators are left as they are.
             row: Where the result may lie, if ``stacked``; None: in memory of its own.
         """

@@ -26,7 +26,7 @@ import numbers
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -36,6 +36,7 @@ _LIBRARIES = ("torchvision", "PIL", "hdmlp")
 #: Modules of torch that only call others.
 _CONTAINERS = ("torch.nn.modules.container", "torch.nn.modules.linear.Identity")
 _CONSTANTS = (numbers.Number, str, bytes, enum.Enum, type(None), type(Ellipsis))
+_ARRAYS = ("torch.Tensor", "torch.nn.parameter.Parameter", "numpy.ndarray", "array.array")
 #: Builtin functions by which a plain function can change what is not its own.
 _CHANGING = ("globals", "vars", "setattr", "delattr", "exec", "eval", "getattr", "__import__")
 #: Attributes by which it can reach what its code does not name.
@@ -76,8 +77,20 @@ def own_state(step: object) -> str:
     return _Search().value(step, lenient=False)
 
 
+def code_of_the_program(step: object) -> str:
+    """Returns what a step runs that no library defines, for a message; empty: nothing.
+
+    Args:
+        step: What is called for each sample or batch.
+    """
+    return _SearchForCode().value(step, lenient=False)
+
+
 class _Search:
     """Looks through an object and what it refers to, each once."""
+
+    #: Whose objects it looks through.
+    libraries: Sequence[str] = _LIBRARIES
 
     def __init__(self) -> None:
         self._seen: dict[int, object] = {}
@@ -119,10 +132,11 @@ class _Search:
         module = f"{kind.__module__}.{kind.__name__}"
         if kind is MethodType:
             return self._object(value.__self__, lenient) or self.value(value.__func__, False)
-        if _library(kind) in _LIBRARIES or module.startswith(_CONTAINERS):
-            why = changed(value)
-            return why or self._first(getattr(value, "__dict__", {}).values(), True)
-        if lenient and module in ("torch.Tensor", "numpy.ndarray", "torch.nn.parameter.Parameter"):
+        if _library(kind) in self.libraries or module.startswith(_CONTAINERS):
+            members = value if isinstance(value, tuple) else ()
+            parts = [*getattr(value, "__dict__", {}).values(), *members]
+            return changed(value) or self._first(parts, True)
+        if lenient and module in _ARRAYS:
             return ""
         if _library(kind) in ("torch", "numpy") and not hasattr(value, "__dict__"):
             return "" if kind.__name__ in _IMMUTABLE else f"it uses a {kind.__name__}"
@@ -163,6 +177,31 @@ class _Search:
         found = self._first(values, False)
         return f"the function {name}: {found}" if found else ""
 
+
+class _SearchForCode(_Search):
+    """Takes of functions those of libraries alone."""
+
+    libraries = (*_LIBRARIES, "timm")
+
+    def value(self, value: Any, lenient: bool) -> str:
+        """Returns what a value is, or uses, that no library defines; see :meth:`_Search.value`."""
+        kind = type(value)
+        if isinstance(value, BuiltinFunctionType) and _library(value) not in _CALLED:
+            return f"it is, or uses, {value.__name__}"
+        if isinstance(value, (*_CONSTANTS, dict)) and _library(kind) not in _PLAIN:
+            return f"it is, or uses, a {kind.__name__}"
+        return super().value(value, lenient)
+
+    def _function(self, function: FunctionType) -> str:
+        if function.__code__.co_filename.startswith(folders_of(_CALLED)):
+            return ""
+        return f"it is, or uses, the function {function.__qualname__}"
+
+
+#: Libraries whose functions a step of theirs may use.
+_CALLED = (*_SearchForCode.libraries, "torch")
+#: Where the types of plain values are defined.
+_PLAIN = ("builtins", "collections", "numpy", *_CALLED)
 
 _OF_CLOSURE = ("STORE_DEREF", "DELETE_DEREF")
 _ASSIGN = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", *_OF_CLOSURE)
@@ -236,12 +275,16 @@ def _is_trusted(value: Any) -> bool:
         path = getattr(sys.modules.get(name), "__file__", None) or ""
         if not path:
             return name in sys.builtin_module_names
-    libraries = (sys.modules.get(library) for library in (*_LIBRARIES, "torch", "numpy"))
-    folders = [folder for library in libraries for folder in getattr(library, "__path__", ())]
-    if path.startswith(tuple(os.path.join(folder, "") for folder in folders)):
+    if path.startswith(folders_of((*_LIBRARIES, "torch", "numpy"))):
         return True
     standard = tuple(os.path.join(folder, "") for folder in _STANDARD)
     return path.startswith((*standard, "<frozen ")) and "-packages" not in path
+
+
+def folders_of(libraries: Iterable[str]) -> tuple[str, ...]:
+    """Returns the folders of libraries that are imported, each with a slash at its end."""
+    found = (sys.modules.get(library) for library in libraries)
+    return tuple(os.path.join(f, "") for library in found for f in getattr(library, "__path__", ()))
 
 
 _STANDARD = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}

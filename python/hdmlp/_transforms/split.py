@@ -315,7 +315,16 @@ def _in_one(entries: list[Entry]) -> Entries:
 
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)
     steps = [entry.step for entry in entries]
-    return Entries(entries, find([original(t) for t in steps], steps))
+    found = find([original(t) for t in steps], steps)
+    return Entries(entries, found, [e._replace(step=_with_tails(e.step)) for e in entries])
+
+
+def _with_tails(t: object) -> object:
+    """Returns Views whose lists have such a pass as well; other transforms stay as they are."""
+    if type(t) is not ours.Views or not t.callable:
+        return t
+    # Their own entry seeds for all of them.
+    return t.mapped(lambda steps: _in_one([Entry(i, s, False) for i, s in enumerate(_flat(steps))]))
 
 
 def length_of(transforms: object) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import pickle
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -23,9 +25,11 @@ from .._lib import protocol
 from .results import SLOT_BODY, Place, Slots, encode
 
 # Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
-TASK, FREE, CANCEL = 1, 2, 3
+# REST: the epoch is over; u32 milliseconds after which the worker ends. GO_ON, for a worker without
+# tasks: the next one begins; u64 base seed, then the recipe, pickled.
+TASK, FREE, CANCEL, REST, GO_ON = 1, 2, 3, 4, 5
 # Worker to training process.
-RESULT, SLOT, FAILED, FORGET, SKIPPED, NOTE = 200, 201, 202, 203, 204, 205
+RESULT, SLOT, FAILED, FORGET, SKIPPED, NOTE, GOES_ON = 200, 201, 202, 203, 204, 205, 206
 
 TO_WORKER_WITH_FD = frozenset({protocol.SEGMENT})
 FROM_WORKER_WITH_FD = frozenset({SLOT})
@@ -60,12 +64,22 @@ class Worker:
         sock: Connected to the training process.
         recipe: What the worker does.
         seed: The job's seed.
+        init: Called with the base seed of each later epoch for which the worker stays; None means
+            nothing is.
     """
 
-    def __init__(self, sock: socket.socket, recipe: Maker, seed: int):
+    def __init__(
+        self,
+        sock: socket.socket,
+        recipe: Maker,
+        seed: int,
+        init: Callable[[int], None] | None = None,
+    ):
         self._connection = protocol.Connection(sock, TO_WORKER_WITH_FD)
         self._recipe = recipe
         self._seed = seed
+        self._init = init
+        self._rests_until: float | None = None  # by time.monotonic; None: an epoch is under way
         self._segments: dict[int, Segment] = {}
         # In the order in which they came: tasks, and numbers of segments to drop.
         self._tasks: deque[tuple[int, bytearray] | int] = deque()
@@ -75,7 +89,7 @@ class Worker:
         self._slots = Slots(self._announce, self._forget)
 
     def run(self) -> None:
-        """Works until the training process closes the connection."""
+        """Works until the training process closes the connection, or leaves it idle in a rest."""
         while True:
             while self._connection.fill():
                 pass
@@ -84,7 +98,10 @@ class Worker:
                 self._sort(*frame)
                 frame = self._connection.frame()
             if not self._connection.flush() or not self._tasks:
-                self._connection.wait(None)
+                rest = self._rests_until
+                left = None if rest is None else rest - time.monotonic()
+                if not self._connection.wait(left) and rest is not None:
+                    return
                 continue
             task = self._tasks.popleft()
             if isinstance(task, int):
@@ -112,6 +129,25 @@ class Worker:
                 os.close(fd)
         elif kind == protocol.DROP:
             self._tasks.append(protocol.U32.unpack(payload)[0])
+        elif kind == REST:
+            self._rests_until = time.monotonic() + protocol.U32.unpack(payload)[0] / 1000
+        elif kind == GO_ON:
+            self._go_on(payload)
+
+    def _go_on(self, payload: bytearray) -> None:
+        """Begins another epoch as a new worker does.
+
+        Raises:
+            Disconnected: It cannot; the training process starts a new one.
+        """
+        try:
+            self._recipe = pickle.loads(memoryview(payload)[8:])
+            if self._init is not None:
+                self._init(protocol.U64.unpack_from(payload)[0])
+        except Exception as error:
+            raise protocol.Disconnected(str(error)) from None
+        self._rests_until = None
+        self._connection.send(protocol.encode(GOES_ON))
 
     def _do(self, number: int, payload: bytearray) -> None:
         if number <= self._cancelled:
@@ -200,7 +236,8 @@ def main(
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-    worker = Worker(sock, recipe, seed)
+    again = None if init is None else functools.partial(_init_again, init, number)
+    worker = Worker(sock, recipe, seed, again)
     try:
         if init is not None:
             try:
@@ -212,6 +249,10 @@ def main(
         worker.run()
     except protocol.Disconnected:
         pass
+
+
+def _init_again(init: Callable[[int, int], None], number: int, base_seed: int) -> None:
+    init(base_seed, number)
 
 
 def rebuild_error(payload: bytes) -> tuple[Exception, str, int | None]:

@@ -84,6 +84,7 @@ class Handle:
         tasks: What the worker has, by number.
         segments: Where the worker's results lie, by number.
         freed: Slots of these that the program has given up. Any thread may append.
+        goes_on: The worker has begun the epoch for which it was to stay.
         events: That a wait for the worker ends with.
     """
 
@@ -103,6 +104,7 @@ class Handle:
         self.segments: dict[int, Segment] = {}
         self.freed: deque[tuple[int, ...]] = deque()
         self.events = select.POLLIN
+        self.goes_on = False
         self.process = context.Process(
             target=child.main,
             args=(theirs, recipe, seed, number, init, base_seed),

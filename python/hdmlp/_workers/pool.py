@@ -19,15 +19,18 @@ from .._batches.source import Taken, TaskSource
 from .._batches.stall import stalled
 from .._lib import protocol
 from .._lib.typing import Context
-from ..errors import ClosedError, HDMLPError
+from ..errors import ClosedError, HDMLPError, WorkerDiedError
 from . import child
 from .failures import Failed, RemoteTraceback
 from .handle import Handle, Task
 from .processes import WorkerProcesses
 from .results import SLOT_BODY, decode
 from .seeds import base_seed
+from .staying import Staying
 
 _TICK_MS = 50
+#: Seconds in which workers that rest have to begin another epoch.
+_GRACE = 1.0
 
 
 class Pool:
@@ -43,6 +46,8 @@ class Pool:
         context: A multiprocessing context.
         init: Called in each worker with the base seed and its number; None means nothing is.
         base_seed: From the job's seed and the epoch for which workers start to their base seed.
+        staying: Whether workers that are not to stay may do so all the same, as nobody could tell
+            the difference; None: they may not.
 
     Attributes:
         end: The position from which on nothing is handed out; None: there is none.
@@ -58,11 +63,13 @@ class Pool:
         context: Context,
         init: Callable[[int, int], None] | None = None,
         base_seed: Callable[[int, int], int] = base_seed,
+        staying: Staying | None = None,
     ):
         self._recipe = recipe
         self._processes = WorkerProcesses(recipe, workers, context, init)
         self._capacity = workers * prefetch
         self._base_seed = base_seed
+        self._staying = staying
         self._pid = os.getpid()
         self._attached: TaskSource | None = None
         # What is under way, in the order in which it is yielded, and which worker has it.
@@ -110,10 +117,16 @@ class Pool:
         return self._processes.workers
 
     def _start(self, position: int) -> None:
+        if self._staying is not None:
+            self._staying.started()
+        seed = int(self._source.opened["seed"])
+        self._processes.start(self._source.fileno(), seed, self._base_seed_at(position))
+
+    def _base_seed_at(self, position: int) -> int:
+        """Returns the base seed of workers that begin with the batch at a position."""
         source = self._source
-        seed = int(source.opened["seed"])
-        base = self._base_seed(seed, position // source.steps if source.steps else 0)
-        self._processes.start(source.fileno(), seed, base)
+        epoch = position // source.steps if source.steps else 0
+        return self._base_seed(int(source.opened["seed"]), epoch)
 
     def _stop(self) -> None:
         """Ends the workers. What they had goes back to the daemon."""
@@ -137,7 +150,7 @@ class Pool:
         """The position that :meth:`next` yields; None if nothing is under way or no worker runs."""
         if self._order:
             return self._order[0][0].position
-        if not self._workers:
+        if not self._workers or self._processes.resting:
             return None
         return self._source.position if self._error is None else self._error_at
 
@@ -150,12 +163,45 @@ class Pool:
     def renew(self, end: int | None) -> None:
         """Has new workers do what comes next, which see the program as it is when they start.
 
+        Workers that :meth:`rest` stay if nothing could be different with new ones.
+
         Args:
             end: The position from which on nothing is handed out; None means there is none.
         """
         self._give_up()
-        self._stop()
+        if not self._processes.resting:
+            self._stop()
         self.end = end
+
+    def rest(self) -> None:
+        """Ends the workers, unless new ones for the next epoch may do nothing else than they."""
+        idle = not self._order and not any(worker.tasks for worker in self._workers)
+        staying = self._staying
+        if not idle or staying is None or not staying.possible:
+            self.renew(None)
+            return
+        try:
+            self._processes.rest()
+        except WorkerDiedError:
+            self.renew(None)
+
+    def _begin_again(self, position: int) -> bool:
+        """Has workers that rest begin an epoch; reports whether all do."""
+        recipe = None if self._staying is None else self._staying.recipe()
+        if recipe is None:
+            return False
+        try:
+            self._processes.begin_again(self._base_seed_at(position), recipe)
+            end = time.monotonic() + _GRACE
+            while not all(worker.goes_on for worker in self._workers):
+                if time.monotonic() > end:
+                    return False
+                for worker in self._processes.wait(_TICK_MS, source=False):
+                    self._read(worker)
+        except WorkerDiedError:
+            return False
+        self._processes.resting = False
+        return True
 
     def take(self, position: int) -> Taken | None:
         """Returns None: handing over what a worker made may take time."""
@@ -163,9 +209,11 @@ class Pool:
 
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; gives up what is under way if it is not that."""
-        if not self._workers:
+        if not self._workers or self._processes.resting:
             self._busy = True  # an interrupted start leaves workers without segments
-            self._start(position)
+            if not self._workers or not self._begin_again(position):
+                self._stop()
+                self._start(position)
             self._busy = False
         elif position == self.position:
             return
@@ -312,6 +360,9 @@ class Pool:
             return
         if kind == protocol.GONE:
             self._processes.let_go(protocol.U32.unpack(payload)[0], worker)
+            return
+        if kind == child.GOES_ON:
+            worker.goes_on = True
             return
         if kind == child.NOTE:
             self._recipe.noted(payload.decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import select
 from collections.abc import Callable
@@ -9,9 +10,13 @@ from collections.abc import Callable
 from .._batches.segments import drop, forget_in_child, of_class
 from .._lib import protocol
 from .._lib.typing import Context
-from ..errors import ClosedError
+from ..errors import ClosedError, WorkerDiedError
 from . import child
 from .handle import Handle
+
+#: Milliseconds after which a worker ends that rests. It holds memory and files of this process,
+#: which may have closed them: a program that waits for that waits no longer than this.
+IDLE = 5000
 
 
 class WorkerProcesses:
@@ -25,6 +30,7 @@ class WorkerProcesses:
 
     Attributes:
         workers: Those that run, by number.
+        resting: No epoch is under way. Workers may have ended by themselves.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class WorkerProcesses:
         self._recipe, self._count = recipe, count
         self._context, self._init = context, init
         self.workers: list[Handle] = []
+        self.resting = False
         self._by_fd: dict[int, Handle] = {}
         self._fds: dict[int, tuple[int, int]] = {}  # the daemon's segments: descriptor and size
         # Segments that the daemon dropped: the workers that may still map one, and what to call
@@ -50,14 +57,24 @@ class WorkerProcesses:
     def on_segment(self, number: int, fd: int, size: int) -> None:
         """Passes a segment of the daemon's on to workers that run, and to those that will."""
         self._fds[number] = (os.dup(fd), size)
-        for worker in self.workers:
-            worker.send_segment(number, *self._fds[number])
+        try:
+            for worker in self.workers:
+                worker.send_segment(number, *self._fds[number])
+        except WorkerDiedError:
+            if not self.resting:
+                raise
+            self.stop(_free_nothing)
 
     def forget(self) -> None:
-        """Closes the descriptors of the daemon's segments."""
+        """Closes the descriptors of the daemon's segments.
+
+        In a forked child, the workers are not the child's to end when it exits.
+        """
         for fd, _ in self._fds.values():
             os.close(fd)
         self._fds.clear()
+        ended_at_exit: set[object] = getattr(multiprocessing.process, "_children", set())
+        ended_at_exit.difference_update(worker.process for worker in self.workers)
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
         """Forgets a segment that no later batch names.
@@ -70,6 +87,9 @@ class WorkerProcesses:
         if entry is None:
             return
         os.close(entry[0])
+        if self.resting:
+            # Nothing is read from them, which may still map it, until the next epoch begins.
+            self.stop(_free_nothing)
         for worker in self.workers:
             worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
         if of_class(number):
@@ -119,6 +139,7 @@ class WorkerProcesses:
             free: Called with the slots of the daemon's buffer that they had.
         """
         workers, self.workers = self.workers, []
+        self.resting = False
         for worker in workers:
             worker.end()
         for worker in workers:
@@ -128,6 +149,29 @@ class WorkerProcesses:
             for number in list(self._dropped):
                 self.let_go(number, worker)
         self._by_fd.clear()
+
+    def rest(self) -> None:
+        """Has workers, which have no tasks, wait for the next epoch."""
+        self.resting = True
+        self._send(protocol.encode(child.REST, protocol.U32.pack(IDLE)))
+
+    def begin_again(self, base_seed: int, recipe: bytes) -> None:
+        """Has workers that rest begin an epoch; each confirms that it does (GOES_ON).
+
+        Args:
+            base_seed: As for :meth:`start`.
+            recipe: What they do, pickled.
+
+        Raises:
+            WorkerDiedError: One has ended.
+        """
+        for worker in self.workers:
+            worker.goes_on = False
+        self._send(protocol.encode(child.GO_ON, protocol.U64.pack(base_seed) + recipe))
+
+    def _send(self, frame: bytes) -> None:
+        for worker in self.workers:
+            worker.send(frame)
 
     def leave(self) -> None:
         """Leaves the workers to the process that started them, in a forked child."""
@@ -169,3 +213,7 @@ class WorkerProcesses:
                 worker.events = events
                 self._workers_only.modify(worker.connection.fileno(), events)
                 self._all.modify(worker.connection.fileno(), events)
+
+
+def _free_nothing(_: bytes) -> None:
+    """Takes the slots of workers that have no tasks."""

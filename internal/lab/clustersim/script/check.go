@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 const (
@@ -104,7 +102,7 @@ func (s *Script) checkWords() error {
 		oneOf("shuffle", s.Shuffle, "torch", "none", "feistel", "given"),
 		oneOf("scheme", s.Scheme, "strided", "uniform", "whole"),
 		oneOf("tail", s.Tail, "pad", "keep", "drop"),
-		oneOf("policy", s.Policy, append([]string{""}, policies.Names(policies.Engine())...)...),
+		oneOf("policy", s.Policy, slices.Concat([]string{""}, always(), inMemory())...),
 		oneOf("on_error", s.OnError, "raise", "skip", "substitute"),
 		oneOf("plans", s.Plans, "", Meanwhile, Failing),
 		oneOf("beside", s.Beside, "", Same, Other),
@@ -226,6 +224,12 @@ func (s *Script) checkTogether() error {
 			given && slices.ContainsFunc(s.Launches, s.cannotGive),
 			`shuffle: "given"; all launches must have as many ranks, which divide batch, and several ` +
 				"ranks several nodes",
+		},
+		{
+			slices.Contains(inMemory(), s.Policy) && (s.Memory < s.Bytes() || s.Uneven || s.Plans != "" ||
+				s.Differs == ThePolicy || len(s.Members) > 0),
+			fmt.Sprintf("policy: %q; allowed only if the memory of each node holds the dataset, and "+
+				"without uneven, plans, members and other policies", s.Policy),
 		},
 		{
 			s.Plans == Failing && s.Step < thinks,

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
@@ -123,7 +124,8 @@ func (s *Script) Caches(node int) (memory, disk int) {
 
 // CachesNothing reports whether the policy keeps no samples.
 func (s *Script) CachesNothing() bool {
-	return slices.Contains([]string{policies.Naive{}.Name(), policies.Staging{}.Name()}, s.Policy)
+	p, err := policies.ByName(s.Policy)
+	return err == nil && p.About().Copies == plan.NoCopies
 }
 
 // Notes reports whether processes return memory by notes in it, which are found when the daemon
@@ -143,6 +145,24 @@ func (s *Script) Roomy() bool {
 
 // ReadsAhead reports whether the policy reads batches before they are asked for.
 func (s *Script) ReadsAhead() bool { return s.Policy != policies.Naive{}.Name() }
+
+// always returns the policies that run every job, in the order that was asked for.
+func always() (names []string) {
+	for _, p := range policies.Engine() {
+		if _, orders := p.(plan.Orderer); !orders && p.About().Needs != plan.FirstClass {
+			names = append(names, p.Name())
+		}
+	}
+	return names
+}
+
+// inMemory returns the policies that keep samples in memory alone, in the order that was asked for.
+// They run a job if memory on all nodes holds the dataset.
+func inMemory() []string {
+	return []string{
+		policies.DeepIO{}.Name(), policies.LBANN{}.Name(), policies.LBANN{Preloading: true}.Name(),
+	}
+}
 
 // OtherPolicy returns the name of another policy; "" is the default.
 func (s *Script) OtherPolicy() string {

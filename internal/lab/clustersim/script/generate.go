@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
-
-	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // Generate draws a script.
@@ -17,7 +15,7 @@ func Generate(seed uint64) Script {
 		Shuffle: pick(r, "torch", "torch", "none", "feistel"),
 		Scheme:  pick(r, "strided", "strided", "uniform", "whole"),
 		Tail:    pick(r, "pad", "pad", "keep", "drop"),
-		Policy:  pick(r, append(policies.Names(policies.Engine()), "", "", "")...),
+		Policy:  pick(r, append(always(), "", "", "")...),
 		OnError: "raise", Transforms: r.percent(20), Verify: r.percent(10), SourceSlow: r.percent(40),
 		Staging: pick(r, 64<<10, 64<<10, 256<<10), Prefetch: pick(r, 0, 0, 1, 2, 8),
 		Threads: pick(r, 0, 0, 1, 4), Timeout: Duration(5 * time.Second),
@@ -58,7 +56,16 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 4))}).garble(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 5))}).add(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 6))}).vanish(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 7))}).preload(&s)
 	return s
+}
+
+// preload has few jobs keep the dataset in memory, filled before training or by reads for it.
+func (r *chance) preload(s *Script) {
+	c := s.clone()
+	if c.Policy = pick(r, inMemory()...); r.percent(8) && c.valid() {
+		*s = c
+	}
 }
 
 // refine makes few scripts ones of which it is known exactly what is due.

@@ -4,6 +4,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Bucket struct {
 	core      minio.Core
 	keys      *keys // nil: requests are not signed
 	transport *http.Transport
+	google    bool // it is Google's
 }
 
 var _ remote.Store = (*Bucket)(nil)
@@ -102,8 +104,19 @@ func New(o Options) (*Bucket, error) {
 		b.keys = newKeys(*a.Keys, o.Renew)
 		signer = credentials.New(b.keys)
 	}
+	region := a.Region
+	if b.google = s3utils.IsGoogleEndpoint(*u); b.google {
+		if a.RequesterPays {
+			return nil, errors.New("requests to requester-pays buckets of Google Cloud Storage are " +
+				"billed to a project, which AWS_REQUEST_PAYER does not name, and HDMLP cannot: unset " +
+				"it, and copy the objects to a bucket of your own")
+		}
+		// It takes any region, and may not say a bucket's: that needs the permission
+		// storage.buckets.get, which those who only read objects do not have.
+		region = cmp.Or(region, "auto")
+	}
 	client, err := minio.New(u.Host, &minio.Options{
-		Creds: signer, Secure: u.Scheme == "https", Transport: listings{t}, Region: a.Region,
+		Creds: signer, Secure: u.Scheme == "https", Transport: listings{t}, Region: region,
 		BucketLookup: lookup, MaxRetries: 1,
 	})
 	if err != nil {
@@ -236,9 +249,7 @@ func (b *Bucket) Get(ctx context.Context, name string, offset, n int64) (*remote
 		if err := o.SetRange(offset, offset+n-1); err != nil {
 			return err
 		}
-		if b.options.Access.RequesterPays {
-			o.Set("x-amz-request-payer", "requester")
-		}
+		b.ask(&o)
 		body, _, header, err := b.core.GetObject(ctx, b.options.Bucket, b.key(name), o)
 		if err != nil {
 			return err
@@ -261,6 +272,18 @@ func (b *Bucket) Get(ctx context.Context, name string, offset, n int64) (*remote
 	return answer, err
 }
 
+// ask sets what requests for an object ask for in any case.
+func (b *Bucket) ask(o *minio.GetObjectOptions) {
+	if b.options.Access.RequesterPays {
+		o.Set("x-amz-request-payer", "requester")
+	}
+	if b.google {
+		// Otherwise it decompresses objects with Content-Encoding: gzip as it sends them, and ignores
+		// ranges. As it changes this header on the way, minio-go does not sign it.
+		o.Set("Accept-Encoding", "gzip")
+	}
+}
+
 // tag returns an ETag without quotes, as listings have it.
 func tag(etag string) string { return strings.Trim(etag, `"`) }
 
@@ -269,9 +292,7 @@ func (b *Bucket) Head(ctx context.Context, name string) (remote.Version, error) 
 	var v remote.Version
 	err := b.signed(ctx, func() error {
 		o := minio.StatObjectOptions{}
-		if b.options.Access.RequesterPays {
-			o.Set("x-amz-request-payer", "requester")
-		}
+		b.ask(&o)
 		info, err := b.core.StatObject(ctx, b.options.Bucket, b.key(name), o)
 		v = version(&info)
 		if err != nil {
@@ -292,9 +313,7 @@ func (b *Bucket) reason(ctx context.Context, name string, err error) error {
 		return err
 	}
 	o := minio.GetObjectOptions{}
-	if b.options.Access.RequesterPays {
-		o.Set("x-amz-request-payer", "requester")
-	}
+	b.ask(&o)
 	if rangeErr := o.SetRange(0, 1); rangeErr != nil {
 		return err
 	}

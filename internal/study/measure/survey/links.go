@@ -276,7 +276,7 @@ func (g *Group) Network(ctx context.Context, window time.Duration, windows int,
 ) ([]measure.Curve, error) {
 	buffers := make([][]byte, NetworkStreams[len(NetworkStreams)-1])
 	for i := range buffers {
-		buffers[i] = make([]byte, len(g.samples.samples[1]))
+		buffers[i] = make([]byte, max(len(g.samples.samples[0]), len(g.samples.samples[1])))
 	}
 	fetch := func(id int32) measure.Load {
 		size := len(g.samples.samples[id])

@@ -12,7 +12,7 @@ func unitOf(key string) string {
 	parts := strings.Split(key, ".")
 	for _, part := range slices.Backward(parts) {
 		switch part {
-		case "capacity", "mu", "sigma", "min":
+		case "capacity", "mu", "sigma", "min", "max":
 			return "MB"
 		case "compute", "preprocess", "network", "source_network", "source", "read", "write":
 			return "MB/s"

@@ -64,12 +64,12 @@ func (r *plotted) batches(p *Point) *drawing.Figure {
 			}
 			return drawing.TitleRoom + row*vg.Length(len(rows)) + 40
 		},
-		Draw: func(c *drawing.Canvas) { drawBatches(c, rows, steps, epochs, least, most, row) },
+		Draw: func(c *drawing.Canvas) { r.drawBatches(c, rows, steps, epochs, least, most, row) },
 	}
 }
 
-func drawBatches(c *drawing.Canvas, rows []*Policy, steps, epochs int, least, most float64,
-	row vg.Length,
+func (r *plotted) drawBatches(c *drawing.Canvas, rows []*Policy, steps, epochs int,
+	least, most float64, row vg.Length,
 ) {
 	names, soft := drawing.Style(11, drawing.Ink, false), drawing.Style(9, drawing.SoftInk, false)
 	wideName, head := vg.Length(0), vg.Length(0)
@@ -120,7 +120,7 @@ func drawBatches(c *drawing.Canvas, rows []*Policy, steps, epochs int, least, mo
 			lower = append(lower, vg.Point{X: x, Y: py(b.low)})
 			middle = append(middle, vg.Point{X: x, Y: py(b.middle)})
 		}
-		how := lookOf(p.Name)
+		how := r.look(p.Name)
 		pale := how.colour
 		pale.R = pale.R/4 + 191
 		pale.G = pale.G/4 + 191

@@ -22,6 +22,15 @@ func (r *Report) CSV(w io.Writer) error {
 	}
 	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound",
 		"dataset_seen_per_epoch", "distance_from_shuffle", "time_bound_s", "share_of_time_bound")
+	if r.Scaling {
+		head = append(head, "speedup", "efficiency")
+	}
+	if r.modelled() {
+		for _, m := range r.Points[0].Model.Methods {
+			head = append(head, "model_"+m.Key+"_s")
+		}
+	}
+	speedups := r.speedups()
 	lines := [][]string{head}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	for i := range r.Points {
@@ -48,6 +57,14 @@ func (r *Report) CSV(w io.Writer) error {
 				line = append(line, number(point.TimeBound), number(p.ShareOfTimeBound))
 			} else {
 				line = append(line, "", "")
+			}
+			if s, ok := speedups[i][p.Name]; ok {
+				line = append(line, number(s.Speedup), number(s.Efficiency))
+			}
+			if point.Model != nil {
+				for _, m := range point.Model.Methods {
+					line = append(line, number(m.Runtime))
+				}
 			}
 			lines = append(lines, line)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/study/drawing"
 )
@@ -23,6 +24,14 @@ type look struct {
 // boundColour is the colour of the lower bound of the runtimes.
 var boundColour = drawing.RGB(0x7c3aed)
 
+// modelLooks are the styles of the methods of the analytical model: grey, because they are no
+// policies.
+var modelLooks = map[string]look{
+	"regular (model)":           {drawing.RGB(0x6d7681), nil, 1},
+	"distributed cache (model)": {drawing.RGB(0x6d7681), []vg.Length{6, 3}, 1},
+	"locality-aware (model)":    {drawing.RGB(0x6d7681), []vg.Length{2, 2}, 1},
+}
+
 // lookOf returns the style that the policy declares. The lower bound is dotted, and the default
 // policy's line is wider.
 func lookOf(name string) look {
@@ -32,11 +41,26 @@ func lookOf(name string) look {
 	if name == TimeBoundName {
 		return look{boundColour, []vg.Length{1.5, 2}, 1.5}
 	}
+	if l, ok := modelLooks[name]; ok {
+		return l
+	}
 	p, err := policies.ForSimulator(name)
 	if err != nil { // a policy that this version does not know
 		return look{drawing.Ink, nil, 1.75}
 	}
-	line := p.About().Line
+	return lookAs(name, p.About().Line)
+}
+
+// look returns the style of a policy of the report.
+func (r *plotted) look(name string) look {
+	if line, ok := r.Lines[name]; ok && name != policies.Bound().Name() {
+		return lookAs(name, line)
+	}
+	return lookOf(name)
+}
+
+// lookAs returns the style of a policy with that line.
+func lookAs(name string, line plan.Line) look {
 	l := look{colour: drawing.RGB(line.Colour), width: 1.75}
 	if line.Dashed {
 		l.dashes = []vg.Length{4, 2.5}
@@ -53,6 +77,7 @@ func isDefault(name string) bool { return name == policies.Default().Name() }
 type series struct {
 	name string
 	y    []float64
+	look look
 }
 
 // series returns the runtimes of the policies over the points, and their lower bounds.
@@ -83,6 +108,18 @@ func (r *plotted) series() []series {
 		}
 		all = append(all, s)
 	}
+	if r.modelled() {
+		for k, m := range r.Points[0].Model.Methods {
+			s := series{name: modelName(m)}
+			for i := range r.Points {
+				s.y = append(s.y, r.Points[i].Model.Methods[k].Runtime)
+			}
+			all = append(all, s)
+		}
+	}
+	for i := range all {
+		all[i].look = r.look(all[i].name)
+	}
 	return all
 }
 
@@ -90,14 +127,6 @@ func (r *plotted) series() []series {
 // both axes are logarithmic.
 func (r *plotted) lines() *drawing.Figure {
 	key := r.Sweep[0]
-	values := r.Axis(0)
-	x, unit, numeric := numbers(key, values)
-	if !numeric {
-		x = nil
-		for i := range values {
-			x = append(x, float64(i))
-		}
-	}
 	bound := ""
 	if r.TimeBounds() != nil {
 		bound = " The time bound is the least runtime of any policy that keeps the order."
@@ -108,51 +137,68 @@ func (r *plotted) lines() *drawing.Figure {
 			", all else as in the scenario. Where a line is missing, the policy cannot run." + bound,
 		Height: func(w vg.Length) vg.Length {
 			if w < 500 {
-				return 300 + 14*vg.Length((len(r.Names())+1)/2)
+				return 300 + 14*vg.Length((len(r.series())+1)/2)
 			}
 			return 400
 		},
-	}
-	axis := ShortKey(key)
-	if unit != "" {
-		axis += ", " + unit
 	}
 	if r.Scaling {
 		f.Name, f.Title = "scaling", "Strong scaling: runtime by number of nodes"
 		f.Caption = "The same job on more and more nodes, as thesis 4.1. Both axes are " +
 			"logarithmic: a line that falls as steeply as the thin straight one halves its " +
 			"runtime with twice the nodes." + bound
-		axis = "nodes"
+		if r.modelled() {
+			f.Caption += " Grey: the analytical model of Yang and Cong. " + r.limitText()
+		}
 	}
+	chart := r.chart(r.series())
 	f.Draw = func(c *drawing.Canvas) {
-		(&lineChart{
-			c:       c,
-			x:       x,
-			labels:  values,
-			series:  r.series(),
-			axis:    axis,
-			log:     r.Scaling,
-			ideal:   r.Scaling,
-			numeric: numeric,
-		}).draw()
+		l := chart
+		l.c = c
+		l.draw()
 	}
 	return f
 }
 
+// chart returns a chart of runtimes over the values of the key.
+func (r *plotted) chart(of []series) lineChart {
+	values := r.Axis(0)
+	x, unit, numeric := numbers(r.Sweep[0], values)
+	if !numeric {
+		x = nil
+		for i := range values {
+			x = append(x, float64(i))
+		}
+	}
+	axis := ShortKey(r.Sweep[0])
+	if unit != "" {
+		axis += ", " + unit
+	}
+	if r.Scaling {
+		axis = "nodes"
+	}
+	return lineChart{
+		x: x, labels: values, series: of, axis: axis, quantity: "runtime", unit: timeUnit,
+		logX: r.Scaling, logY: r.Scaling, ideal: r.Scaling,
+	}
+}
+
 // lineChart draws lines over a numeric axis, with their names at their ends.
 type lineChart struct {
-	c       *drawing.Canvas
-	x       []float64
-	labels  []string // of x
-	series  []series
-	axis    string
-	log     bool
-	ideal   bool // draw a thin line of ideal scaling from the first point of the fastest policy
-	numeric bool
+	c      *drawing.Canvas
+	x      []float64
+	labels []string // of x
+	series []series
+	axis   string
+	ideal  bool // draw a thin line of ideal scaling from the first point of the fastest policy
+
+	quantity   string // of y
+	unit       func(longest float64) (name string, length float64)
+	logX, logY bool
 
 	left, right, top, bottom vg.Length
 	xlo, xhi, ylo, yhi       float64
-	seconds                  float64
+	one                      float64 // of the unit, in y
 }
 
 func (l *lineChart) draw() {
@@ -170,25 +216,25 @@ func (l *lineChart) draw() {
 		}
 	}
 	var unit string
-	unit, l.seconds = timeUnit(l.yhi)
+	unit, l.one = l.unit(l.yhi)
 	l.xlo, l.xhi = slices.Min(l.x), slices.Max(l.x)
-	if l.log {
+	if l.logY {
 		l.ylo, l.yhi = l.ylo/1.15, l.yhi*1.15
 	} else {
 		l.ylo, l.yhi = 0, l.yhi*1.04
 	}
 	l.layout()
 	c, soft := l.c, drawing.Style(10, drawing.SoftInk, false)
-	marks := drawing.Ticks(l.ylo/l.seconds, l.yhi/l.seconds, 8)
-	if l.log {
-		marks = drawing.LogTicks(l.ylo/l.seconds, l.yhi/l.seconds)
+	marks := drawing.Ticks(l.ylo/l.one, l.yhi/l.one, 8)
+	if l.logY {
+		marks = drawing.LogTicks(l.ylo/l.one, l.yhi/l.one)
 	}
 	for _, v := range marks {
-		y := l.py(v * l.seconds)
+		y := l.py(v * l.one)
 		c.Line(drawing.Rule, 0.75, nil, vg.Point{X: l.left, Y: y}, vg.Point{X: l.right, Y: y})
 		c.Text(l.left-6, y, drawing.TickText(v), soft, drawing.Right)
 	}
-	c.Text(0, l.top-12, "runtime, "+unit, soft, drawing.Left)
+	c.Text(0, l.top-12, l.quantity+", "+unit, soft, drawing.Left)
 	last := vg.Length(-1000)
 	for i, v := range l.x {
 		x := l.px(v)
@@ -232,7 +278,7 @@ func (l *lineChart) label(i int) string {
 
 func (l *lineChart) layout() {
 	soft := drawing.Style(10, drawing.SoftInk, false)
-	l.left = max(soft.Width(drawing.TickText(l.yhi/l.seconds)), soft.Width("0.01")) + 10
+	l.left = max(soft.Width(drawing.TickText(l.yhi/l.one)), soft.Width("0.01")) + 10
 	l.top, l.bottom = drawing.TitleRoom+24, l.c.H-38
 	l.right = l.c.W - 14
 	if l.c.Narrow {
@@ -250,7 +296,7 @@ func (l *lineChart) px(v float64) vg.Length {
 		return l.left + 8 + room/2
 	}
 	share := (v - l.xlo) / (l.xhi - l.xlo)
-	if l.log {
+	if l.logX {
 		share = math.Log(v/l.xlo) / math.Log(l.xhi/l.xlo)
 	}
 	return l.left + 8 + vg.Length(share)*room
@@ -258,7 +304,7 @@ func (l *lineChart) px(v float64) vg.Length {
 
 func (l *lineChart) py(v float64) vg.Length {
 	share := (v - l.ylo) / (l.yhi - l.ylo)
-	if l.log {
+	if l.logY {
 		share = math.Log(v/l.ylo) / math.Log(l.yhi/l.ylo)
 	}
 	return l.bottom - vg.Length(share)*(l.bottom-l.top)
@@ -268,7 +314,8 @@ func (l *lineChart) py(v float64) vg.Length {
 func (l *lineChart) drawIdeal() {
 	start := math.Inf(1)
 	for _, s := range l.series {
-		if y := s.y[0]; y < start && s.name != TimeBoundName {
+		_, model := modelLooks[s.name]
+		if y := s.y[0]; y < start && s.name != TimeBoundName && !model {
 			start = y
 		}
 	}
@@ -284,7 +331,7 @@ func (l *lineChart) drawIdeal() {
 }
 
 func (l *lineChart) drawSeries(i int) {
-	s, how := l.series[i], lookOf(l.series[i].name)
+	s, how := l.series[i], l.series[i].look
 	order := make([]int, len(l.x))
 	for k := range order {
 		order[k] = k
@@ -323,6 +370,7 @@ func (l *lineChart) names() {
 		name  string
 		at, y vg.Length // where the line ends, and where the name stands
 		x     vg.Length
+		look  look
 	}
 	var ends []end
 	for _, s := range l.series {
@@ -333,7 +381,7 @@ func (l *lineChart) names() {
 			}
 		}
 		y := l.py(s.y[best])
-		ends = append(ends, end{s.name, y, y, l.px(l.x[best])})
+		ends = append(ends, end{s.name, y, y, l.px(l.x[best]), s.look})
 	}
 	slices.SortStableFunc(ends, func(a, b end) int {
 		return int(math.Copysign(1, float64(a.at-b.at)))
@@ -347,7 +395,7 @@ func (l *lineChart) names() {
 	}
 	sty := drawing.Style(10.5, drawing.Ink, false)
 	for _, e := range ends {
-		how := lookOf(e.name)
+		how := e.look
 		l.c.Line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at},
 			vg.Point{X: max(l.right, e.x) + 2, Y: e.at}, vg.Point{X: l.right + 12, Y: e.y},
 			vg.Point{X: l.right + 16, Y: e.y})
@@ -391,7 +439,7 @@ func (l *lineChart) legend() {
 	rows := (len(l.series) + 1) / 2
 	for i, s := range l.series {
 		x, y := l.c.W/2*vg.Length(i/rows), l.bottom+44+14*vg.Length(i%rows)
-		how := lookOf(s.name)
+		how := s.look
 		l.c.Line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y},
 			vg.Point{X: x + 18, Y: y})
 		l.c.Text(x+24, y, s.name, sty, drawing.Left)

@@ -29,6 +29,9 @@ func (r *plotted) figures() []*drawing.Figure {
 		}
 	case len(r.Sweep) == 1:
 		all = append(all, r.lines())
+		if r.Scaling {
+			all = append(all, r.efficiency())
+		}
 	default:
 		for _, name := range r.Names() {
 			all = append(all, r.heat(name))
@@ -54,6 +57,14 @@ func (r *plotted) document() *drawing.Document {
 	if len(r.Sweep) == 0 && r.TimeBounds() != nil {
 		timed = "Over time bound: the runtime, relative to the least that any policy needs which " +
 			"reads the samples in the same order on this machine. "
+	}
+	if r.Scaling {
+		timed += "Speed-up: relative to the policy's own runtime on the fewest nodes on which it " +
+			"runs. Efficiency: speed-up, relative to that of the number of nodes. "
+	}
+	if r.modelled() {
+		timed += "*: loading takes longer than training in every epoch after the first. " +
+			r.limitText() + " "
 	}
 	d.Notes = []string{fmt.Sprintf("Computed in profile %v with seed %v. Runtimes are predictions "+
 		"of the performance model, not measurements. Over bound: bytes read from the source, "+
@@ -198,6 +209,9 @@ func (r *plotted) sweepTables() []drawing.Table {
 		}
 		if cells := r.TimeBounds(); cells != nil {
 			t.Rows = append(t.Rows, row(t.Head, TimeBoundName, cells))
+		}
+		if r.Scaling {
+			return append([]drawing.Table{t}, r.scalingTables(heads)...)
 		}
 		return []drawing.Table{t}
 	}

@@ -25,6 +25,7 @@ func TestWrite(t *testing.T) {
 	}{
 		{rendertest.Sample(), []string{"runtime", "batches"}},
 		{rendertest.Swept(1), []string{"sweep"}},
+		{rendertest.Scaled(), []string{"scaling", "efficiency"}},
 		{rendertest.Swept(2), []string{
 			"sweep-perfect", "sweep-naive", "sweep-cooperative",
 			"sweep-lbann_dynamic", "sweep-sharded",

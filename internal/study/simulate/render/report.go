@@ -10,7 +10,9 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
+	"github.com/hdmlp/hdmlp/internal/study/simulate/scaling"
 )
 
 // Report holds the results of one simulation command.
@@ -22,10 +24,16 @@ type Report struct {
 	Facts    []Fact   // descriptions of the machine, the dataset and the job
 	Classes  []string // names of the storage classes, the staging buffer first
 	Sweep    []string // the keys that were varied: none, one or two
-	Scaling  bool     // the only key is the number of nodes, for a plot of strong scaling
+	Scaling  bool     // the only key is the number of nodes: how runtimes scale is shown as well
+	// Limit is where the analytical model says that regular loading stops scaling, if Points have a
+	// Model.
+	Limit scaling.Limit
 	// one for each combination of values, the last key's changing fastest; one in all without Sweep
 	Points      []Point
 	Interrupted bool // some simulations were not run
+	// Lines has the lines in plots of the policies by name; what it lacks is drawn as the policy of
+	// that name says.
+	Lines map[string]plan.Line
 }
 
 // Fact is one line of the description of what was simulated.
@@ -40,6 +48,9 @@ type Point struct {
 	// in the order in which they were requested, without those that were not simulated
 	Policies []Policy
 	Batches  bool // the JSON has the times of batches
+	// Model is what the analytical model predicts; nil: Scaling is not set, or the model does not
+	// cover the job.
+	Model *scaling.Prediction
 }
 
 // Policy is the result of one policy.
@@ -146,6 +157,14 @@ func (r *Report) JSON(w io.Writer) error {
 			return
 		}
 		field("sweep", r.Sweep)
+		if r.modelled() {
+			if r.Limit.Bounded {
+				field("regular_loading_scales_to_nodes", r.Limit.Nodes)
+			} else {
+				field("regular_loading_scales_to_nodes", nil)
+			}
+		}
+		speedups := r.speedups()
 		points := make([]json.RawMessage, len(r.Points))
 		for i := range r.Points {
 			p := &r.Points[i]
@@ -162,7 +181,10 @@ func (r *Report) JSON(w io.Writer) error {
 				if p.TimeBound > 0 {
 					field("time_bound_s", p.TimeBound)
 				}
-				field("policies", p)
+				field("policies", pointJSON{p, speedups[i]})
+				if p.Model != nil {
+					field("analytical_model", modelJSON(p.Model, speedups[i]))
+				}
 			})
 			points[i] = one.Bytes()
 		}
@@ -179,7 +201,15 @@ func (r *Report) JSON(w io.Writer) error {
 
 // MarshalJSON returns the point's policies by name, in their order, without the times of batches
 // unless they are asked for.
-func (p *Point) MarshalJSON() ([]byte, error) {
+func (p *Point) MarshalJSON() ([]byte, error) { return pointJSON{p, nil}.MarshalJSON() }
+
+// pointJSON is a point with the speed-ups there, by name; nil: they are not shown.
+type pointJSON struct {
+	*Point
+	speedups map[string]Speedup
+}
+
+func (p pointJSON) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {
 		for _, policy := range p.Policies {
@@ -192,6 +222,13 @@ func (p *Point) MarshalJSON() ([]byte, error) {
 			}
 			if result.Epochs == nil {
 				result.Epochs = []float64{}
+			}
+			if s, ok := p.speedups[policy.Name]; ok {
+				field(policy.Name, struct {
+					*simulate.Result
+					Speedup
+				}{&result, s})
+				continue
 			}
 			field(policy.Name, &result)
 		}

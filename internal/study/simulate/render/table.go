@@ -224,6 +224,9 @@ func (t *tables) sweep(r *Report) {
 	}
 	t.grid(head, rows)
 	t.reasons(r)
+	if r.Scaling {
+		t.scaling(r)
+	}
 }
 
 // matrix writes the runtimes of one policy in a sweep over two keys.

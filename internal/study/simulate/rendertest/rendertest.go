@@ -2,10 +2,15 @@
 package rendertest
 
 import (
+	"math"
+	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 	"github.com/hdmlp/hdmlp/internal/study/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/study/simulate/scaling"
 )
 
 // result returns a Result with all fields set.
@@ -89,6 +94,48 @@ func Swept(keys int) *render.Report {
 			}
 			r.Points = append(r.Points, p)
 		}
+	}
+	return r
+}
+
+// Scaled returns a report over numbers of nodes, with the analytical model. One policy runs on two
+// nodes or more.
+func Scaled() *render.Report {
+	r := Sample()
+	base := r.Points[0]
+	r.Points = nil
+	r.Sweep, r.Scaling = []string{"environment.nodes"}, true
+	r.Lines = map[string]plan.Line{"mine": {Colour: 0xb5179e}}
+	env := model.Environment{
+		Compute: 100, Preprocess: 400, PeerBandwidth: 500, SourceBandwidth: 2000,
+		SourceThroughput: model.NewCurve(map[int]float64{1: 250, 4: 300}),
+		Classes: []model.Class{
+			{Capacity: 100, Threads: 2, Read: model.Constant(1e5), Write: model.Constant(1e5)},
+			{Capacity: 2500, Threads: 2, Read: model.Constant(1e5), Write: model.Constant(1e5)},
+		},
+	}
+	r.Limit = scaling.LimitOf(&env)
+	for _, nodes := range []int{1, 2, 4, 8} {
+		p := render.Point{
+			Values: []string{strconv.Itoa(nodes)}, Bound: base.Bound,
+			TimeBound: base.TimeBound / float64(nodes),
+			Model: scaling.Predict(scaling.Job{
+				Env: &env, Nodes: nodes, Dataset: 10000, Samples: 4000, Epoch: 10000, GlobalBatch: 256,
+				Epochs: 2,
+			}),
+		}
+		for _, policy := range base.Policies {
+			result := *policy.Result
+			result.Runtime *= math.Pow(float64(nodes), -0.75)
+			if policy.Name == "lbann_dynamic" && nodes > 1 {
+				result = simulate.Result{Supported: true, Runtime: 3600 / float64(nodes)}
+			}
+			p.Policies = append(p.Policies, render.Policy{Name: policy.Name, Result: &result})
+		}
+		p.Policies = append(p.Policies, render.Policy{
+			Name: "mine", Result: result(2000/math.Sqrt(float64(nodes)), 0, 4000, 0, 0, 0),
+		})
+		r.Points = append(r.Points, p)
 	}
 	return r
 }

@@ -12,7 +12,7 @@ from ..._records.declared import Declared
 from ..._records.records import Listed
 from ..._transforms import Transform
 from ..._transforms.in_python import in_python, leaving
-from ..._transforms.own_state import own_state
+from ..._transforms.own_state import code_of_the_program, own_state
 from ..._transforms.recipe import Recipe
 from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
@@ -85,6 +85,16 @@ class Making(NamedTuple):
             self.recipe is not None or self.collate is not None or self.target_transform is not None
         )
 
+    def runs_code_of_the_program(self) -> bool:
+        """Reports whether Python runs anything that HDMLP, PIL, torchvision or timm do not define.
+
+        Classes and functions of theirs that the program has changed count.
+        """
+        recipe = self.recipe
+        if isinstance(recipe, OwnItems) or originals.replaced(*_USED):
+            return True
+        return bool(code_of_the_program(recipe))
+
     def own_state(self) -> str:
         """Returns which state of its own Python's part may have, for a message; empty: none."""
         assert self.recipe is not None
@@ -151,6 +161,10 @@ class Making(NamedTuple):
                 *(() if self.recipe.transform is None else self.recipe.transform.steps),
             ]
         return described(self.transforms), [_identity(value, copied) for value in own], last
+
+
+#: What HDMLP does in the place of libraries, and which libraries' transforms use.
+_USED = ("images", "transforms", "transforms.v2", "timm", "modules", "collation")
 
 
 def names_of(transforms: object) -> list[str]:

@@ -29,7 +29,7 @@ from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
 from .._data.own_items import collate_made
-from .._order.disjoint import Drawings, share_of
+from .._order.disjoint import Drawings, shard_of, share_of
 from .._order.known import Known, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
 from .content import Content, users_collate
@@ -79,7 +79,7 @@ class Engines:
         self._ordering = ordering
         self._ranks = ranks
         self._name = name
-        self._share = share_of(sampler)
+        self._share, self._shard = share_of(sampler), shard_of(sampler)
         self._opened_with: object = None  # what the current engine was made of, for comparing
         self._closed = False
         self.current: Engine | None = None
@@ -107,6 +107,7 @@ class Engines:
         if self._ordering.replaced(loader):
             self.adopt(self.arguments)
             self._share = share_of(loader.batch_sampler)
+            self._shard = shard_of(loader.batch_sampler)
 
     def close(self) -> None:
         """Closes the engine. Idempotent."""
@@ -327,7 +328,7 @@ class Engines:
         if self.arguments.shard:
             place = self.settle()
             return place.rank, place.world_size
-        return (0, 1) if self._share is None else (self._share.rank, self._share.replicas)
+        return self._shard if self._share is None else (self._share.rank, self._share.replicas)
 
     def _items(
         self, loader: DataLoader[object], folder: Folder, made: Making
@@ -362,7 +363,13 @@ class Engines:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
         return functools.partial(
-            Given, folder, made, options, Processes.of(loader, self.device), part=self._part()
+            Given,
+            folder,
+            made,
+            options,
+            Processes.of(loader, self.device),
+            part=self._part(),
+            shares_order=self._share is None and not self.arguments.shard,
         )
 
     def _parts(self, loader: DataLoader[object], folder: Folder, made: Making) -> PartsOf | None:

@@ -91,6 +91,8 @@ class Given(Served):
         processes: As for :class:`Served`.
         seed: The job's seed; None: the daemon draws it.
         part: As for :class:`Served`.
+        shares_order: The orders of these ranks are parts of one, so that no sample is repeated
+            because several have it.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Given(Served):
         *,
         seed: int | None,
         part: tuple[int, int] | None = None,
+        shares_order: bool = False,
     ):
         # By the feed's number: its epoch, and that epoch's order.
         self._orders: dict[int, tuple[int, Order]] = {}
@@ -110,7 +113,7 @@ class Given(Served):
         # Each job has another name: one that is over may not have ended yet, and takes no other
         # order; nor does the job of a loader of which this one is a copy.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
-        self._part = part or (0, 1)
+        self._part = (0, 1) if part is None or shares_order else part
         stream = replace(options.stream, shuffle="given", seed=seed)
         options = replace(options, stream=stream)
         super().__init__(dataset, made, options, processes, opens=False, part=part)

@@ -284,6 +284,12 @@ class Pinning:
         self._taken = None
         self._source.renew(end)
 
+    def rest(self) -> None:
+        """Has workers end or rest; see :meth:`hdmlp._workers.pool.Pool.rest`."""
+        assert isinstance(self._source, Pool)
+        self._taken = None
+        self._source.rest()
+
     @property
     def end(self) -> int | None:
         """The position from which on nothing is handed out; None: there is none."""

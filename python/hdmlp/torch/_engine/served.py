@@ -28,6 +28,7 @@ from ..._workers.failures import Failed, RemoteTraceback
 from ..._workers.pool import Pool
 from ..._workers.results import Arena
 from ..._workers.seeds import base_seed
+from ..._workers.staying import Staying
 from ...data import Folder, described
 from .._data.collation import for_training, labels_of
 from .._data.fields import Assembled
@@ -182,14 +183,18 @@ class Served(Loader):
         if isinstance(self._made.recipe, OwnItems):
             folder = None  # items are made by what workers have
         init = WorkerInit(processes.init, processes.dataset, processes.workers, folder)
-        assert self._made.recipe is not None
+        made = self._made
+        assert made.recipe is not None
         return Pool(
-            self._made.recipe,
+            made.recipe,
             processes.workers,
             processes.prefetch_factor,
             context,
             init,
             self._base_seeds(),
+            None
+            if processes.init is not None
+            else Staying(made.recipe, made.runs_code_of_the_program),
         )
 
     def _base_seeds(self) -> Callable[[int, int], int]:
@@ -217,7 +222,13 @@ class Served(Loader):
     def _rest(self, feed: Feed) -> None:
         if isinstance(self._made.recipe, OpenedItems):
             self._made.recipe.copying.say()
-        self._renew(feed, None)  # as torch's loader, this one has no workers between epochs
+        if not feed.is_open or not self._has_workers or self._processes.persistent:
+            return
+        assert isinstance(feed.source, (Pool, Pinning))
+        if self.epochs is not None and self.next_epoch >= self.epochs:
+            feed.source.renew(None)  # as torch's loader, this one has no workers after epochs
+        else:
+            feed.source.rest()
 
     def _tell_output(self, stream: Stream) -> None:
         if self._made.recipe is not None:

@@ -56,6 +56,20 @@ def share_of(sampler: object) -> Share | None:
     return None
 
 
+def shard_of(batches: object) -> tuple[int, int]:
+    """Returns the rank for which accelerate shards a batch sampler, and the number of ranks.
+
+    All ranks draw one order, and each yields every n-th batch, or its part of each batch.
+    """
+    for _ in range(4):
+        rank = getattr(batches, "process_index", None)
+        ranks = getattr(batches, "num_processes", None)
+        if type(rank) is int and type(ranks) is int:
+            return rank, ranks
+        batches = getattr(batches, "batch_sampler", None)
+    return 0, 1
+
+
 class Drawings:
     """What each rank of a loader drew in its first epoch.
 

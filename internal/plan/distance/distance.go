@@ -1,4 +1,8 @@
-package simulate
+// Package distance computes how much of the dataset an order reads per epoch, and how far it is
+// from a full shuffle.
+//
+// Pure: no I/O, no goroutines. A Measure belongs to one goroutine.
+package distance
 
 import (
 	"math"
@@ -7,8 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
-// measure computes how much of the dataset an order reads per epoch, and its distance from a full
-// shuffle.
+// Measure counts the reads of the first epochs.
 //
 // In a full shuffle, where and when a sample is read is independent of where and when it is read in
 // the next epoch. For each sample and pair of consecutive epochs, two conditions are counted:
@@ -22,7 +25,7 @@ import (
 // partition of each batch changes the node and never the sixteenth.
 //
 // Only the first epochs are counted, and of many samples an evenly spaced subset.
-type measure struct {
+type Measure struct {
 	epochs int // number of epochs counted
 	f      int
 	steps  int
@@ -43,11 +46,24 @@ const (
 	measuredSamples = 1 << 16
 )
 
-func newMeasure(m *simulation, stream *access.Stream) measure {
-	f := len(m.sizes)
-	s := measure{
-		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.how.Reorder == nil,
-		whole: m.job.Scheme == "whole", share: float64(stream.Delivered()) / float64(f),
+// New returns a measure of the orders of the stream on nodes, of which a full batch and the last
+// batch of an epoch have so many samples each, in so many epochs.
+func New(stream *access.Stream, full, last []int, epochs int) *Measure {
+	o := stream.Order()
+	return newMeasure(stream, full, last, epochs, o == nil || o.Deal != nil)
+}
+
+// Others is New for orders that do not read what the stream would.
+func Others(stream *access.Stream, full, last []int, epochs int) *Measure {
+	return newMeasure(stream, full, last, epochs, false)
+}
+
+func newMeasure(stream *access.Stream, full, last []int, epochs int, own bool) *Measure {
+	f := stream.Spec().Samples
+	s := &Measure{
+		epochs: min(epochs, measuredEpochs), f: f, steps: stream.Steps(), full: own,
+		whole: stream.Spec().Scheme == access.Whole,
+		share: float64(stream.Delivered()) / float64(f),
 	}
 	if over := (f - 1) / measuredSamples; over > 0 {
 		s.shift = bits.Len(uint(over))
@@ -60,32 +76,56 @@ func newMeasure(m *simulation, stream *access.Stream) measure {
 		}
 	}
 	total := 0.0
-	for i := range m.full {
-		n := float64(m.full[i]*(m.steps-1) + m.last[i])
+	batch, rest := 0.0, 0.0
+	for i := range full {
+		n := float64(full[i]*(s.steps-1) + last[i])
 		total += n
 		s.same += n * n
+		batch += float64(full[i])
+		rest += float64(last[i])
 	}
 	s.same /= total * total
 	if s.whole {
 		s.same = 1
 	}
-	batch, last := 0.0, 0.0
-	for i := range m.full {
-		batch += float64(m.full[i])
-		last += float64(m.last[i])
-	}
-	for step := range m.steps {
+	for step := range s.steps {
 		n := batch
-		if step == m.steps-1 {
-			n = last
+		if step == s.steps-1 {
+			n = rest
 		}
-		s.part[16*step/m.steps] += n / total
+		s.part[16*step/s.steps] += n / total
 	}
 	return s
 }
 
-// add counts a batch.
-func (s *measure) add(epoch, step, node int, ids []int32) {
+// Of measures an order: nodeOf has the node of each rank. The process must not give the epochs.
+func Of(stream *access.Stream, nodeOf []int32, nodes int) (seen, distance float64) {
+	full, last := make([]int, nodes), make([]int, nodes)
+	first := stream.Epoch(0)
+	for r, n := range nodeOf {
+		full[n] += len(first.Batch(nil, r, 0))
+		last[n] += len(first.Batch(nil, r, stream.Steps()-1))
+	}
+	m := New(stream, full, last, measuredEpochs)
+	var ids []int32
+	epoch := first
+	for e := range m.epochs {
+		epoch = stream.EpochInto(epoch, e)
+		for step := range stream.Steps() {
+			for r, n := range nodeOf {
+				ids = epoch.Batch(ids[:0], r, step)
+				m.Add(e, step, int(n), ids)
+			}
+		}
+	}
+	return m.Result()
+}
+
+// Epochs returns how many epochs are counted, the first ones.
+func (s *Measure) Epochs() int { return s.epochs }
+
+// Add counts a batch of a node.
+func (s *Measure) Add(epoch, step, node int, ids []int32) {
 	if s.whole {
 		if node > 0 {
 			return
@@ -106,9 +146,9 @@ func (s *measure) add(epoch, step, node int, ids []int32) {
 	}
 }
 
-// result returns the mean share of the dataset that is read in an epoch, and the distance from a
+// Result returns the mean share of the dataset that is read in an epoch, and the distance from a
 // full shuffle, which is 0 for a single epoch.
-func (s *measure) result() (seen, distance float64) {
+func (s *Measure) Result() (seen, distance float64) {
 	seen = s.share
 	if !s.full {
 		seen = 0
