@@ -102,7 +102,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race \
 	test-sequential test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
 	conformance fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak \
-	mutants scale docs figures tables setup setup-test setup-ci clean
+	mutants scale docs figures tables setup setup-test setup-ci modules clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -122,17 +122,21 @@ quick: lint build $(VENV)/stamp
 	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/($(SLOW))$$')
 	$(VENV)/bin/python $(PYTEST) -n 2 -m "not slow" python/tests bench/tests
 
-# One part after the other, each with as many workers as pay: beside each other they would break
-# each other's bounds on time. A part that fails does not keep the others from running.
-GO_PARTS := test-race test-sequential test-allocations
+# One part after the other, each with as many workers as pay: beside each other, tests that wait
+# would break each other's bounds on time. What only computes takes the time in which others wait
+# (A+B: B beside A, at a low priority). A part that fails does not keep the others from
+# running.
+GO_PARTS := test-race+test-sequential test-allocations
 test:
-	$(PARTS) setup-test lint $(GO_PARTS) test-python
+	$(PARTS) setup-test test-python+lint $(GO_PARTS)
 
-# Runs all tests, whatever other clones have tested.
+# Runs all tests, whatever other clones have tested, and checks conversions of pointers also in
+# tests that run without the race detector, which does so by itself: that compiles them once more.
 ci: export TEST_FLAGS := -count=1
+ci: export POINTERS := -gcflags=-d=checkptr
 ci:
-	$(PARTS) setup-test setup-ci docs lint $(GO_PARTS) test-nocgo test-newest \
-		test-oldest
+	$(PARTS) setup-test setup-ci docs test-newest+lint \
+		test-race+test-sequential+test-nocgo test-allocations test-oldest
 
 # go vet sees the files with the tag, and those that only builds without it have; staticcheck sees
 # all without it.
@@ -148,7 +152,7 @@ lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(BIN)/staticcheck ./...
 
 test-go:
-	$(PARTS) $(GO_PARTS) test-nocgo
+	$(PARTS) test-race+test-sequential+test-nocgo test-allocations
 
 # The race detector finds nothing where no two goroutines run, and makes tests many times slower.
 # Of cmd/hdmlp that is where commands only compute, for long; its other tests of the same commands
@@ -163,8 +167,8 @@ test-race: build/test.stamp
 
 test-sequential: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential) && \
-		$(GOTEST) -tags invariants -gcflags=-d=checkptr -timeout 20m $$packages
-	$(GOTEST) -tags invariants -gcflags=-d=checkptr -run '$(COMPUTING)' \
+		$(GOTEST) -tags invariants $(POINTERS) -timeout 20m $$packages
+	$(GOTEST) -tags invariants $(POINTERS) -run '$(COMPUTING)' \
 		./cmd/hdmlp ./internal/engine/cache/pool
 
 test-allocations: build/test.stamp
@@ -190,12 +194,15 @@ test-newest: build throttle exchange objects bytecode build/frameworks/stamp
 	@build/frameworks/bin/python -c 'import torch; print("newest torch:", torch.__version__)'
 	build/frameworks/bin/python $(PYTEST) -n $(WORKERS) python/tests bench/tests python/frameworks
 
-# What depends on the version of torch or torchvision: the loader that is replaced, its order and
-# seeds, workers, ranks and launchers, collation, and transforms. The rest is the daemon's and the
+# What depends on the version of torch, torchvision or Pillow: the loader that is replaced, its
+# order and seeds, workers, ranks and launchers, collation, transforms and their random numbers, and
+# which files are images, with what they say of themselves. The rest is the daemon's and the
 # samples', which torch does not see.
 OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py) \
-	$(patsubst %,python/tests/test_%.py, batches datasets epoch_ends exit foreign moved ranks \
-	seeds torch torch_workers train transforms timm worker_info worker_seeds)
+	$(patsubst %,python/tests/test_%.py, augmentations batches damage datasets epoch_ends exit \
+	foreign left metadata moved offload offload_faults offload_rest on_error originals pixel_limit \
+	ragged random_stream ranks seeds tail tensor_types timm torch torch_modes torch_workers train \
+	transforms transforms_parts view_wrappers views worker_info worker_seeds)
 
 test-oldest: build throttle exchange objects bytecode $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'
@@ -306,7 +313,12 @@ tables: | build/go.stamp
 
 setup: setup-test build/demo.stamp build/bench.stamp
 
-setup-test: build/test.stamp $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt
+# Downloads wait for the network, so they are made beside each other.
+setup-test:
+	@$(MAKE) --no-print-directory -j 4 $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt modules
+
+modules: | build/go.stamp
+	@$(GO) list -test -deps ./... >/dev/null
 
 setup-ci: build/docs-env/stamp build/frameworks/stamp
 
@@ -321,6 +333,8 @@ STAMPS := $(patsubst %,build/%.stamp,go wheel aarch64 test demo bench asan)
 $(STAMPS): build/%.stamp: scripts/setup
 	GO="$(GO)" scripts/setup $*
 	@mkdir -p build && touch $@
+
+build/test.stamp: | build/go.stamp # one apt-get at a time
 
 build/wheel/stamp: requirements-wheel.txt | build/wheel.stamp
 	$(PYTHON) -m venv build/wheel

@@ -142,6 +142,33 @@ func TestPatchesAndEquivalents(t *testing.T) {
 	}
 }
 
+// TestPatchesCompile: make mutants ends at a defect by hand that does not.
+func TestPatchesCompile(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plant(root, t.TempDir(), room.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range p.mutants {
+		p.discarded[m] = !m.Written
+	}
+	if err := p.write(); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"build", "-tags", tags, "-overlay", p.overlay()}
+	for dir := range p.sources {
+		args = append(args, "./"+dir)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // checkSyntax fails if a text is no program in Python: any test would find such a defect.
 func checkSyntax(python string, p *patch, text string) error {
 	cmd := exec.Command(python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")

@@ -154,10 +154,22 @@ func (s *source) patch(p *patch) (*Mutant, error) {
 			s.between(m, from, to, "mutantValue__(<number>, "+replacement+", ", ")")
 		}
 	} else {
+		for _, text := range []string{old, replacement} {
+			if !areStatements(text) {
+				return nil, fmt.Errorf("%s: neither an expression nor whole statements: %s",
+					p.where, text)
+			}
+		}
 		s.between(m, from, to, "if mutant__(<number>) { "+replacement+" } else { ", " }")
 	}
 	s.mutants = append(s.mutants, m)
 	return m, nil
+}
+
+func areStatements(text string) bool {
+	_, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() { "+text+"\n}",
+		parser.SkipObjectResolution)
+	return err == nil
 }
 
 // oneText joins lines of statements or of an expression in one, so that no line is added.

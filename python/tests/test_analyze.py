@@ -332,9 +332,11 @@ def test_a_program_before_the_training_is_passed_over(binary, environment):
     assert any("too early to be measured" in note["text"] for note in found["notes"])
 
 
-def test_a_second_training_is_named(binary, environment):
+def test_a_second_training_is_named(binary, environment, tmp_path):
+    os.mkfifo(meeting := tmp_path / "meeting")
     command = (
-        f"{sys.executable} {script('odd.py')} forking & {preloaded.PYTHON} {script('odd.py')} two"
+        f"{sys.executable} {script('odd.py')} forking {meeting} r & "
+        f"{preloaded.PYTHON} {script('odd.py')} two {meeting} w"
     )
     found = measured(analyzed(binary, environment, "sh", "-c", command))
     named = [note["text"] for note in found["notes"] if "and is not measured" in note["text"]]

@@ -171,6 +171,7 @@ def strange():
     plain, png = carriers.saved("JPEG"), carriers.saved("PNG")
     large = zlib.compress(bytes((1 << 20) + 1))
     frame = struct.pack(">LLLLLHHBB", 0, carriers.WIDTH, carriers.HEIGHT, 0, 0, 1, 1, 0, 0)
+    narrow = struct.pack(">LLLLLHHBB", 0, carriers.WIDTH - 1, carriers.HEIGHT, 0, 0, 1, 1, 0, 0)
     for piece in (
         carriers.chunk(b"zTXt", b"a\0\0" + large),
         carriers.chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20))),
@@ -186,6 +187,12 @@ def strange():
         carriers.chunk(b"fcTL", frame) * 2,
         carriers.chunk(b"fcTL", b"\0\0\0\1" + frame[4:]),
         carriers.chunk(b"fcTL", frame[:12] + b"\0\0\0\1" + frame[16:]),
+        carriers.chunk(b"fcTL", narrow),
+        carriers.chunk(b"fdAT", bytes(4)),
+        carriers.chunk(b"tRNS", bytes(5)),
+        carriers.chunk(b"tRNS", bytes(6)),
+        carriers.chunk(b"cHRM", bytes(33)),
+        carriers.chunk(b"cHRM", bytes(36)),
     ):
         yield carriers.with_chunks(png, [piece])
         yield carriers.with_chunks(png, after=[piece])
@@ -204,6 +211,37 @@ def strange():
     ):
         yield carriers.placed(plain, carriers.SOF, piece)
         yield carriers.placed(plain, carriers.SOS, piece)
+    for piece in odd_directories():
+        yield carriers.placed(plain, carriers.SOF, piece)
+        yield carriers.placed(plain, carriers.SOS, piece)
+
+
+def odd_directories():
+    """Segments of JPEGs with TIFF data, of which Pillow reads the resolution and the images."""
+    inch, short, text, raw, images, entries = (0x0128, 3, 1), 3, 2, 7, 0xB001, 0xB002
+    for kind, count, value in (
+        (short, 1, b"\x48\0\0\0"),
+        (text, 2, b"5\0\0\0"),
+        (text, 3, b"72\0\0"),
+        (text, 1, bytes(4)),
+        (raw, 1, b"\x48\0\0\0"),
+        (raw, 2, b"\x48\1\0\0"),
+    ):
+        resolution, unit = (0x011A, kind, count, value), (*inch, b"\2\0\0\0")
+        yield carriers.app1(carriers.directory(unit, resolution))
+        outside = (0x010F, text, 16, b"\xff\xff\0\0")
+        yield carriers.app1(carriers.directory(unit, outside, resolution))
+        halves = carriers.directory(resolution, unit)
+        yield carriers.app1(halves[:9]) + carriers.app1(halves[9:])
+    for head in (b"II+\0", b"MM\0+"):
+        yield carriers.app1(head + bytes(12))
+        yield carriers.app1(head)
+    for count, size in ((1, 16), (2, 16), (2, 32)):
+        number = (images, 4, 1, struct.pack("<L", count))
+        entry = (entries, raw, size, struct.pack("<L", 8 + 2 + 2 * 12 + 4))
+        for order in ((number, entry), (entry, number)):
+            data = carriers.directory(*order, tail=bytes(size))
+            yield carriers.segment(0xE2, b"MPF\0" + data)
 
 
 def named(files):

@@ -88,12 +88,13 @@ def items(batches):
 
 
 @each
-def test_the_order_is_the_samplers_and_bytes_are_the_datasets(name, root):
-    dataset = SOURCES[name](root)
+def test_the_order_is_the_samplers_and_bytes_are_the_datasets(name, root, stored):
+    dataset, files = SOURCES[name](root), SOURCES[name](stored)
     order = list(DistributedSampler(range(len(dataset)), 1, 0, seed=3))
     with loader(dataset, shuffle=True, seed=3, verify=name != "FileDataset") as first:
         got = items(first)
-    assert got == [plain(dataset[i]) for i in order]
+    assert got == [plain(files[i]) for i in order]
+    assert got[::9] == [plain(dataset[i]) for i in order[::9]]  # each asks the daemon
 
 
 @each

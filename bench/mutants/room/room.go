@@ -22,9 +22,11 @@ index: source/folder source/index < node/catalog
 store: store < store/file store/memory engine/cache
 arena: store/arena < store/memory store/file
 memory: store/memory < engine/cache engine/stage
+pressure: store/pressure < store/memory node
 file: store/file store/file/disk < engine/cache node/catalog
 staging: engine/staging < engine/stage
 transform: transform transform/runner < engine/stage
+codec: transform/codec < transform
 writeback: engine/cache/writeback < engine/cache
 pool: engine/cache/pool < engine/cache
 cache: engine/cache engine/cache/flights < engine/stage node

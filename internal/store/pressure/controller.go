@@ -91,7 +91,7 @@ type Controller struct {
 	state       state
 	history     []Reading // of the last window
 	room        time.Time // since when there has been room to grow; zero: there is none
-	resumed     time.Time // when the cache began to grow again
+	resumed     time.Time // when the cache began to grow again; zero, long ago: it has not
 	regrowDelay time.Duration
 }
 
@@ -135,7 +135,7 @@ func (c *Controller) Step(r Reading) (a Action) {
 		a.GiveBack, a.Why = low+reserve/4-coming, why
 		if c.state != short {
 			a.Begins = true
-			if !c.resumed.IsZero() && r.At.Sub(c.resumed) < 2*c.regrowDelay {
+			if r.At.Sub(c.resumed) < 2*c.regrowDelay {
 				c.regrowDelay = min(2*c.regrowDelay, maxRegrowDelay)
 			}
 		}

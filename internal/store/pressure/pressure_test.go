@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -218,36 +219,199 @@ func TestStepsAtTheMarks(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		free, leaving int64
-		stalled       time.Duration // within a second
+		grown         int64         // by how much others have, within a second
+		stalled       time.Duration // within it
 		gives, allows bool
+		next          time.Duration // 0: any
 	}{
-		{name: "room", free: 4 * reserve, allows: true},
+		{name: "room", free: 4 * reserve, allows: true, next: 468750 * time.Microsecond},
 		{name: "room is used up", free: reserve * 3 / 2},
-		{name: "at the reserve", free: reserve},
+		{name: "at the reserve", free: reserve, next: minPoll},
 		{name: "below it", free: reserve - 1, gives: true},
 		{name: "below it, and enough is on its way", free: reserve - 1, leaving: 64 * mib},
 		{name: "waits for memory", free: reserve + 1, stalled: 200 * time.Millisecond, gives: true},
+		{name: "waits at the limit", free: reserve + 1, stalled: time.Second / 10, gives: true},
 		{
 			name: "waits for memory with room", free: 2 * reserve, stalled: 900 * time.Millisecond,
 			allows: true,
 		},
+		{name: "others grow at the rate", free: 3 * reserve, grown: Rate, allows: true},
+		{name: "others grow faster", free: 3 * reserve, grown: 5 * Rate, gives: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ctl Controller
 			first := reading
-			first.Free, first.Leaving = c.free, c.leaving
+			first.Free, first.Leaving = c.free+c.grown, c.leaving
 			ctl.trend(first)
 			r := first
-			r.At, r.Stalled = r.At.Add(time.Second), c.stalled
+			r.At = r.At.Add(time.Second)
+			r.Free, r.Stalled = c.free, c.stalled
 			a := ctl.Step(r)
 			if (a.GiveBack > 0) != c.gives || (a.Allow > 0) != c.allows || a.Begins != c.gives ||
-				c.gives != strings.HasPrefix(a.Why, "the machine had ") {
+				c.gives != strings.HasPrefix(a.Why, "the machine had ") ||
+				(c.gives && c.stalled > 0) != strings.Contains(a.Why, "0 % of the time for memory") {
 				t.Errorf("%+v", a)
 			}
-			if a.Next < minPoll || a.Next > maxPoll {
+			if a.Next < minPoll || a.Next > maxPoll || c.next > 0 && a.Next != c.next {
 				t.Errorf("the next reading is in %v", a.Next)
 			}
 		})
+	}
+}
+
+// TestGrowthIsThatOfTheWindow checks from which readings growth is computed: those of the last
+// second, if the first of them is half a second old.
+func TestGrowthIsThatOfTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		before []time.Duration // of the readings until others have grown, and after it
+		gives  bool
+	}{
+		{[]time.Duration{time.Second, 0}, true},
+		{[]time.Duration{time.Second / 2, 0}, true},
+		{[]time.Duration{time.Second/2 - 1, 0}, false},
+		{[]time.Duration{3 * time.Second, 800 * time.Millisecond, 0}, false},
+	} {
+		now := time.Unix(1000, 0)
+		r := Reading{Limit: 2 * gib, Free: gib + 5*Rate, Taken: gib / 2, Stalled: -1}
+		var ctl Controller
+		var a Action
+		for i, before := range c.before {
+			if i > 0 {
+				r.Free = Reserve(r.Limit, 0) * 5 / 4
+			}
+			r.At = now.Add(-before)
+			a = ctl.Step(r)
+		}
+		if (a.GiveBack > 0) != c.gives {
+			t.Errorf("%v: %+v", c.before, a)
+		}
+	}
+}
+
+// TestGrowthIsOfOneMeasure checks that readings of another limit are not compared, nor those from
+// before the clock was set back.
+func TestGrowthIsOfOneMeasure(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *Reading)
+		grows  bool
+	}{
+		"the same":      {func(*Reading) {}, true},
+		"another group": {func(r *Reading) { r.What = "control group /b" }, false},
+		"another limit": {func(r *Reading) { r.Limit += gib }, false},
+	} {
+		r := Reading{
+			At: time.Unix(1000, 0), Limit: 2 * gib, Free: gib, Taken: gib / 2, Stalled: -1,
+			What: "control group /a",
+		}
+		var ctl Controller
+		ctl.trend(r)
+		later := r
+		later.At, later.Free = r.At.Add(time.Second), r.Free-5*Rate
+		c.change(&later)
+		if growth, _ := ctl.trend(later); growth > 0 != c.grows {
+			t.Errorf("%s: %.0f bytes per second", name, growth)
+		}
+		earlier := r
+		earlier.At = r.At.Add(-time.Minute)
+		ctl.trend(earlier)
+		earlier.At, earlier.Free = earlier.At.Add(time.Second), r.Free-5*Rate
+		if growth, _ := ctl.trend(earlier); growth != 5*Rate {
+			t.Errorf("%s, and then the clock is set back: %.0f bytes per second", name, growth)
+		}
+	}
+}
+
+// TestStallsAreOfTheWindow checks that a total that was unknown before is none of the window.
+func TestStallsAreOfTheWindow(t *testing.T) {
+	for before, want := range map[time.Duration]float64{-1: 0, 50 * time.Second: 0.5} {
+		r := Reading{At: time.Unix(1000, 0), Limit: gib, Free: gib, Stalled: before}
+		var c Controller
+		c.trend(r)
+		r.At, r.Stalled = r.At.Add(time.Second), 50500*time.Millisecond
+		if _, stall := c.trend(r); stall != want {
+			t.Errorf("%v before: %v", before, stall)
+		}
+	}
+}
+
+// TestTheCacheGrowsAtTheMarks checks the marks at which the cache grows, and grows again after
+// there has been room for a while without a break.
+func TestTheCacheGrowsAtTheMarks(t *testing.T) {
+	const limit, small = 4 * gib, 64 * mib
+	reserve, least := Reserve(limit, 0), Reserve(small, 0)
+	grows, resumes := reserve*3/2+leastGrowth, reserve*7/4
+	of := func(limit int64, second int, free int64) Reading {
+		return Reading{
+			At: time.Unix(int64(1000+second), 0), Limit: limit, Free: free, Taken: gib, Stalled: -1,
+		}
+	}
+	at := func(second int, free int64) Reading { return of(limit, second, free) }
+	little := func(room int64) []Reading {
+		free := least*3/2 + room
+		return []Reading{of(small, 0, 0), of(small, 1, free), of(small, 11, free)}
+	}
+	broken := []Reading{at(0, 0), at(1, limit), at(5, 0), at(6, limit)}
+	for name, c := range map[string]struct {
+		readings []Reading
+		allows   int64
+	}{
+		"at the mark":    {[]Reading{at(0, grows)}, leastGrowth},
+		"below it":       {[]Reading{at(0, grows-1)}, 0},
+		"and after that": {[]Reading{at(0, grows-1), at(1, limit)}, 0},
+		"after it has grown again": {
+			[]Reading{at(0, 0), at(1, resumes), at(11, resumes), at(12, grows-1), at(13, resumes)}, 0,
+		},
+		"room for a while":  {[]Reading{at(0, 0), at(1, resumes), at(11, resumes)}, reserve / 4},
+		"not so long":       {[]Reading{at(0, 0), at(1, resumes), at(10, resumes)}, 0},
+		"less room":         {[]Reading{at(0, 0), at(1, resumes-1), at(11, resumes-1)}, 0},
+		"little room":       {little(leastGrowth), leastGrowth},
+		"too little":        {little(leastGrowth - 1), 0},
+		"room with a break": {append(slices.Clone(broken), at(12, limit)), 0},
+		"a while after it":  {append(slices.Clone(broken), at(16, limit)), limit - reserve*3/2},
+	} {
+		var ctl Controller
+		var a Action
+		for _, r := range c.readings {
+			a = ctl.Step(r)
+		}
+		if a.Allow != c.allows {
+			t.Errorf("%s: %+v, want %d bytes", name, a, c.allows)
+		}
+	}
+}
+
+// TestHorizonIsShorterWhileMemoryIsShort checks it, and that the cache gets it.
+func TestHorizonIsShorterWhileMemoryIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{limit: 4 * gib, wanted: 4 * gib}
+		monitor := m.start()
+		defer monitor.Close()
+		for _, want := range []time.Duration{Horizon(m.limit), Horizon(m.limit) / 2} {
+			for range 50 {
+				m.pass(100*time.Millisecond, 0, 4*gib)
+			}
+			m.mu.Lock()
+			if m.horizon != want {
+				t.Errorf("a horizon of %v, want %v", m.horizon, want)
+			}
+			m.mu.Unlock()
+			m.set(gib)
+		}
+	})
+}
+
+// TestRegrowDelayDoubles checks that it does if memory becomes short soon after the cache grew.
+func TestRegrowDelayDoubles(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for since, want := range map[time.Duration]time.Duration{
+		2*minRegrowDelay - 1: 2 * minRegrowDelay,
+		2 * minRegrowDelay:   minRegrowDelay,
+	} {
+		c := Controller{resumed: now.Add(-since)}
+		c.Step(Reading{At: now, Limit: gib, Taken: gib, Stalled: -1})
+		if c.regrowDelay != want {
+			t.Errorf("%v after it: %v", since, c.regrowDelay)
+		}
 	}
 }
 
@@ -261,7 +425,7 @@ func TestNothingIsGivenBackThatIsNotThere(t *testing.T) {
 }
 
 // TestEpisodeIsLoggedOnce checks that an episode is one line at its beginning and one at its end,
-// and that a machine that cannot be measured is said once.
+// and that a machine that cannot be measured is said once each time.
 func TestEpisodeIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{limit: 4 * gib, wanted: 4 * gib, delay: 100 * time.Millisecond}
@@ -279,14 +443,16 @@ func TestEpisodeIsLoggedOnce(t *testing.T) {
 		for range 200 {
 			m.pass(100*time.Millisecond, 0, 4*gib)
 		}
-		m.mu.Lock()
-		m.fails = errors.New("no /proc")
-		m.mu.Unlock()
-		time.Sleep(10 * time.Second)
+		for _, fails := range []error{errors.New("no /proc"), nil, errors.New("no /proc")} {
+			m.mu.Lock()
+			m.fails = fails
+			m.mu.Unlock()
+			time.Sleep(10 * time.Second)
+		}
 		monitor.Close()
 		text := log.String()
 		for what, want := range map[string]int{
-			"memory is short": 1, "no longer short": 1, "gave_back=": 1, "no /proc": 1,
+			"memory is short": 1, "no longer short": 1, "gave_back=": 1, "seconds=1": 1, "no /proc": 2,
 		} {
 			if n := strings.Count(text, what); n != want {
 				t.Errorf("%q is logged %d times, want %d:\n%s", what, n, want, text)

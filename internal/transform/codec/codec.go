@@ -94,7 +94,8 @@ type Header struct {
 	Incomplete bool
 	// Odd is set if PIL may refuse the image for what the file says beside its pixels, whose
 	// decoding is not concerned: a segment or chunk that ends too early or inflates to more than
-	// PIL takes, an animation out of order, or bytes between segments.
+	// PIL takes, an animation out of order, or bytes between segments. It is also set if PIL may
+	// take the pixels of a PNG for those of a smaller first frame.
 	Odd bool
 
 	frame int // offset of the content of a JPEG's frame header

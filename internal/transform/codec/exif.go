@@ -79,41 +79,85 @@ var tiffSizes = [...]int64{0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8}
 // exifOrientation returns the orientation from EXIF data: that of the first directory. ok is false
 // if it has none. As in Pillow, reading ends where the values of a tag lie outside of the data.
 func exifOrientation(data []byte) (orientation int, ok bool) {
+	total := int64(0)
+	for tags := newTIFFTags(withoutEXIFMark(data)); ; {
+		tag, ok := tags.next()
+		if !ok {
+			return 1, false
+		}
+		if tag.size > 4 {
+			if total += tag.size; total > int64(len(tags.data)) {
+				continue
+			}
+			if tag.values == nil {
+				return 1, false
+			}
+		}
+		if tag.number == tagOrientation && tag.size > 0 {
+			return valid(tiffNumber(tags.order, tag.kind, tag.values)), true
+		}
+	}
+}
+
+// withoutEXIFMark returns EXIF data without the mark before it, which may be there twice.
+func withoutEXIFMark(data []byte) []byte {
 	for range 2 {
 		data = bytes.TrimPrefix(data, []byte("Exif\x00\x00"))
 	}
-	order := tiffOrder(data)
-	if order == nil || len(data) < 8 {
-		return 1, false
+	return data
+}
+
+// tiffHeader is the size of TIFF's header: byte order, magic number, offset of the first directory.
+const tiffHeader = 8
+
+// tiffTags reads the tags of TIFF data's first directory one by one.
+type tiffTags struct {
+	data  []byte
+	order binary.ByteOrder
+	at    int64 // of the next tag
+	left  int   // tags, as the directory counts them
+}
+
+// tiffTag is a tag of a type that Pillow has.
+type tiffTag struct {
+	number uint16
+	kind   int
+	size   int64  // of its values, in bytes
+	values []byte // nil: they lie outside of the data
+}
+
+// newTIFFTags returns the tags of data: none if it is not TIFF.
+func newTIFFTags(data []byte) tiffTags {
+	t := tiffTags{data: data, order: tiffOrder(data)}
+	if t.order == nil || len(data) < tiffHeader {
+		return t
 	}
-	at := int64(order.Uint32(data[4:]))
-	if at+2 > int64(len(data)) {
-		return 1, false
+	t.at = int64(t.order.Uint32(data[4:])) + 2
+	if t.at <= int64(len(data)) {
+		t.left = int(t.order.Uint16(data[t.at-2:]))
 	}
-	entries := int(order.Uint16(data[at:]))
-	total := int64(0)
-	for at += 2; entries > 0 && at+12 <= int64(len(data)); entries, at = entries-1, at+12 {
-		tag, kind := order.Uint16(data[at:]), int(order.Uint16(data[at+2:]))
-		if kind >= len(tiffSizes) || tiffSizes[kind] == 0 {
+	return t
+}
+
+// next returns the next tag; ok is false if there is none.
+func (t *tiffTags) next() (tag tiffTag, ok bool) {
+	for ; t.left > 0 && t.at+12 <= int64(len(t.data)); t.left, t.at = t.left-1, t.at+12 {
+		entry := t.data[t.at : t.at+12]
+		tag.number, tag.kind = t.order.Uint16(entry), int(t.order.Uint16(entry[2:]))
+		if tag.kind >= len(tiffSizes) || tiffSizes[tag.kind] == 0 {
 			continue
 		}
-		size := tiffSizes[kind] * int64(order.Uint32(data[at+4:]))
-		value := data[at+8 : at+12]
-		if size > 4 {
-			if total += size; total > int64(len(data)) {
-				continue
-			}
-			from := int64(order.Uint32(value))
-			if from+size > int64(len(data)) {
-				return 1, false
-			}
-			value = data[from : from+size]
+		tag.size = tiffSizes[tag.kind] * int64(t.order.Uint32(entry[4:]))
+		if tag.size <= 4 {
+			tag.values = entry[8 : 8+tag.size]
+		} else if from := int64(t.order.Uint32(entry[8:])); from+tag.size <= int64(len(t.data)) {
+			tag.values = t.data[from : from+tag.size]
 		}
-		if tag == tagOrientation && size > 0 {
-			return valid(tiffNumber(order, kind, value)), true
-		}
+		t.left--
+		t.at += 12
+		return tag, true
 	}
-	return 1, false
+	return tiffTag{}, false
 }
 
 // tiffOrder returns the byte order of TIFF data; nil: it is none. Pillow accepts a magic number in

@@ -101,6 +101,7 @@ func jpegHeader(src []byte) (Header, error) {
 		switch {
 		case ends && h.frame > 0:
 			h.Orientation = says.orientation()
+			h.Odd = h.Odd || oddEXIF(says.exif)
 			h.Incomplete = err == nil && h.Progressive && incomplete(src, &h)
 			return h, nil
 		case err != nil:
@@ -108,7 +109,10 @@ func jpegHeader(src []byte) (Header, error) {
 		case ends:
 			return h, fail(ErrCorrupt, "JPEG without a frame header")
 		case marker == markerAPP1:
+			first := says.exif == nil
 			says.addJPEG(body)
+			// Older releases of PIL read the first segment with EXIF alone, newer ones all of them.
+			h.Odd = h.Odd || first && oddEXIF(says.exif)
 		case isFrame(marker) && h.frame == 0:
 			h.frame = segments.at - len(body)
 			if err := h.readFrame(marker, body); err != nil {

@@ -5,6 +5,7 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"io"
+	"math"
 )
 
 // Smallest contents of which PIL reads all that it looks for in a JPEG's segments and a PNG's
@@ -27,13 +28,14 @@ func oddJPEG(marker byte, body []byte) bool {
 	case markerAPP0:
 		return hasPrefix(body, 0, "JFIF") && len(body) < leastJFIF
 	case markerAPP2:
-		return hasPrefix(body, 0, "ICC_PROFILE\x00") && len(body) < leastICC
+		return hasPrefix(body, 0, "ICC_PROFILE\x00") && len(body) < leastICC ||
+			hasPrefix(body, 0, "MPF\x00") && oddImages(body[4:])
 	case markerAPP13:
 		return hasPrefix(body, 0, photoshop) && oddResources(body)
 	case markerAPP14:
 		return hasPrefix(body, 0, "Adobe") && len(body) < leastAdobe
 	}
-	return marker > 0 && marker < markerSOF0
+	return marker < markerSOF0
 }
 
 const photoshop = "Photoshop 3.0\x00"
@@ -58,11 +60,61 @@ func oddResources(body []byte) bool {
 	return false
 }
 
+// Tags of TIFF data that PIL reads when it opens a JPEG.
+const (
+	tagXResolution = 0x011a
+	tagImages      = 0xb001 // of MPF: the number of images
+	tagEntries     = 0xb002 // of MPF: 16 bytes for each image
+)
+
+// oddEXIF reports whether PIL may refuse a JPEG for its EXIF data, from which it takes the
+// resolution. Pillow 9 refuses BigTIFF, and a header that ends too early. All releases refuse a
+// resolution that is bytes or text with less than two elements.
+func oddEXIF(data []byte) bool {
+	data = withoutEXIFMark(data)
+	if tiffOrder(data) == nil {
+		return hasPrefix(data, 0, "II+\x00") || hasPrefix(data, 0, "MM\x00+")
+	}
+	if len(data) < tiffHeader {
+		return true
+	}
+	for tags := newTIFFTags(data); ; {
+		tag, ok := tags.next()
+		if !ok {
+			return false
+		}
+		// Text has a zero after it.
+		if tag.number == tagXResolution && tag.size <= 2 && tiffSizes[tag.kind] == 1 {
+			return true
+		}
+	}
+}
+
+// oddImages reports whether a JPEG's table of images, TIFF data, has fewer entries than images.
+// Pillow 12.0 and older releases refuse it.
+func oddImages(data []byte) bool {
+	images, entries := 0.0, int64(math.MaxInt64)
+	for tags := newTIFFTags(data); ; {
+		tag, ok := tags.next()
+		switch {
+		case !ok:
+			return float64(entries) < 16*images
+		case tag.number == tagImages && tag.size > 0 && tag.values != nil:
+			if n := tiffNumber(tags.order, tag.kind, tag.values); n > images { // not NaN
+				images = n
+			}
+		case tag.number == tagEntries:
+			entries = min(entries, tag.size)
+		}
+	}
+}
+
 // oddPNG collects whether PIL may refuse a PNG for a chunk that does not concern its pixels: one
 // that is too short, compressed by another method or larger than PIL takes, or one of an animation
-// out of order.
+// out of order; or whether PIL takes the pixels for those of a smaller first frame.
 type oddPNG struct {
 	odd    bool
+	colour int    // the PNG's colour type
 	text   int64  // size of the texts
 	frames uint32 // chunks of an animation so far
 	over   bool   // PIL reads no further: the second frame has begun
@@ -106,6 +158,12 @@ func (o *oddPNG) add(kind string, body []byte, h *Header, inPixels bool, z *infl
 	case "fcTL", "fdAT":
 		o.addFrame(kind, body, h, inPixels)
 		return
+	case "tRNS":
+		o.odd = o.odd || o.colour <= pngRGB && len(body) < 2*pngSamples[o.colour]
+		return
+	case "cHRM":
+		o.odd = o.odd || len(body) < leastChunk[kind] || len(body)%4 != 0
+		return
 	default:
 		o.odd = o.odd || len(body) < leastChunk[kind]
 		return
@@ -119,21 +177,24 @@ func (o *oddPNG) add(kind string, body []byte, h *Header, inPixels bool, z *infl
 	o.odd = o.odd || o.text > maxTexts
 }
 
-// addFrame adds a chunk of an animation. PIL wants them numbered in order, and the first frame
-// within the image.
+// addFrame adds a chunk of an animation. PIL wants them numbered in order, the first one to be
+// fcTL, and frames within the image. It takes IDAT's pixels for those of the frame before them.
 func (o *oddPNG) addFrame(kind string, body []byte, h *Header, inPixels bool) {
 	if kind == "fcTL" && inPixels && h.Animated {
 		o.over = true
 		return
 	}
-	if len(body) < leastChunk[kind] || binary.BigEndian.Uint32(body) != o.frames {
+	if len(body) < leastChunk[kind] || binary.BigEndian.Uint32(body) != o.frames ||
+		kind == "fdAT" && o.frames == 0 {
 		o.odd = true
 		return
 	}
 	o.frames++
 	if kind == "fcTL" {
 		side := func(at int) int64 { return int64(binary.BigEndian.Uint32(body[at:])) }
-		o.odd = o.odd || side(12)+side(4) > int64(h.Width) || side(16)+side(8) > int64(h.Height)
+		right, bottom := side(12)+side(4), side(16)+side(8)
+		o.odd = o.odd || right > int64(h.Width) || bottom > int64(h.Height) ||
+			!inPixels && (side(4) != int64(h.Width) || side(8) != int64(h.Height))
 	}
 }
 

@@ -42,7 +42,7 @@ func pngHeader(src []byte, z *inflater) (Header, error) {
 		h.Channels = 1
 	}
 	var says pngCarriers
-	var odd oddPNG
+	odd := oddPNG{colour: int(src[pngColourAt])}
 	inPixels := false // some have come
 	for at := pngFirst; ; {
 		kind, body, next := pngChunk(src, at)

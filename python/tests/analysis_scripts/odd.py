@@ -1,4 +1,7 @@
-"""What scripts do besides training. The argument says which of it."""
+"""What scripts do besides training. The argument says which of it.
+
+With two more, it waits first for another process: one opens this FIFO with mode r, one with w.
+"""
 
 import os
 import sys
@@ -189,4 +192,7 @@ KINDS = {
 }
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], sys.argv[3]):
+            pass
     KINDS[sys.argv[1]]()
