@@ -62,7 +62,8 @@ func (Sharded) empty(in *plan.Input, node int) string {
 		return fmt.Sprintf("the dataset has %d samples for %d nodes, and each trains on a shard of its "+
 			"own", samples, len(in.Nodes))
 	}
-	return fmt.Sprintf("no sample of its shard fits on node %d, which trains only on its shard", node)
+	return fmt.Sprintf("no sample of its shard fits on node %d, which trains only on its shard",
+		node)
 }
 
 // Order returns the order of nodes that train on their shards.

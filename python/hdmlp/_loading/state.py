@@ -226,9 +226,8 @@ def differs(
         mine = mine or "the order that was asked for"
         advice = (
             "in the middle of an epoch it must be the same, and it depends on the policy, its "
-            "options, the ranks, the nodes and the configured sizes of their caches: make the loader "
-            "as then, "
-            "or begin at the start of an epoch"
+            "options, the ranks, the nodes and the configured sizes of their caches: make the "
+            "loader as then, or begin at the start of an epoch"
         )
     else:
         advice = f"make the loader with {key}={theirs!r}"
