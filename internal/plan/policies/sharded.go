@@ -59,8 +59,8 @@ func (s Sharded) place(in *plan.Input) (*builder.Builder, error) {
 // empty returns why a node has no shard.
 func (Sharded) empty(in *plan.Input, node int) string {
 	if samples := in.Stream.Spec().Samples; samples < len(in.Nodes) {
-		return fmt.Sprintf("the dataset has %d samples for %d nodes, and each trains on a shard of its "+
-			"own", samples, len(in.Nodes))
+		return fmt.Sprintf("the dataset has %d samples for %d nodes, and each trains on a shard of "+
+			"its own", samples, len(in.Nodes))
 	}
 	return fmt.Sprintf("no sample of its shard fits on node %d, which trains only on its shard",
 		node)
