@@ -102,8 +102,8 @@ def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
         with open(tmp_path / f"read-{rank}") as file:
             read.append(json.load(file))
     assert read[0]["source"] == 0
-    # The other node gets what it needs from the first, or, where that is predicted to be late and the
-    # source is not, from there; each sample once.
+    # The other node gets what it needs from the first, or, where that is predicted to be late and
+    # the source is not, from there; each sample once.
     assert read[1]["source"] + read[1]["peer"] <= SAMPLES
 
 
