@@ -93,7 +93,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		way := c.route(r, id)
 		if to == nil && way.tier >= FirstClass {
-			tier, late, ok := c.readHeld(id, into, c.classLimit)
+			tier, late, ok := c.readHeld(id, into, c.limit(r))
 			if ok {
 				return Sample{Data: into, From: tier}, nil
 			}
@@ -232,7 +232,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	}
 	direct := way.direct
 	if !direct {
-		tier, late, ok := c.readHeld(id, dst, c.classLimit)
+		tier, late, ok := c.readHeld(id, dst, c.limit(r))
 		if ok {
 			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
 		}
@@ -266,6 +266,17 @@ type classLimit func(id int, predicted float64) time.Duration
 // classLimit is for how long a class is waited for, if the source has the sample as well.
 func (c *Cache) classLimit(id int, predicted float64) time.Duration {
 	return routing.ClassLimit(predicted, c.sourceTakes(c.index.Size(id)), c.timeout)
+}
+
+// limit returns classLimit for a request: if copies come first, a class is waited for as long as if
+// the source were no faster than it may be.
+func (c *Cache) limit(r *Request) classLimit {
+	if !r.CacheFirst {
+		return c.classLimit
+	}
+	return func(_ int, predicted float64) time.Duration {
+		return routing.ClassLimit(predicted, routing.MaxTimeout, c.timeout)
+	}
 }
 
 // lastResort is for how long a class is waited for if the source has failed.

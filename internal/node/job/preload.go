@@ -45,7 +45,8 @@ func (j *Job) Preload(ctx context.Context, within time.Duration, progress reques
 	return err
 }
 
-// measureOrder measures the policy's own order, in the background, because it draws several epochs.
+// measureOrder measures the policy's own order, in the background, because it draws several epochs;
+// the goroutine ends with the job.
 func (j *Job) measureOrder() {
 	stream := j.p.Order.Stream()
 	order := stream.Order()
@@ -57,7 +58,7 @@ func (j *Job) measureOrder() {
 	}
 	nodeOf, nodes := j.planner.NodeOf()
 	go func() {
-		seen, far := distance.Of(stream, nodeOf, nodes)
+		seen, far := distance.Of(j.p.Life, stream, nodeOf, nodes)
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		measured := *j.order

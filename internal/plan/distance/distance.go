@@ -5,6 +5,7 @@
 package distance
 
 import (
+	"context"
 	"math"
 	"math/bits"
 
@@ -99,7 +100,10 @@ func newMeasure(stream *access.Stream, full, last []int, epochs int, own bool) *
 }
 
 // Of measures an order: nodeOf has the node of each rank. The process must not give the epochs.
-func Of(stream *access.Stream, nodeOf []int32, nodes int) (seen, distance float64) {
+// Both are 0 if ctx is done, which is looked at once per epoch.
+func Of(ctx context.Context, stream *access.Stream, nodeOf []int32, nodes int) (
+	seen, distance float64,
+) {
 	full, last := make([]int, nodes), make([]int, nodes)
 	first := stream.Epoch(0)
 	for r, n := range nodeOf {
@@ -110,6 +114,9 @@ func Of(stream *access.Stream, nodeOf []int32, nodes int) (seen, distance float6
 	var ids []int32
 	epoch := first
 	for e := range m.epochs {
+		if ctx.Err() != nil {
+			return 0, 0
+		}
 		epoch = stream.EpochInto(epoch, e)
 		for step := range stream.Steps() {
 			for r, n := range nodeOf {
