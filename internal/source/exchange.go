@@ -12,8 +12,8 @@ type Exchange interface {
 	// Makes reports whether this node is the one that makes the indexes.
 	Makes() bool
 	// Offer makes known, on that node, that it opens the dataset of this name, which has that many
-	// objects. The name is a hash of all that the index depends on besides the objects themselves.
-	// An error means that the other nodes cannot reach this one; it is told once, and then the offer
+	// objects. The name is a hash of all that the index depends on besides the objects themselves. An
+	// error means that the other nodes cannot reach this one; it is logged once, and then the offer
 	// is nil.
 	Offer(name [16]byte, objects int) (Offer, error)
 	// Receive waits, on another node, until that node has the index, and returns it, with its size in

@@ -25,7 +25,7 @@ const (
 	askEach  = 4 * time.Millisecond
 )
 
-// Wanted is what a node wants from node 0.
+// Wanted is what a node asks of node 0.
 type Wanted struct {
 	Name Name
 	// Come is how long node 0 may take until it can be reached and has begun to make the thing, and

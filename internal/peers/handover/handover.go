@@ -3,7 +3,7 @@
 // part of the nodes.
 //
 // Node 0 runs a Server, to which it gives what it makes (Offer). Another node asks for it by name
-// (Receive): it is told how far node 0 is, waits, and gets the bytes in parts of at most
+// (Receive): it gets how far node 0 is, waits, and receives the bytes in parts of at most
 // cluster.MaxAnswer, each when it asks for it. Questions and answers are messages of the control
 // protocol (package session), so that both sides prove that they have the secret, and all is
 // sealed.

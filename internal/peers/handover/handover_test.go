@@ -256,7 +256,7 @@ func TestWhatWasReadyStaysSo(t *testing.T) {
 	})
 }
 
-// liar is a node 0 that answers what it wants.
+// liar is a node 0 that answers anything.
 type liar func(what string) *pb.Answer
 
 func (f liar) Attend(a *session.Accepted) {
