@@ -6,9 +6,10 @@ that it received and its new state.
 OPTIONS is a JSON object: the loader's arguments, and
 
     state  what state_dict returned; None: from the beginning
-    steps  after so many batches, or at its end, it reports
-    go_on  after its report it waits for the file with this name and its rank; None: until it is
-           killed
+    steps  after so many batches, or at its end, it prints its line
+    count  then it waits for this file, and prints what it has read from the source by now; None:
+           nothing
+    go_on  then it waits for the file with this name and its rank; None: until it is killed
 """
 
 import json
@@ -27,7 +28,7 @@ from waiting import until_exists
 def main() -> None:
     folder, options = sys.argv[1], json.loads(sys.argv[2])
     state, steps = options.pop("state"), options.pop("steps")
-    go_on = options.pop("go_on", None)
+    go_on, count = options.pop("go_on", None), options.pop("count", None)
     rank, given = int(os.environ["RANK"]), []
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
@@ -39,7 +40,7 @@ def main() -> None:
                     for samples, _ in loader:
                         given.append([zlib.crc32(sample) for sample in samples])
                         if len(given) == steps:
-                            say(rank, loader, given)
+                            say(rank, loader, given, count)
                             if go_on is None:
                                 signal.pause()
                             until_exists(f"{go_on}-{rank}")
@@ -47,7 +48,7 @@ def main() -> None:
                 loader.report(cluster=True)  # as a script's ``finally`` does
                 raise
             if len(given) < steps:
-                say(rank, loader, given)
+                say(rank, loader, given, count)
     except errors.HDMLPError as error:
         print(
             json.dumps({"rank": rank, "error": str(error), "kind": type(error).__name__}),
@@ -56,22 +57,19 @@ def main() -> None:
         sys.exit(1)
 
 
-def say(rank, loader, given) -> None:
-    report = loader.report()
-    # What this job read from the source: "tiers" counts since the dataset's cache was made, which
-    # may be the cache of the job before.
+def say(rank, loader, given, count) -> None:
+    state, warnings = loader.state_dict(), loader.report().get("warnings")
     print(
-        json.dumps(
-            {
-                "rank": rank,
-                "given": given,
-                "state": loader.state_dict(),
-                "warnings": report.get("warnings"),
-                "read": report["source"]["samples"],
-            }
-        ),
+        json.dumps({"rank": rank, "given": given, "state": state, "warnings": warnings}),
         flush=True,
     )
+    if count is None:
+        return
+    # Not before every rank is here: what a rank behind still needs, its owner reads for it. And
+    # what this job read: "tiers" counts since the dataset's cache was made, which may be the cache
+    # of the job before.
+    until_exists(count)
+    print(json.dumps({"read": loader.report()["source"]["samples"]}), flush=True)
 
 
 if __name__ == "__main__":

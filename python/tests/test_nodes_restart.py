@@ -178,16 +178,17 @@ def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
     try:
         at, state, read = 0, None, []
         for nodes, until in (3, STEPS + 4), (2, 2 * STEPS + 7), (4, EPOCHS * STEPS):
+            count = tmp_path / f"count-{nodes}"
+            asked = {"state": state, "steps": until - at, "count": str(count)}
             ranks = machines.start(
-                folder,
-                nodes,
-                {**options, "batch_size": GLOBAL // nodes, "state": state, "steps": until - at},
+                folder, nodes, {**options, **asked, "batch_size": GLOBAL // nodes}
             )
             values = said(ranks)
             assert global_batches(values) == reference[at:until]
+            count.touch()
+            read.append([value["read"] for value in said(ranks)])
             end(ranks)
             at, state = until, values[0]["state"]
-            read.append([value["read"] for value in values])
         assert sum(read[0]) == SAMPLES
         assert sum(read[1]) <= read[0][2]  # what was on node 2 alone
         assert sum(read[2]) == 0
