@@ -30,6 +30,7 @@ func newConfigCommand() *cobra.Command {
 		path    string
 		set     []string
 		example bool
+		convert string // a libconfig file
 		dir     string // of the dataset
 		flags   datasetFlags
 	)
@@ -41,7 +42,9 @@ from: arguments (--set) override HDMLP_* variables, which override the file,
 which overrides defaults that are derived from or measured on this machine.
 
 The file is --file, or the one that HDMLP_CONFIG names, or
-~/.config/hdmlp/config.toml if it exists.
+~/.config/hdmlp/config.toml if it exists. It is TOML; if its name ends in .cfg,
+it is a libconfig file as that of the HDMLP thesis, which --convert prints as
+TOML.
 
 With --dataset, the performance model is the one that the next job on that
 dataset begins with: what an earlier job or hdmlp probe stored beside its index,
@@ -56,7 +59,8 @@ EXIT STATUS
   hdmlp config --set memory=64GiB --set cache_dir=/nvme/hdmlp
   hdmlp config --dataset /data/imagenet
   hdmlp config --dataset /data/shards --option fields=jpg,cls
-  hdmlp config --example > ~/.config/hdmlp/config.toml`,
+  hdmlp config --example > ~/.config/hdmlp/config.toml
+  hdmlp config --convert hdmlp.cfg > ~/.config/hdmlp/config.toml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
@@ -67,6 +71,15 @@ EXIT STATUS
 			if example {
 				_, err := io.WriteString(out, config.Example(describedClasses()))
 				return err
+			}
+			if convert != "" {
+				for _, other := range []string{"json", "example", "file", "set", "dataset"} {
+					if cmd.Flags().Changed(other) {
+						return badInput("--%s and --convert: give one of them; --convert prints a file "+
+							"as TOML, and reads nothing else", other)
+					}
+				}
+				return convertConfig(convert, out)
 			}
 			arguments, err := parseSettings(set)
 			if err != nil {
@@ -90,12 +103,28 @@ EXIT STATUS
 	cmd.Flags().StringVar(&dir, "dataset", "",
 		"show what the next job on the dataset in `DIR` begins with")
 	flags.add(cmd.Flags())
-	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
+	cmd.Flags().StringVar(&path, "file", "", "configuration file")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
 		"set a key as an argument of a job would, as `KEY=VALUE`; may be repeated")
 	cmd.Flags().BoolVar(&example, "example", false,
 		"print a configuration file with all keys commented out")
+	cmd.Flags().StringVar(&convert, "convert", "",
+		"print `FILE`, a libconfig file as in listing 4.7 of the thesis, as TOML")
 	return cmd
+}
+
+// convertConfig prints a libconfig file as TOML.
+func convertConfig(path string, out io.Writer) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return badInput("--convert: %w", err)
+	}
+	converted, err := config.Convert(path, string(text), describedClasses())
+	if err != nil {
+		return inputError{err}
+	}
+	_, err = io.WriteString(out, converted)
+	return err
 }
 
 // makeAbsolute makes paths relative to the current directory absolute, as the Python package does

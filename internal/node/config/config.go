@@ -74,7 +74,8 @@ type Config struct {
 	// Origins has the value and its origin for every key of the table, and for every other key
 	// given in the file.
 	Origins map[string]Origin
-	// Warnings are about what has no effect: variables that are none.
+	// Warnings are about what has no effect, or another one: variables that are none, settings of a
+	// libconfig file.
 	Warnings []string
 }
 
@@ -166,8 +167,9 @@ type Input struct {
 	Scope Scope
 	// Environment holds the HDMLP_* variables; others are ignored.
 	Environment map[string]string
-	// File is the path of a TOML file, which must exist. "": the one that HDMLP_CONFIG of
-	// Environment names, or none. See DefaultFile.
+	// File is the path of a TOML file, or of a libconfig file (Convert) if its name ends in .cfg,
+	// which must exist. "": the one that HDMLP_CONFIG of Environment names, or none. See
+	// DefaultFile.
 	File string
 	// Machine provides the facts from which defaults are derived.
 	Machine Machine

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/lib/libconfig"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 )
@@ -26,7 +27,7 @@ const (
 	keyEnvironment  = "environment"
 )
 
-// readFile reads the TOML file, if one is named, into r.given, r.classes and the Config's
+// readFile reads the file, if one is named, into r.given, r.classes and the Config's
 // Environment.
 func (r *resolver) readFile() {
 	r.file = r.input.File
@@ -36,7 +37,7 @@ func (r *resolver) readFile() {
 	if r.file == "" {
 		return
 	}
-	table, err := decodeFile(r.file)
+	table, err := r.decodeFile()
 	if err != nil {
 		r.problem(Problem{Source: r.file, Wrong: err.Error(), Err: err})
 		return
@@ -53,23 +54,37 @@ func (r *resolver) readFile() {
 	}
 }
 
-func decodeFile(path string) (map[string]any, error) {
-	data, err := files.Read(path, maxFile)
+// decodeFile returns the table of the file. What is wrong in the settings of a libconfig file has
+// been reported then.
+func (r *resolver) decodeFile() (map[string]any, error) {
+	data, err := files.Read(r.file, maxFile)
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {
 			err = named.Err // the caller names the file
 		}
-		return nil, fmt.Errorf("cannot read the configuration (a TOML file of at most %s): %w",
-			human.Format(maxFile), err)
+		return nil, fmt.Errorf("cannot read the configuration (a TOML file of at most %s, or one of "+
+			"libconfig if its name ends in %s): %w", human.Format(maxFile), libconfigSuffix, err)
+	}
+	if strings.HasSuffix(r.file, libconfigSuffix) {
+		t := translate(r.file, string(data), r.input.Classes)
+		r.config.Warnings = append(r.config.Warnings, t.notes...)
+		for _, p := range t.problems {
+			r.problem(p)
+		}
+		return t.table, nil
 	}
 	table := map[string]any{}
 	err = toml.Unmarshal(data, &table)
 	var syntax *toml.DecodeError
 	if errors.As(err, &syntax) {
 		row, column := syntax.Position()
-		return nil, fmt.Errorf("line %d, column %d: not TOML: %s", row, column,
-			strings.TrimPrefix(syntax.Error(), "toml: "))
+		hint := ""
+		if _, err := libconfig.Parse(string(data)); err == nil {
+			hint = "; it is a libconfig file, whose name has to end in " + libconfigSuffix
+		}
+		return nil, fmt.Errorf("line %d, column %d: not TOML: %s%s", row, column,
+			strings.TrimPrefix(syntax.Error(), "toml: "), hint)
 	}
 	return table, err
 }

@@ -154,7 +154,7 @@ def settings(
             raise ConfigError(
                 f"{source}={config_file!r}: "
                 + (
-                    "not a regular file; the configuration is a TOML file of at most 1 MiB"
+                    "not a regular file; the configuration is a file of at most 1 MiB"
                     if os.path.exists(config_file)
                     else "there is no such file; correct the path, or leave it out"
                 )
