@@ -38,7 +38,7 @@ from ._lib.progress import Progress
 from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
-from ._loading.options import Options, StreamOptions, order_of
+from ._loading.options import Options, StreamOptions, check_shares, dealt, order_of, scheme_of
 from ._records.declared import Declared
 from ._records.directory import located, path_of, suffixes
 from ._records.file_dataset import FileDataset, files_of
@@ -383,6 +383,11 @@ class DataLoader(Loader):
         drop_last: If True, leave out samples that do not fill a batch on every rank. Otherwise
             ranks are padded to equal length, as by torch, and the last batch may be short.
             Default: False.
+        scheme: How the ranks share a global batch (thesis 4.1.3). ``"strided"``: as torch's
+            ``DistributedSampler``. ``"uniform"``: contiguous slices. ``"whole"``: each rank gets
+            all of its ``batch_size`` samples. ``"imbalanced"``: a rank of the first half gets four
+            times as many samples as one of the second, ``batch_size`` on average. With all but the
+            first, each sample comes once per epoch. Default: ``"strided"``.
         collate_fn: Called with a list of (memoryview, int), or with transforms (array, int); of
             records, with a list of items; what it returns is the batch. Default: None, which makes
             a :class:`Batch`.
@@ -417,6 +422,7 @@ class DataLoader(Loader):
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
+        scheme: str = "strided",
         collate_fn: Callable[[list[object]], object] | None = None,
         transforms: object = None,
         timeout: float = 0,
@@ -438,15 +444,17 @@ class DataLoader(Loader):
         drop_last = switch("drop_last", drop_last)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         place = membership.find(rank, world_size)
+        scheme = scheme_of("scheme", scheme)
         stream = StreamOptions(
-            self.batch_size * place.world_size,
+            **dealt(scheme, self.batch_size, place.world_size, drop_last),
             shuffle=order_of(shuffle),
             epochs=epochs,
             seed=seed,
-            tail="drop" if drop_last else "pad",
-            drop_last=drop_last,
         )
-        self._part = place[:2]  # the rank, and the number of ranks
+        if scheme != "strided":
+            check_shares(len(dataset), stream, place.world_size)
+        # The rank, and the number of ranks, that random numbers of items depend on.
+        self._part = (0, 1) if scheme == "whole" else place[:2]
         options = Options(
             stream,
             place,

@@ -9,17 +9,19 @@ New code is better off with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 
 from __future__ import annotations
 
+import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from ._batches.output import Output
 from ._batches.source import Taken, column
 from ._launch import membership
 from ._lib.arguments import check_path, seed_of, settings, switch, whole_number
+from ._lib.mapping import address_of
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
-from ._loading.options import Options, StreamOptions
+from ._loading.options import Options, StreamOptions, scheme_of
 from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
 
@@ -29,9 +31,9 @@ __all__ = ["Job"]
 class JobLoader(Loader):
     """Yields what ``make`` makes of a batch; if it is None, the batch as it was taken."""
 
-    make: Callable[[JobLoader, Taken], Any] | None = None
+    make: Callable[[JobLoader, Taken], object] | None = None
 
-    def _make(self, feed: Feed, taken: Taken) -> Any:
+    def _make(self, feed: Feed, taken: Taken) -> object:
         return taken if self.make is None or not taken.n else self.make(self, taken)
 
     def views(self, taken: Taken) -> Any:
@@ -47,15 +49,21 @@ class Job:
         dataset_path: A directory with one subdirectory per class.
         batch_size: Samples per batch over all ranks.
         epochs: Epochs of the run.
-        distr_scheme: How a batch is distributed over ranks. ``"uniform"``: contiguous slices, the
-            last one shorter.
+        distr_scheme: How a batch is distributed over ranks (thesis 4.1.3). ``"uniform"``:
+            contiguous slices, the last one shorter. ``"whole"``: each rank gets all of it.
+            ``"imbalanced"``: a rank of the first half gets four times as many samples as one of the
+            second. ``"strided"``: as torch's ``DistributedSampler``.
         drop_last_batch: Leave out a last batch that is short.
         transforms: HDMLP's integrated transformations: a list of :mod:`hdmlp.transforms`, which the
             daemon carries out. None means those of :class:`hdmlp.torch.HDMLPImageFolder`, or none.
         seed: The seed of the order, in [0, 2^64); None means that it is drawn, the same on all
             ranks.
-        config_path: A TOML file of configuration keys.
-        lib_path: Ignored; the original took the path of its library.
+        config_path: A file of configuration keys: TOML, or, if its name ends in ``.cfg``, libconfig
+            with the thesis's settings (listing 4.7).
+        lib_path: Refused: the original took the path of its library, and there is none.
+        extensions: As for :class:`hdmlp.data.Folder`. Default: None, torchvision's image suffixes.
+        buffer_p: Work as printed: :attr:`buffer_p` says where samples are, and with transforms
+            :meth:`get` returns batches. Default: False.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -69,20 +77,27 @@ class Job:
         epochs: int,
         distr_scheme: str = "uniform",
         drop_last_batch: bool = False,
-        transforms: list[Any] | None = None,
+        transforms: Sequence[object] | None = None,
         seed: int | None = None,
         config_path: str | None = None,
         lib_path: str | None = None,
+        buffer_p: bool = False,
+        extensions: Sequence[str] | None = None,
     ):
-        if distr_scheme != "uniform":
-            raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
+        self._scheme = scheme_of("distr_scheme", distr_scheme)
+        if lib_path is not None:
+            raise ConfigError(
+                f"lib_path={lib_path!r}: there is no library to load; leave it out (the daemon is "
+                "the package's own, or the one that HDMLP_BINARY names)"
+            )
         self._transforms = list(transforms or ())
         described(self._transforms)  # says what is wrong with them
         check_path("dataset_path", dataset_path)
-        self.dataset = Folder(dataset_path)
+        self.dataset = Folder(dataset_path, extensions)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.epochs = whole_number("epochs", epochs, 1)
         self.drop_last_batch = switch("drop_last_batch", drop_last_batch)
+        self._printed = switch("buffer_p", buffer_p)
         self.seed = seed_of(seed)
         settings({}, config_path, "config_path")  # raises if the file does not exist
         self._config_path = config_path
@@ -90,6 +105,7 @@ class Job:
         self._destroyed = False
         self._batches: Iterator[Taken] | None = None
         self._left: Iterator[tuple[str, memoryview]] = iter(())
+        self._last: memoryview | None = None  # what buffer_p points to
         self._augmentation = 0.0
 
     def setup(self) -> None:
@@ -108,7 +124,7 @@ class Job:
                         shuffle="feistel",
                         epochs=self.epochs,
                         seed=self.seed,
-                        scheme="uniform",
+                        scheme=self._scheme,
                         tail="keep",
                         drop_last=self.drop_last_batch,
                     ),
@@ -119,7 +135,7 @@ class Job:
             )
         return self._loader
 
-    def _use_transforms(self, transforms: list[Any]) -> None:
+    def _use_transforms(self, transforms: Sequence[object]) -> None:
         """Has the daemon carry out these :mod:`hdmlp.transforms`.
 
         Args:
@@ -145,7 +161,7 @@ class Job:
     def destroy(self) -> None:
         """Ends the job. Samples that the program keeps stay valid. Idempotent."""
         self._destroyed = True
-        self._batches, self._left = None, iter(())
+        self._batches, self._left, self._last = None, iter(()), None
         if self._loader is not None:
             self._loader.close()
 
@@ -153,23 +169,63 @@ class Job:
         self.setup()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
-    def get(self) -> tuple[str, memoryview]:
-        """Returns the next sample of this rank, through all epochs.
+    def get(self) -> tuple[str | list[str], Any]:
+        """Returns the next sample of this rank, or the next batch, through all epochs.
 
         Returns:
             The name of its class, and a view of its bytes in shared memory, or of the bytes that
-            the transforms made of it. The view is valid for as long as it is kept.
+            the transforms made of it. With ``buffer_p`` and transforms, a list of the names of the
+            batch's classes, and a writable numpy array of shape (n, ...) where the daemon wrote it.
+            What is returned is valid for as long as it is kept.
 
         Raises:
             EndError: The last sample of the last epoch was returned.
         """
+        if not (self._printed and self._transforms):
+            label, view = self._next_sample()
+            self._last = view
+            return label, view
+        taken = self._next_batch()
         loader = self._ready()
+        output = loader.output
+        assert output is not None
+        batch: Any = output.array(taken.content, taken.n)
+        self._last = memoryview(batch)
+        return self._labels(taken), batch
+
+    @property
+    def buffer_p(self) -> object:
+        """A ctypes pointer (``POINTER(c_char)``) to what :meth:`get` returned last.
+
+        It lies in shared memory: in the staging buffer, or in the cache where the sample is used in
+        place. The original's pointed to the beginning of the staging buffer. None before the first
+        :meth:`get`, and without the argument ``buffer_p``. The bytes are valid for as long as what
+        :meth:`get` returned is kept, and here until its next call.
+        """
+        if not self._printed or self._last is None:
+            return None
+        return ctypes.cast(address_of(self._last), ctypes.POINTER(ctypes.c_char))
+
+    def _labels(self, taken: Taken) -> list[str]:
+        """Returns the names of the classes of a batch's samples."""
+        classes = self._ready().classes
+        return [classes[label] for label in column(taken.payload, taken.n, "labels")]
+
+    def _next_sample(self) -> tuple[str, memoryview]:
+        """Returns the next sample of this rank, and the name of its class."""
         while True:
             for sample in self._left:
                 return sample
+            taken = self._next_batch()
+            self._left = iter(list(zip(self._labels(taken), self._ready().views(taken))))
+
+    def _next_batch(self) -> Taken:
+        """Returns the next batch of this rank that has samples."""
+        loader = self._ready()
+        while True:
             if self._batches is None:
                 self._batches = iter(loader)
             taken = next(self._batches, None)
@@ -177,14 +233,12 @@ class Job:
                 self._batches = None
                 if not loader.steps:
                     raise EndError("the job has no batches: batch_size is larger than the dataset")
-                continue
-            classes = loader.classes
-            labels = column(taken.payload, taken.n, "labels")
-            self._left = iter(
-                [(classes[label], view) for label, view in zip(labels, loader.views(taken))]
-            )
+            elif taken.n:
+                return taken
 
-    def _epoch(self, make: Callable[[JobLoader, Taken], Any], works: bool = True) -> Iterator[Any]:
+    def _epoch(
+        self, make: Callable[[JobLoader, Taken], object], works: bool = True
+    ) -> Iterator[Any]:
         """Returns this rank's batches of the next epoch, except those without samples.
 
         Args:
@@ -192,7 +246,7 @@ class Job:
             works: ``make`` does more than handing over what the daemon made.
         """
 
-        def timed(loader: JobLoader, taken: Taken) -> list[Any]:
+        def timed(loader: JobLoader, taken: Taken) -> list[object]:
             begin = time.perf_counter()
             made = make(loader, taken)
             self._augmentation += time.perf_counter() - begin
@@ -233,7 +287,7 @@ class Job:
         """Returns the integrated transformations."""
         return list(self._transforms)
 
-    def get_metrics(self) -> dict[str, Any]:
+    def get_metrics(self) -> dict[str, object]:
         """Returns what the job cost so far.
 
         Returns:
@@ -269,16 +323,16 @@ class _Epoch:
     """
 
     def __init__(
-        self, loader: JobLoader, make: Callable[[JobLoader, Taken], list[Any]], works: bool
+        self, loader: JobLoader, make: Callable[[JobLoader, Taken], list[object]], works: bool
     ):
         self._loader, self._make, self._works = loader, make, works
         self._batches = iter(loader)
-        self._made: list[Any] = []
+        self._made: list[object] = []
 
     def __iter__(self) -> _Epoch:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         while not self._made:
             loader = self._loader
             loader.make, loader._works = self._make, self._works

@@ -21,6 +21,7 @@ PACKAGES = {
     "hdmlp._workers": "worker processes",
     "hdmlp._loading": "a job, its options, epochs, state and reports",
     "hdmlp": "the public modules data, job and transforms, and the command",
+    "hdmlp.lib": "the thesis's integrated transformations",
     "hdmlp.torch._data": "datasets of torch, and what is made of their items",
     "hdmlp.torch._order": "orders that are known ahead, and those which samplers draw",
     "hdmlp.torch._engine": "what delivers a loader's batches",

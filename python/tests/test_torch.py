@@ -12,7 +12,6 @@ numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
 from hdmlp import Job, errors
-from hdmlp.torch import _thesis
 from numbered import dataset, decode, expected, ids_of, to_tensor
 
 
@@ -100,14 +99,12 @@ def test_image_folder_loads_transforms_and_pickles(daemon, folder, tmp_path):
 def test_listing_4_6_of_the_thesis_runs(daemon, folder):
     job = Job(folder, 4, 2, "uniform", False, seed=5)
     data = ht.HDMLPImageFolder(folder, job, None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_thesis, "pil_loader", decode)
-        data.transform = to_tensor
-        loader = ht.HDMLPDataLoader(data)
-        assert len(loader) == 7
-        assert len(data) == 25
-        for epoch in range(2):
-            assert [ids_of(x) for x, _ in loader] == expected(job._loader, epoch)
+    data.loader, data.transform = decode, to_tensor
+    loader = ht.HDMLPDataLoader(data)
+    assert len(loader) == 7
+    assert len(data) == 25
+    for epoch in range(2):
+        assert [ids_of(x) for x, _ in loader] == expected(job._loader, epoch)
     assert (job.get_node_id(), job.get_no_nodes()) == (0, 1)
     assert set(job.get_metrics()) == {
         "stall_time",
@@ -121,12 +118,11 @@ def test_listing_4_6_of_the_thesis_runs(daemon, folder):
 def test_a_jobs_loader_leaves_the_samples_of_get_as_they_are(daemon, folder):
     job = Job(folder, 4, 2, seed=5)
     data = ht.HDMLPImageFolder(folder, job, to_tensor)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_thesis, "pil_loader", decode)
-        batches = iter(ht.HDMLPDataLoader(data))
-        next(batches)
-        assert decode(job.get()[1]) == expected(job._loader, 1)[0][0]
-        assert ids_of(next(batches)[0]) == expected(job._loader, 0)[1]
+    data.loader = decode
+    batches = iter(ht.HDMLPDataLoader(data))
+    next(batches)
+    assert decode(job.get()[1]) == expected(job._loader, 1)[0][0]
+    assert ids_of(next(batches)[0]) == expected(job._loader, 0)[1]
     job.destroy()
 
 

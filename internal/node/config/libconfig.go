@@ -342,7 +342,7 @@ func (t *translation) backend(name string) string {
 }
 
 // Convert returns the text of a libconfig file (thesis, listing 4.7) as that of a TOML file. What
-// has no effect, or another one, is said in comments. The error joins one *Problem for each mistake.
+// has no effect, or another one, is said in comments. The error joins a *Problem for each mistake.
 func Convert(file, text string, kinds []store.Kind) (string, error) {
 	t := translate(file, text, kinds)
 	var problems []error

@@ -39,7 +39,7 @@ def mapped(fd: int, size: int, flags: int, protection: int) -> mmap.mmap:
     # Before, mmap keeps a duplicate of the descriptor. So memory without one is mapped, and then
     # replaced, in one step, by the file's; both are unmapped in the same way.
     area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, protection)
-    address = _address(area)
+    address = address_of(area)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
@@ -56,8 +56,8 @@ def mapped(fd: int, size: int, flags: int, protection: int) -> mmap.mmap:
     return area
 
 
-def _address(area: mmap.mmap) -> int:
-    """Returns where memory is mapped."""
+def address_of(area: mmap.mmap | memoryview) -> int:
+    """Returns where memory lies."""
     view, python = _Buffer(), ctypes.pythonapi
     if python.PyObject_GetBuffer(ctypes.py_object(area), ctypes.byref(view), 0):
         raise BufferError("the memory has no address")

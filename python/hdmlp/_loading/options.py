@@ -34,6 +34,96 @@ def order_of(shuffle: bool | str) -> str:
         ) from None
 
 
+#: How the ranks share a global batch (docs/SEMANTICS.md, "Order").
+SCHEMES = ("strided", "uniform", "whole", "imbalanced")
+
+
+def scheme_of(name: str, scheme: str) -> str:
+    """Returns a distribution scheme.
+
+    Args:
+        name: The user's argument, for the message.
+        scheme: Its value.
+
+    Raises:
+        ConfigError: There is no such scheme.
+    """
+    if scheme not in SCHEMES:
+        raise ConfigError(f"{name}={scheme!r}: must be {', '.join(map(repr, SCHEMES))}")
+    return scheme
+
+
+def share_of(scheme: str, batch: int, rank: int, world_size: int) -> int:
+    """Returns how many samples of a global batch a rank gets (thesis 4.1.3).
+
+    Args:
+        scheme: One of :data:`SCHEMES`.
+        batch: Samples of the global batch.
+        rank: The rank.
+        world_size: The number of ranks.
+    """
+    if scheme == "whole":
+        return batch
+    if scheme == "uniform":
+        most = -(-batch // world_size)
+        return min(most, max(0, batch - rank * most))
+    if scheme == "strided":
+        return max(0, -(-(batch - rank) // world_size))
+
+    def begin(rank: int) -> int:  # cut at cumulative weights, 4 for each rank of the first half
+        weights = [n + 3 * min(n, world_size // 2) for n in (rank, world_size)]
+        return batch * weights[0] // weights[1]
+
+    return begin(rank + 1) - begin(rank)
+
+
+def dealt(scheme: str, batch_size: int, world_size: int, drop_last: bool) -> dict[str, Any]:
+    """Returns what :class:`StreamOptions` say about how the ranks share batches.
+
+    With torch's scheme an epoch is padded, or cut, so that all ranks get the same number of
+    samples. With the others each sample comes once.
+
+    Args:
+        scheme: One of :data:`SCHEMES`.
+        batch_size: Samples per batch of a rank, on average over the ranks.
+        world_size: The number of ranks.
+        drop_last: See :class:`StreamOptions`.
+    """
+    padded = "drop" if drop_last else "pad"
+    return {
+        "global_batch": batch_size * (1 if scheme == "whole" else world_size),
+        "scheme": scheme,
+        "tail": padded if scheme == "strided" else "keep",
+        "drop_last": drop_last,
+    }
+
+
+def check_shares(samples: int, stream: StreamOptions, world_size: int) -> None:
+    """Checks that each rank gets samples of each batch.
+
+    Raises:
+        ConfigError: One does not, so that it would be a step behind the others.
+    """
+    if stream.scheme == "strided":
+        return
+    sizes = [stream.global_batch] * (samples >= stream.global_batch)
+    if samples % stream.global_batch and not stream.drop_last:
+        sizes.append(samples % stream.global_batch)
+    for size in sizes:
+        for rank in range(world_size):
+            if not share_of(stream.scheme, size, rank, world_size):
+                last = size != stream.global_batch
+                raise ConfigError(
+                    f"scheme={stream.scheme!r}: rank {rank} of {world_size} gets no sample of "
+                    + (
+                        f"an epoch's last batch, which has {size} of the {samples} samples: give "
+                        "drop_last=True, or another batch_size"
+                        if last
+                        else f"a batch of {size} samples: give a larger batch_size"
+                    )
+                )
+
+
 @dataclass(frozen=True)
 class StreamOptions:
     """Which samples the ranks get, in which order and in what batches; the same on all ranks.
@@ -46,7 +136,7 @@ class StreamOptions:
             delivered, and caches are not planned for them.
         seed: The order's seed, in [0, 2^64); None means that the daemon draws it.
         seed_drawn: The user did not choose ``seed``, so a saved state's seed replaces it.
-        scheme: How a global batch is shared among the ranks: ``"strided"`` or ``"uniform"``.
+        scheme: How a global batch is shared among the ranks: one of :data:`SCHEMES`.
         tail: What becomes of samples that do not fill a batch on every rank: ``"pad"``, ``"drop"``
             or ``"keep"``.
         drop_last: Leave out a last batch that is short.

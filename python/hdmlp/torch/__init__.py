@@ -36,7 +36,7 @@ from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
 from ._hooks import use_in
 from ._loader import DataLoader
-from ._thesis import HDMLPDataLoader, HDMLPImageFolder
+from ._thesis import HDMLPDataLoader, HDMLPDatasetFolder, HDMLPImageFolder, HDMLPImageNet
 
 __all__ = [
     "LMDB",
@@ -44,7 +44,9 @@ __all__ = [
     "FileDataset",
     "Files",
     "HDMLPDataLoader",
+    "HDMLPDatasetFolder",
     "HDMLPImageFolder",
+    "HDMLPImageNet",
     "ImageFolder",
     "Records",
     "WebDataset",

@@ -118,6 +118,12 @@ class DataLoader(torch.utils.data.DataLoader[object]):
             timm's ``Mixup``, which is called with images and labels, make the same bits as
             theirs in fewer passes over memory. Random numbers follow from seed, epoch, step and
             rank (:func:`seeded_batch`). Default: None.
+        scheme: How the ranks share a global batch (thesis 4.1.3); needs ``shard``, and a dataset
+            that the daemon reads. ``"strided"``: as torch's ``DistributedSampler``. ``"uniform"``:
+            contiguous slices. ``"whole"``: each rank gets all of its ``batch_size`` samples, as for
+            model parallelism. ``"imbalanced"``: a rank of the first half gets four times as many
+            samples as one of the second, ``batch_size`` on average. With all but the first, each
+            sample comes once per epoch. Default: ``"strided"``.
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
@@ -167,6 +173,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         check: str | None = None,
         reseed: str = "used",
         batch_transform: Callable[..., object] | None = None,
+        scheme: str = "strided",
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
@@ -180,7 +187,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
         check_for_iterables(dataset, shard, epochs, seed, reseed)
-        own = self._arguments = settle(*order, *content, files, check, reseed, batch_transform)
+        more_own = (files, check, reseed, batch_transform, scheme)
+        own = self._arguments = settle(*order, *content, *more_own)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
         ordered = sampler if batch_sampler is None else batch_sampler
@@ -260,15 +268,13 @@ class DataLoader(torch.utils.data.DataLoader[object]):
 
     def __len__(self) -> int:
         """Batches per epoch of this rank."""
-        if (
-            self._arguments.shard
-            and self._order is not None
-            and (not self.drop_last or super().__len__())
-        ):
-            engine = self._opened()
-            assert isinstance(engine, Served)
-            return engine.steps
-        return super().__len__()
+        if not self._arguments.shard or self._order is None:
+            return super().__len__()
+        if self.drop_last and self._ordering.leaves_none(self):
+            return 0
+        engine = self._opened()
+        assert isinstance(engine, Served)
+        return engine.steps
 
     @property
     def steps(self) -> int:
@@ -308,7 +314,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
     @property
     def global_batch_size(self) -> int:
         """Samples per step over all ranks that share the epochs."""
-        return self.batch_size * self.world_size  # type: ignore[operator]
+        ranks = 1 if self._arguments.scheme == "whole" else self.world_size
+        return self.batch_size * ranks  # type: ignore[operator]
 
     @property
     def output(self) -> Output | None:

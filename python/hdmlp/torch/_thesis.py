@@ -1,8 +1,9 @@
-"""The thesis's dataset and loader (listing 4.6), on top of :class:`hdmlp.Job`."""
+"""The thesis's datasets and loader (4.2.2, listing 4.6), on top of :class:`hdmlp.Job`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import torch.utils.data
@@ -22,17 +23,17 @@ from ._data.collation import default_stacks, labels_of, torchs_default
 from ._data.folder import as_transform, offload, pil_loader
 
 
-class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
-    """The thesis's dataset (listing 4.6): what a :class:`hdmlp.Job` delivers, transformed.
+class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
+    """The thesis's ``DatasetFolder`` (4.2.2): what a :class:`hdmlp.Job` delivers, transformed.
 
     ``dataset[i]`` is the job's next sample for any ``i``, as in the original.
 
     Args:
         data_dir: The directory for which the job was made.
-        job: The job.
+        job: The job; with ``extensions=`` if the files are no images.
+        loader: Makes an object of a sample's bytes.
         data_transforms: What is made of samples: a callable or a list, as for
-            :class:`ImageFolder`. Default: None; if the job has no transforms either, samples are
-            decoded images, RGB ``PIL.Image``.
+            :class:`ImageFolder`. Default: None.
         target_transform: Applied to the class number. Default: None.
 
     Raises:
@@ -43,19 +44,21 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self,
         data_dir: str,
         job: Job,
-        data_transforms: Any = None,
-        target_transform: Callable[[Any], Any] | None = None,
+        loader: Callable[[memoryview], object],
+        data_transforms: object = None,
+        target_transform: Callable[[int], object] | None = None,
     ):
         if not isinstance(job, Job):
             raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
         check_path("data_dir", data_dir)
-        check_functions(target_transform=target_transform)
+        check_functions(loader=loader, target_transform=target_transform)
         self.root = data_dir
         self.job = job
+        self.loader = loader
         self.transform = as_transform(data_transforms, None)
         self.target_transform = target_transform
         self._handed: Handed | None = None
-        offloaded = offload(pil_loader, self.transform)
+        offloaded = offload(loader, self.transform)
         self._rest: Entries | None = None  # of what the daemon does not do; None: of all
         if offloaded.described:
             instead = in_python(offloaded.entries_done)
@@ -64,13 +67,18 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
             job._use_transforms(images if offloaded.rest else offloaded.described)
             self._rest = offloaded.entries if offloaded.rest else Entries([])
         elif job.get_transforms():
+            if loader is not pil_loader:
+                raise ConfigError(
+                    "loader: the job has transforms, which the daemon carries out on images that "
+                    "it decodes; use HDMLPImageFolder, or a job without transforms"
+                )
             self._handed = Handed("tensor")
-        self._folder = Folder(data_dir)
+        self._folder = Folder(data_dir, job.dataset.extensions)
         if self._folder._describe()["path"] != job.dataset._describe()["path"]:
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
 
     @property
-    def classes(self) -> list[str]:
+    def classes(self) -> Sequence[object]:
         """The classes' names, sorted."""
         return self.job.dataset.classes
 
@@ -88,10 +96,12 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         """Whether the daemon carries out all transforms."""
         return self._handed is not None and not self._entries
 
-    def _recipe_for(self, collate: Callable[[Any], Any]) -> Recipe:
+    def _recipe_for(self, collate: Callable[[list[object]], object]) -> Recipe:
         """Returns how Python makes samples."""
-        load = self._handed or pil_loader
-        return Recipe(load, self._entries, self.target_transform, collate, decodes=True)
+        load = self._handed or self.loader
+        return Recipe(
+            load, self._entries, self.target_transform, collate, decodes=self.loader is pil_loader
+        )
 
     @property
     def _entries(self) -> Entries:
@@ -107,21 +117,119 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """Returns (object, class number) of the job's next sample."""
-        label, data = self.job.get()
-        number = self.class_to_idx[label]
+        label, data = self.job._next_sample()
+        number = self.job.dataset.class_to_idx[label]
         self._told()
-        value = pil_loader(data) if self._handed is None else self._handed(data, None)
+        value = self.loader(data) if self._handed is None else self._handed(data, None)
         value = self._entries(value, None)
         return value, number if self.target_transform is None else self.target_transform(number)
 
 
+class HDMLPImageFolder(HDMLPDatasetFolder):
+    """The thesis's ``ImageFolder`` (listing 4.6): samples are images, RGB ``PIL.Image``.
+
+    Args:
+        data_dir: See :class:`HDMLPDatasetFolder`.
+        job: See :class:`HDMLPDatasetFolder`.
+        data_transforms: See :class:`HDMLPDatasetFolder`.
+        target_transform: See :class:`HDMLPDatasetFolder`.
+
+    Raises:
+        ConfigError: See :class:`HDMLPDatasetFolder`.
+    """
+
+    def __init__(
+        self,
+        data_dir: str,
+        job: Job,
+        data_transforms: object = None,
+        target_transform: Callable[[int], object] | None = None,
+    ):
+        super().__init__(data_dir, job, pil_loader, data_transforms, target_transform)
+
+
+class HDMLPImageNet(HDMLPImageFolder):
+    """The thesis's ``ImageNet`` (4.3.4): the folders are WordNet IDs, which the devkit translates.
+
+    As torchvision's ``ImageNet`` has it: ``data_dir`` has a folder of class folders for each split,
+    and ``meta.bin``, which torchvision makes of the devkit.
+
+    Args:
+        data_dir: The directory with the splits.
+        job: A job of ``data_dir/split``.
+        split: ``"train"`` or ``"val"``. Default: ``"train"``.
+        data_transforms: See :class:`HDMLPDatasetFolder`.
+        target_transform: See :class:`HDMLPDatasetFolder`.
+
+    Attributes:
+        wnids: The classes' WordNet IDs, by number.
+        wnid_to_idx: The classes' numbers by WordNet ID.
+
+    Raises:
+        ConfigError: See :class:`HDMLPDatasetFolder`; or ``split`` is neither, ``meta.bin`` is
+            missing or damaged, or lacks a folder's ID.
+    """
+
+    def __init__(
+        self,
+        data_dir: str,
+        job: Job,
+        split: str = "train",
+        data_transforms: object = None,
+        target_transform: Callable[[int], object] | None = None,
+    ):
+        if split not in ("train", "val"):
+            raise ConfigError(f"split={split!r}: must be 'train' or 'val'")
+        check_path("data_dir", data_dir)
+        folder = os.path.join(data_dir, split)
+        super().__init__(folder, job, data_transforms, target_transform)
+        self.root, self.split = data_dir, split
+        self.wnids = list(job.dataset.classes)
+        self.wnid_to_idx = job.dataset.class_to_idx
+        names = _names_by_id(os.path.join(data_dir, "meta.bin"))
+        for wnid in self.wnids:
+            if wnid not in names:
+                raise ConfigError(
+                    f"{folder}/{wnid}: meta.bin in {data_dir} has no class of this ID; give the "
+                    "directory that torchvision's ImageNet made, or use HDMLPImageFolder"
+                )
+        self._names = [names[wnid] for wnid in self.wnids]
+
+    @property
+    def classes(self) -> Sequence[object]:
+        """The names of each class, a tuple, by number."""
+        return list(self._names)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The classes' numbers by each of their names."""
+        return {name: number for number, names in enumerate(self._names) for name in names}
+
+
+def _names_by_id(path: str) -> dict[str, tuple[str, ...]]:
+    """Returns the names of each class of torchvision's ``meta.bin``, by its WordNet ID."""
+    try:
+        names, _ = torch.load(path, weights_only=True)
+        return {str(wnid): tuple(map(str, own)) for wnid, own in names.items()}
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no such file, which torchvision's ImageNet makes of "
+            "ILSVRC2012_devkit_t12.tar.gz: make it once with torchvision.datasets.ImageNet, or use "
+            "HDMLPImageFolder, whose classes are the folders"
+        ) from None
+    except Exception as error:
+        raise ConfigError(
+            f"{path}: not the metadata that torchvision's ImageNet makes ({error})"
+        ) from error
+
+
 class HDMLPDataLoader:
-    """The thesis's loader (listing 4.6): batches of an :class:`HDMLPImageFolder`.
+    """The thesis's loader (listing 4.6): batches of an :class:`HDMLPDatasetFolder`.
 
     Each ``iter()`` delivers the job's next epoch.
 
     Args:
-        dataset: An :class:`HDMLPImageFolder`.
+        dataset: An :class:`HDMLPImageFolder`, or another :class:`HDMLPDatasetFolder`.
         collate_fn: From a list of (object, class number) to the batch. Default: torch's.
 
     Yields:
@@ -130,11 +238,15 @@ class HDMLPDataLoader:
         shared memory, where the daemon wrote it.
 
     Raises:
-        ConfigError: ``dataset`` is not an :class:`HDMLPImageFolder`.
+        ConfigError: ``dataset`` is not an :class:`HDMLPDatasetFolder`.
     """
 
-    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Callable[[Any], Any] | None = None):
-        if not isinstance(dataset, HDMLPImageFolder):
+    def __init__(
+        self,
+        dataset: HDMLPDatasetFolder,
+        collate_fn: Callable[[list[object]], object] | None = None,
+    ):
+        if not isinstance(dataset, HDMLPDatasetFolder):
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
         check_functions(collate_fn=collate_fn)
         self.dataset = dataset

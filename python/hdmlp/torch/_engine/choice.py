@@ -19,7 +19,7 @@ from ..._daemon import connecting
 from ..._launch import membership
 from ..._launch.place import Place
 from ..._lib.arguments import settings
-from ..._loading.options import Options, StreamOptions
+from ..._loading.options import Options, StreamOptions, check_shares, dealt
 from ..._records.declared import Checked, Declared
 from ..._records.records import Listed
 from ...data import Folder, described
@@ -159,7 +159,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (self._ordering.drops(loader) and not DataLoader.__len__(loader))
+            and not (self._ordering.drops(loader) and self._ordering.leaves_none(loader))
             and not self._ordering.draws
         ):
             self.open(loader)
@@ -245,19 +245,26 @@ class Engines:
         assert content.folder is not None
         assert content.making is not None
         assert loader.batch_size is not None
+        deal = dealt(order.scheme, loader.batch_size, place.world_size, loader.drop_last)
+        if order.scheme == "strided":
+            deal["tail"] = "pad" if order.pad else "drop"
         stream = StreamOptions(
-            loader.batch_size * place.world_size,
+            **deal,
             shuffle=order.shuffle,
             epochs=self.arguments.epochs,
             limited=False,
             seed=seed,
             seed_drawn=order.seed is None,
-            tail="pad" if order.pad else "drop",
-            drop_last=loader.drop_last,
             subset=content.samples.ids,
         )
+        part = None
+        if order.scheme != "strided":
+            check_shares(len(loader.dataset), stream, place.world_size)  # type: ignore[arg-type]
+        if order.scheme == "whole":
+            part = 0, 1  # random numbers are the same on all ranks
         options = self._options(loader, stream, place)
-        return Served(content.folder, content.making, options, Processes.of(loader, self.device))
+        processes = Processes.of(loader, self.device)
+        return Served(content.folder, content.making, options, processes, part=part)
 
     def _options(self, loader: DataLoader[object], stream: StreamOptions, place: Place) -> Options:
         """Returns what a job of the loader is opened with."""

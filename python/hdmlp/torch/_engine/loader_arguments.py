@@ -22,7 +22,7 @@ from ..._lib.arguments import (
     switch,
     whole_number,
 )
-from ..._loading.options import order_of
+from ..._loading.options import order_of, scheme_of
 from ...errors import ConfigError
 from .._data.mixing import is_collate
 from .._order.drawn import parts
@@ -43,6 +43,7 @@ _SETTLED = (
     "check",
     "reseed",
     "batch_transform",
+    "scheme",
 )
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
@@ -52,6 +53,7 @@ _FOR_FOLDERS: dict[str, object] = {
     "offload": True,
     "labels": "index",
     "config_file": None,
+    "scheme": "strided",
 }
 
 
@@ -76,6 +78,7 @@ class Arguments:
         files: Which files each item reads: a function, or a sequence; None: it is not said.
         check: ``"open"``: a file is looked at each time that it is opened; None: now and then.
         batch_transform: Applied to each batch; None: nothing is.
+        scheme: How the ranks share a global batch.
     """
 
     shard: bool
@@ -94,6 +97,7 @@ class Arguments:
     files: object = None
     check: str | None = None
     batch_transform: Callable[..., object] | None = None
+    scheme: str = "strided"
 
     def attributes(self) -> dict[str, object]:
         """Returns the loader's attributes of the same names as the arguments, without the keys.
@@ -241,6 +245,7 @@ def settle(
     check: str | None,
     reseed: str,
     batch_transform: Callable[..., object] | None,
+    scheme: str,
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -264,6 +269,11 @@ def settle(
     if shard is not None:
         shard = switch("shard", shard)
     shares = _is_shared(shard, rank, world_size, sampler, batch_sampler)
+    if scheme_of("scheme", scheme) != "strided" and not shares:
+        raise ConfigError(
+            f"scheme={scheme!r} without shard=True: it says how ranks share batches, which "
+            "this loader's do not; give shard=True and no sampler"
+        )
     return Arguments(
         shard=shares,
         epochs=settled_epochs,
@@ -283,6 +293,7 @@ def settle(
         files=files,
         check=check,
         batch_transform=batch_transform,
+        scheme=scheme,
     )
 
 

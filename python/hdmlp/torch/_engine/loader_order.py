@@ -79,6 +79,11 @@ class Ordering:
                 "shuffle='feistel' with batch_size=None: single items come in torch's orders "
                 "only; give a batch_size (1 for single samples), or shuffle=True"
             )
+        if self._arguments.scheme != "strided" and loader.batch_size is None:
+            raise ConfigError(
+                f"scheme={self._arguments.scheme!r} with batch_size=None: it says how ranks share "
+                "batches; give a batch_size, or leave it out"
+            )
         if "policy" in self._arguments.keys and loader.batch_sampler is None:
             raise ConfigError(
                 f"policy={self._arguments.keys['policy']!r} with batch_size=None: single items are "
@@ -101,9 +106,15 @@ class Ordering:
         if self._content.folder is None or loader.batch_size is None:
             return None
         if arguments.shard and not is_shared_as_torch() and arguments.order != "feistel":
+            if arguments.scheme != "strided":
+                raise ConfigError(
+                    f"scheme={arguments.scheme!r}: torch's DistributedSampler or BatchSampler was "
+                    "replaced by the program, and decides how ranks share batches: leave scheme out"
+                )
             return None
         if arguments.shard:
-            return Known(arguments.order, arguments.seed, None, None, not loader.drop_last, None)
+            pad, scheme = not loader.drop_last, arguments.scheme
+            return Known(arguments.order, arguments.seed, None, None, pad, None, scheme)
         if arguments.order == "feistel":
             return Known(arguments.order, arguments.seed, 1, 0, True, None)
         order = known(loader.dataset, loader.sampler, loader.batch_sampler)
@@ -287,10 +298,17 @@ class Ordering:
         """Reports whether samples are left out at an epoch's end, by the loader or its sampler."""
         return loader.drop_last or (self.known is not None and not self.known.pad)
 
+    def leaves_none(self, loader: DataLoader[object]) -> bool:
+        """Reports whether there are no batches, if samples are left out at an epoch's end."""
+        if self.known is None or self.known.scheme == "strided":
+            return not DataLoader.__len__(loader)
+        ranks = 1 if self.known.scheme == "whole" else self._ranks()[1]
+        return len(loader.dataset) < (loader.batch_size or 1) * ranks  # type: ignore[arg-type]
+
     def is_empty(self, loader: DataLoader[object]) -> bool:
         """Reports whether drop_last, or the sampler's, leaves no batch."""
         try:
-            return self.drops(loader) and not len(loader)
+            return self.drops(loader) and self.leaves_none(loader)
         except (TypeError, NotImplementedError):  # the sampler has no length
             return False
 
@@ -399,7 +417,7 @@ def sampler_for(
     if isinstance(dataset, IterableDataset):
         return sampler, shuffled
     if arguments.shard:
-        return Shared(dataset, ranks, shuffled, seed or 0, drop_last), False
+        return Shared(dataset, ranks, shuffled, seed or 0, drop_last, arguments.scheme), False
     if arguments.order == "torch" and seed is not None and sampler is None:
         return Seeded(dataset, seed), False
     return sampler, shuffled

@@ -11,6 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 from ..._lib import originals
+from ...errors import ConfigError
 
 
 class Seeded(RandomSampler):
@@ -59,6 +60,8 @@ class Shared(DistributedSampler[object]):
         shuffle: As for ``DistributedSampler``.
         seed: The same.
         drop_last: The same.
+        scheme: How the ranks share a global batch. Only the daemon deals batches otherwise than
+            torch.
 
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
@@ -72,7 +75,9 @@ class Shared(DistributedSampler[object]):
         shuffle: bool,
         seed: int,
         drop_last: bool,
+        scheme: str = "strided",
     ):
+        self.scheme = scheme
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -96,6 +101,11 @@ class Shared(DistributedSampler[object]):
         return self._settle()[1]
 
     def _plain(self) -> DistributedSampler[object]:
+        if self.scheme != "strided":
+            raise ConfigError(
+                f"scheme={self.scheme!r}: the daemon deals the batches, and this sampler does not "
+                "have them: iterate the hdmlp loader itself"
+            )
         rank, replicas = self._settle()
         sampler: DistributedSampler[object] = DistributedSampler(
             self.dataset, replicas, rank, self.shuffle, self.seed, self.drop_last
@@ -140,6 +150,7 @@ class Known(NamedTuple):
         rank: This process's rank among them; None: likewise.
         pad: Repeat samples so that all ranks get the same number; otherwise leave some out.
         follows: The sampler whose ``epoch`` is the next epoch; None: epochs are counted.
+        scheme: How the ranks share a global batch.
     """
 
     shuffle: str
@@ -148,6 +159,7 @@ class Known(NamedTuple):
     rank: int | None
     pad: bool
     follows: DistributedSampler[object] | None
+    scheme: str = "strided"
 
 
 def known(dataset: Any, sampler: object, batch_sampler: object) -> Known | None:

@@ -1,0 +1,1 @@
+"""Where the thesis's program has its integrated transformations (thesis 4.4)."""
