@@ -228,3 +228,67 @@ def test_a_kubernetes_job_gives_every_rank_its_samples(hosts, folder, alone, wor
 
     together(hosts, [line(0), line(1)], work)
     check(work, alone, host="train-{}")
+
+
+THESIS = """
+import json, os, socket, sys
+import torch
+from hdmlp import Job
+from hdmlp.torch import HDMLPDataLoader, HDMLPImageFolder
+from torchvision import transforms
+
+data_dir, batch_size, num_epochs, drop_last_batch = sys.argv[1], 8, 2, False
+data_transforms = transforms.Compose([transforms.Resize((8, 8)), transforms.ToTensor()])
+
+job = Job(data_dir, batch_size, num_epochs, 'uniform', drop_last_batch, config_path="hdmlp.cfg")
+dataset = HDMLPImageFolder(data_dir, job, data_transforms)
+dataloader = HDMLPDataLoader(dataset)
+
+model = torch.nn.Linear(3 * 8 * 8, 20)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+epochs = []
+for epoch in range(num_epochs):
+    labels = []
+    for x, y in dataloader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x.flatten(1)), y).backward()
+        optimizer.step()
+        labels += y.tolist()
+    epochs.append(labels)
+nodes, rank = job.get_no_nodes(), job.get_node_id()
+with open(f"thesis-{rank}", "w") as file:
+    json.dump([socket.gethostname(), nodes, epochs, job.get_metrics()["read_locations"]], file)
+job.destroy()
+"""
+
+LISTING_4_7 = """
+b_c = 1000
+b_fs = 200
+storage_classes: (
+  { capacity: 64; threads: 2; },
+  { capacity: 32; backend: "memory"; threads: 2;
+    bandwidth: ( { threads = 1; bw = 1655; }, { threads = 2; bw = 2116; } ); }
+);
+pfs_bandwidth: ( { processes: 1; bw: 66; }, { processes: 2; bw: 86; } );
+"""
+
+
+def test_listings_4_6_and_4_7_train_on_two_nodes(hosts, folder, work):
+    for name, text in ("thesis.py", THESIS), ("hdmlp.cfg", LISTING_4_7):
+        with open(os.path.join(work.path, name), "w") as file:
+            file.write(text)
+    given = "--hostfile hosts -x HDMLP_NODES=node0 -n 4 --map-by node"
+    line = f"mpirun {given} env -u HDMLP_MEMORY python thesis.py {shlex.quote(folder)}"
+    status, out = mpirun(hosts, "openmpi", work, line)
+    assert status == 0, out
+    ranks = []
+    for rank in range(4):
+        with open(os.path.join(work.path, f"thesis-{rank}")) as file:
+            ranks.append(json.load(file))
+    assert [host for host, *_ in ranks] == ["node0", "node1"] * 2
+    assert {nodes for _, nodes, *_ in ranks} == {4}
+    for epoch in range(2):
+        labels = sorted(label for _, _, epochs, _ in ranks for label in epochs[epoch])
+        assert labels == sorted(label for label in range(20) for _ in range(SAMPLES // 20))
+    read = sum(where.get("source", 0) for *_, where in ranks)
+    assert read <= 1.1 * SAMPLES, ranks  # of two epochs
