@@ -12,8 +12,6 @@ import random
 import sys
 from typing import Any
 
-import numpy
-
 #: The key under which the draws of :data:`DAEMONS` were made.
 KEY = 0x5EEDFACE12345678
 
@@ -69,24 +67,24 @@ def disagreement() -> str:
     The default type and device of torch's tensors count as they are now.
     """
     torch: Any = sys.modules.get("torch")
+    numpy = hasattr(sys.modules.get("numpy"), "random")
     if torch is None:
-        return _differing(False)
+        return _differing(False, numpy)
     if torch.get_default_dtype() is not torch.float32:
         return f"torch's default type is {torch.get_default_dtype()}, and not float32"
     device = torch.empty(0).device
     if device.type != "cpu":
         return f"torch's default device is {device}, whose generator draws, and not the CPU's"
-    return _differing(True)
+    return _differing(True, numpy)
 
 
 @functools.cache
-def _differing(with_torch: bool) -> str:
+def _differing(with_torch: bool, with_numpy: bool) -> str:
     drawn = {"torch": torchs_draws()} if with_torch else {}
-    for name, numbers in {
-        **drawn,
-        "Python": pythons_draws(),
-        "numpy": numpys_draws(),
-    }.items():
+    drawn["Python"] = pythons_draws()
+    if with_numpy:
+        drawn["numpy"] = numpys_draws()
+    for name, numbers in drawn.items():
         if numbers != DAEMONS[name]:
             module = sys.modules.get(name)
             version = f" {module.__version__}" if module is not None else ""
@@ -124,8 +122,8 @@ def pythons_draws() -> list[float]:
 
 
 def numpys_draws() -> list[float]:
-    """Returns draws of numpy under the key, from a generator of their own."""
-    own = numpy.random.RandomState(KEY >> 32)
+    """Returns draws of numpy, which is imported, under the key, from a generator of their own."""
+    own: Any = sys.modules["numpy"].random.RandomState(KEY >> 32)
     drawn: list[float] = []
     for _ in range(3):
         drawn += [int(own.choice(15)), int(own.randint(1000))]
