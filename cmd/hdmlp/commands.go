@@ -9,6 +9,7 @@ func commands() []*cobra.Command {
 		withJSON(newPackCommand()),
 		newCacheCommand(),
 		withJSON(newAccessCommand()),
+		withJSON(newVerifyCommand()),
 		withJSON(newConfigCommand()),
 		withJSON(newKindsCommand()),
 		withJSON(newCredentialsCommand()),

@@ -105,6 +105,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		},
 		"stats":     {{nil, 1}, {[]string{"--prometheus"}, 2}},
 		"top":       {{nil, 2}},
+		"verify":    {{[]string{stateFile(t)}, 0}, {[]string{data}, 2}},
 		"transform": {{[]string{"nowhere.png", "--transforms", "ToTensor()", "--out", data}, 2}},
 	}
 	everyCommand(newRootCommand(), func(cmd *cobra.Command) {

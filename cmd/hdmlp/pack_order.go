@@ -13,24 +13,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// loaderState is what of a loader's state_dict (python/hdmlp/_loading/state.py) its order follows
-// from.
-type loaderState struct {
-	Version     int            `json:"version"`
-	Kind        string         `json:"kind"` // "": the order follows from the seed
-	Epoch       int            `json:"epoch"`
-	Step        int            `json:"step"`
-	Fingerprint string         `json:"fingerprint"`
-	Samples     int            `json:"samples"`
-	Seed        uint64         `json:"seed"`
-	Subset      *string        `json:"subset"`
-	Shuffle     access.Shuffle `json:"shuffle"`
-	Scheme      access.Scheme  `json:"scheme"`
-	Tail        access.Tail    `json:"tail"`
-	DropLast    bool           `json:"drop_last"`
-	GlobalBatch int            `json:"global_batch"`
-}
-
 const (
 	maxState = 1 << 32 // bytes of a state or a list of IDs
 	// mostEpochs is how many epochs are searched for a sample's first access: of those that a job
@@ -118,10 +100,7 @@ func (o *order) ofState(data []byte, x *source.Index) error {
 	case s.Epoch < 0 || s.Epoch > math.MaxInt32 || s.Step < 0:
 		return fmt.Errorf("epoch %d, step %d: out of range", s.Epoch, s.Step)
 	}
-	stream, err := access.New(access.Spec{
-		Samples: s.Samples, Seed: s.Seed, WorldSize: 1, GlobalBatch: s.GlobalBatch,
-		DropLast: s.DropLast, Shuffle: s.Shuffle, Scheme: s.Scheme, Tail: s.Tail,
-	})
+	stream, err := access.New(s.spec())
 	if err != nil {
 		return fmt.Errorf("its job cannot be: %w", err)
 	}

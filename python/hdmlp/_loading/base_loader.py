@@ -33,6 +33,7 @@ from .._lib.protocol import LAST_EPOCH
 from .._lib.typing import Opened
 from .._records.records import Listed
 from ..errors import BusyError, ClosedError, DaemonDiedError, EndError
+from . import delivered as _delivered
 from . import state as _state
 from .audit import check_epoch
 from .bring import Brought, bring
@@ -369,12 +370,16 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Returns where the loader is, by batches yielded.
 
-        The state is small, JSON-compatible, and the same on all ranks.
+        The state is small and JSON-compatible.
 
         Returns:
-            ``epoch`` and ``step`` of the next batch, and what the order depends on.
+            ``epoch`` and ``step`` of the next batch, and what the order depends on, which is the
+            same on all ranks; and ``delivered``, what this rank was given so far, of which
+            ``hdmlp verify`` proves that nothing came twice and nothing was left out.
         """
-        return _state.save(self._identity(), self.steps, self._cursor.next)
+        cursor, steps = self._cursor, self.steps
+        delivered = _delivered.parts(cursor.earlier, cursor.delivered, self._place, steps)
+        return _state.save(self._identity(), steps, cursor.next, delivered)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a state: the next iteration yields the rest of its epoch.
@@ -395,10 +400,12 @@ class Loader:
         if adopts:
             mine["seed"] = whole_number("state['seed']", state.get("seed"), 0)
         _state.compare(state, mine, _state.named(self.dataset), self.world_size)
-        position = _state.position_in(state, self.steps)
+        position, earlier = _state.position_in(state, self.steps), _delivered.saved(state)
         if adopts:
             self._adopt(mine["seed"])
         self._cursor.jump(position)
+        self._cursor.earlier = earlier
+        self._cursor.delivered = _delivered.Part(position, position, 0, 0)
 
     def _adopt(self, seed: int) -> None:
         """Changes to a job with another seed."""

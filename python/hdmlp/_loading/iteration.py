@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .._batches.source import Taken
+from .._launch.place import Place
 from .._lib.interrupts import interrupts
 from ..errors import HDMLPError, StallTimeoutError
 from .audit import check_batch
 from .bring import blocked, bring, now
+from .delivered import Part, continued
 from .feed import Feed
 from .reports import Counts
 from .state import Cursor
@@ -34,6 +36,8 @@ class Epochs(Protocol):
     _works: bool
     _finishes: bool
 
+    @property
+    def _place(self) -> Place: ...
     @property
     def world_size(self) -> int: ...
     @property
@@ -76,6 +80,7 @@ class Iteration:
     __slots__ = (
         "__weakref__",
         "_ack",
+        "_delivered",
         "_feed",
         "_first",
         "_kept",
@@ -100,12 +105,14 @@ class Iteration:
         self._feed: Feed | None = None  # None before the first batch
         self._whole = False  # the epoch is yielded from its first batch on
         self._number = 0  # in the loader's cursor
+        self._delivered = Part(0, 0, 0, 0)
         # Of the feed's source and stream, when the last batch was not made ahead.
         self._take: Callable[[int], Taken | None] | None = None
         self._ack: Callable[[int, int, int, int, int], None] | None = None
         self._turn = threading.Lock()
-        # By thread: the position after a batch that was not returned, the audit, and the batch.
-        self._kept: dict[int, tuple[int, int, object]] = {}
+        # By thread: the position after a batch that was not returned, the audit, the batch, and
+        # what was delivered with it, and without it.
+        self._kept: dict[int, tuple[int, int, object, Part, Part]] = {}
 
     def __getstate__(self) -> object:
         raise NotImplementedError(NOT_COPIED)
@@ -121,7 +128,7 @@ class Iteration:
                     self._count(self._kept[thread])
                 else:
                     self._advance(thread)
-            _, _, batch = self._kept[thread]
+            batch = self._kept[thread][2]
             del self._kept[thread]  # after this nothing is called before the return
             return batch
         except BaseException as error:
@@ -144,19 +151,20 @@ class Iteration:
                 return
         self._next(thread)
 
-    def _count(self, kept: tuple[int, int, object], missing: int = 0) -> None:
+    def _count(self, kept: tuple[int, int, object, Part, Part], missing: int = 0) -> None:
         """Counts a batch that is kept. May be called again.
 
         Args:
             kept: The batch.
             missing: 1 if it does not reach the loop now.
         """
-        position, audit, _ = kept
+        position, audit, _, delivered, before = kept
         if position > self.position:
-            self.position, self.audit = position, audit
+            self.position, self.audit, self._delivered = position, audit, delivered
         cursor = self._loader._cursor
         if cursor.iteration == self._number and position == self.position:
             cursor.position = position - missing
+            cursor.delivered = before if missing else delivered
             if not cursor.jumped:
                 cursor.start = self.end
 
@@ -178,9 +186,14 @@ class Iteration:
             whole: The first batch is the epoch's.
         """
         feed.user = weakref.ref(self)
-        cursor = self._loader._cursor
+        loader, cursor = self._loader, self._loader._cursor
+        earlier, delivered = continued(
+            cursor.earlier, cursor.delivered, loader._place, loader.steps, cursor.start
+        )
         # Nothing is called from here on, or a signal's handler might run in between.
         cursor.iteration += 1
+        cursor.earlier, cursor.delivered = earlier, delivered
+        self._delivered = delivered
         cursor.position = cursor.start
         cursor.start = cursor.end = end
         cursor.jumped = False
@@ -257,7 +270,9 @@ class Iteration:
         counts = loader._counts
         if stall:
             counts.waited(stall, python)
-        kept = self.position + 1, (self.audit + taken.audit) & _MASK, batch
+        audit, had = taken.audit, self._delivered
+        has = Part(had.begin, had.end + 1, (had.sum + audit) & _MASK, had.samples + taken.n)
+        kept = self.position + 1, (self.audit + audit) & _MASK, batch, has, had
         self._kept[thread] = kept
         self._count(kept)
         counts.batches += 1

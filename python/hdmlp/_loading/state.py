@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import array
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._lib.arguments import whole_number
 from .._lib.typing import Opened
 from .._transforms.keys import SCHEME
 from ..errors import ConfigError, MismatchError
+from .delivered import Part
 
 #: What the order of a loader depends on besides its subset, in the order of comparison.
 _SPEC = ("shuffle", "scheme", "tail", "drop_last")
@@ -27,13 +28,17 @@ class Cursor:
         end: The position after the last iteration's epoch.
         jumped: ``start`` was set by the user, not reached by iterating.
         iteration: The number of the last iteration, which alone moves ``position``.
+        delivered: What the last iteration and those before it yielded without a gap.
+        earlier: The parts before it, as states have them.
     """
 
-    __slots__ = ("end", "iteration", "jumped", "position", "start")
+    __slots__ = ("delivered", "earlier", "end", "iteration", "jumped", "position", "start")
 
     def __init__(self) -> None:
         self.start = self.position = self.end = self.iteration = 0
         self.jumped = False
+        self.delivered = Part(0, 0, 0, 0)
+        self.earlier: tuple[dict[str, Any], ...] = ()
 
     @property
     def next(self) -> int:
@@ -61,7 +66,7 @@ class Cursor:
     def follow(self, other: Cursor) -> None:
         """Goes to where another loader of the same steps is."""
         self.start, self.position, self.jumped = other.start, other.position, other.jumped
-        self.end = other.end
+        self.end, self.delivered, self.earlier = other.end, other.delivered, other.earlier
 
 
 def identity(
@@ -87,8 +92,17 @@ def identity(
     }
 
 
-def save(mine: Mapping[str, object], steps: int, position: int) -> dict[str, Any]:
-    """Returns the state of a loader of this :func:`identity` that is at ``position``."""
+def save(
+    mine: Mapping[str, object], steps: int, position: int, delivered: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Returns a loader's state.
+
+    Args:
+        mine: Its :func:`identity`.
+        steps: Batches per epoch.
+        position: Where it is.
+        delivered: What its rank was given so far (:func:`hdmlp._loading.delivered.parts`).
+    """
     epoch, step = divmod(position, steps) if steps else (0, 0)
     return {
         "version": 1,
@@ -97,6 +111,7 @@ def save(mine: Mapping[str, object], steps: int, position: int) -> dict[str, Any
         "step": step,
         "steps": steps,
         **mine,
+        "delivered": list(delivered),
     }
 
 

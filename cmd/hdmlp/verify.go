@@ -1,0 +1,415 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/blake2b"
+
+	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/lib/human"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/audit"
+)
+
+// mostState is the size limit of a file with states, in bytes.
+const mostState = 64 << 20
+
+func newVerifyCommand() *cobra.Command {
+	var subset string
+	cmd := &cobra.Command{
+		Use:   "verify STATE...",
+		Short: "Prove from loaders' states that a run delivered each sample once",
+		Long: `Prove from the states of a run's loaders, afterwards and without the dataset,
+that the ranks were given each sample of each epoch exactly once, whatever
+interrupted the run and with whatever number of ranks it went on.
+
+A STATE is a JSON file with what loader.state_dict() returned, alone or
+somewhere in it, as json.dump writes it; -: standard input. Give the last states
+of all ranks, and the states of all ranks from which a launch went on: each
+carries what its rank was given. Others of the same run may be given too.
+
+Sums of what was given to each rank are compared with those of the order, which
+follows from the seed. If the loader was one of torch.utils.data.Subset, give
+its indices with --indices.
+
+EXIT STATUS
+  0  every sample came exactly once
+  1  it is not proved; each reason is printed
+  2  wrong input: no states, or those of different runs`,
+		Example: `  hdmlp verify checkpoints/loader-*.json
+  hdmlp verify step-500/rank-*.json last/rank-*.json --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return badInput("verify: give the files with the states, as in hdmlp verify " +
+					"checkpoints/loader-*.json")
+			}
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return runVerify(args, subset, asJSON, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&subset, "indices", "",
+		"`FILE` with the indices of the loader's Subset, a JSON list")
+	return cmd
+}
+
+// runState is a state, with what its rank was given. docs/FORMATS.md describes it.
+type runState struct {
+	loaderState
+	Order     json.RawMessage `json:"order"`
+	Steps     int             `json:"steps"`
+	Delivered []statePart     `json:"delivered"`
+	file      string
+}
+
+type statePart struct {
+	Rank      int    `json:"rank"`
+	WorldSize int    `json:"world_size"`
+	From      [2]int `json:"from"` // epoch and step
+	To        [2]int `json:"to"`
+	Samples   int64  `json:"samples"`
+	Sum       string `json:"sum"`
+}
+
+func runVerify(paths []string, subset string, asJSON bool, in io.Reader, out io.Writer) error {
+	states, err := readStates(paths, in)
+	if err != nil {
+		return err
+	}
+	spec, err := specOf(states, subset)
+	if err != nil {
+		return err
+	}
+	var pieces []audit.Piece
+	for _, s := range states {
+		own, err := s.pieces()
+		if err != nil {
+			return err
+		}
+		pieces = append(pieces, own...)
+	}
+	if len(pieces) == 0 {
+		return badInput("%s: nothing was delivered before the state was saved: give the states at the "+
+			"end of the run, and those from which a launch went on", states[0].file)
+	}
+	proof, err := audit.Prove(spec, pieces)
+	if err != nil {
+		return badInput("the states do not fit together: %w", err)
+	}
+	if proof.Steps != states[0].Steps {
+		return badInput("%s: steps is %d, and an epoch of this order has %d: the state was changed",
+			states[0].file, states[0].Steps, proof.Steps)
+	}
+	if asJSON {
+		err = printProofJSON(out, proof)
+	} else {
+		printProof(out, proof)
+	}
+	if err == nil && !proof.Proved() {
+		err = errNotProved
+	}
+	return err
+}
+
+// errNotProved ends the command with exit status 1 after its output has said why.
+var errNotProved = errors.New("it is not proved that each sample came exactly once")
+
+// readStates reads the states in the files.
+func readStates(paths []string, in io.Reader) (states []runState, err error) {
+	for _, path := range paths {
+		var data []byte
+		name := path
+		if path == "-" {
+			name = "standard input"
+			data, err = io.ReadAll(io.LimitReader(in, mostState))
+		} else {
+			data, err = files.Read(path, mostState)
+		}
+		if err != nil {
+			return nil, badInput("%s: cannot read the state: %w", name, withoutPath(err))
+		}
+		var value any
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.UseNumber() // seeds have 64 bits
+		if err := decoder.Decode(&value); err != nil {
+			return nil, badInput("%s: not JSON (%w): give what json.dump(loader.state_dict(), file) "+
+				"wrote; of a checkpoint of torch, save the loader's state so first", name, err)
+		}
+		found := len(states)
+		for _, one := range statesIn(value) {
+			s := runState{file: name}
+			if err := s.read(one); err != nil {
+				return nil, err
+			}
+			states = append(states, s)
+		}
+		if len(states) == found {
+			return nil, badInput("%s: there is no state of an HDMLP loader in it", name)
+		}
+	}
+	return states, nil
+}
+
+// withoutPath returns an error of the file system without the path.
+func withoutPath(err error) error {
+	var named *os.PathError
+	if errors.As(err, &named) {
+		return named.Err
+	}
+	return err
+}
+
+// statesIn returns the objects in a value that are states.
+func statesIn(value any) (states []map[string]any) {
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			states = append(states, statesIn(one)...)
+		}
+	case map[string]any:
+		if _, is := v["global_batch"]; is && v["fingerprint"] != nil {
+			return []map[string]any{v}
+		}
+		if v["kind"] == "sampler" && v["version"] != nil {
+			return []map[string]any{v}
+		}
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			states = append(states, statesIn(v[key])...)
+		}
+	}
+	return states
+}
+
+// read takes a state, and checks what it says by itself.
+func (s *runState) read(value map[string]any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if value["kind"] == "sampler" {
+		return badInput("%s: the state of a loader whose order a sampler drew, which cannot be "+
+			"computed afterwards; a loader with seed= or shard=True has one that can", s.file)
+	}
+	if err := json.Unmarshal(data, s); err != nil {
+		var typed *json.UnmarshalTypeError
+		if errors.As(err, &typed) {
+			return badInput("%s: %s is a %s: the state was changed", s.file,
+				strings.TrimPrefix(typed.Field, "loaderState."), typed.Value)
+		}
+		return badInput("%s: the state was changed: %w", s.file, err)
+	}
+	switch {
+	case s.Version != 1:
+		return badInput("%s: version is %d, and this release reads 1", s.file, s.Version)
+	case value["delivered"] == nil:
+		return badInput("%s: the state does not say what its rank was given: an earlier release "+
+			"saved it", s.file)
+	case len(s.Order) > 0 && string(s.Order) != "null":
+		return badInput("%s: a policy made an order of its own, from the caches of the nodes, which "+
+			"the state does not have; such runs are checked while they run, by verify=True", s.file)
+	}
+	return nil
+}
+
+// specOf returns the order of states of one run. The world size is left open.
+func specOf(states []runState, subset string) (access.Spec, error) {
+	first := states[0]
+	for _, s := range states[1:] {
+		for _, c := range []struct {
+			key        string
+			mine, this any
+		}{
+			{"fingerprint", first.Fingerprint, s.Fingerprint},
+			{"samples", first.Samples, s.Samples},
+			{"seed", first.Seed, s.Seed},
+			{"shuffle", first.Shuffle, s.Shuffle},
+			{"scheme", first.Scheme, s.Scheme},
+			{"tail", first.Tail, s.Tail},
+			{"drop_last", first.DropLast, s.DropLast},
+			{"global_batch", first.GlobalBatch, s.GlobalBatch},
+			{"steps", first.Steps, s.Steps},
+			{"subset", text(first.Subset), text(s.Subset)},
+		} {
+			if !reflect.DeepEqual(c.mine, c.this) {
+				return access.Spec{}, badInput("the states are of different runs: %s is %v in %s, and %v "+
+					"in %s", c.key, c.mine, first.file, c.this, s.file)
+			}
+		}
+	}
+	spec := first.spec()
+	switch {
+	case first.Subset == nil && subset != "":
+		return spec, badInput("--indices: the loader was one of the whole dataset; leave it out")
+	case first.Subset != nil && subset == "":
+		return spec, badInput("%s: the loader was one of some of the samples: give their indices, a "+
+			"JSON list as json.dump(list(subset.indices), file) writes it, with --indices", first.file)
+	case subset != "":
+		data, err := files.Read(subset, 1<<30)
+		if err != nil {
+			return spec, badInput("--indices: %s: %w", subset, withoutPath(err))
+		}
+		if err := json.Unmarshal(data, &spec.Subset); err != nil {
+			return spec, badInput("--indices: %s: not a JSON list of whole numbers: %w", subset, err)
+		}
+		if got := subsetDigest(spec.Subset); got != *first.Subset {
+			return spec, badInput("--indices: %s: they are not the loader's: their digest is %s, and "+
+				"%s in %s", subset, got, *first.Subset, first.file)
+		}
+	}
+	return spec, nil
+}
+
+// subsetDigest is the digest of a state's subset: BLAKE2b of 8 bytes over little-endian int32.
+func subsetDigest(indices []int32) string {
+	digest, err := blake2b.New(8, nil)
+	if err != nil {
+		panic(err) // of a size that it has
+	}
+	_ = binary.Write(digest, binary.LittleEndian, indices) // a hash returns no error
+	return hex.EncodeToString(digest.Sum(nil))
+}
+
+func text(s *string) string {
+	if s == nil {
+		return "null"
+	}
+	return *s
+}
+
+// pieces returns what the state's rank was given.
+func (s *runState) pieces() (pieces []audit.Piece, err error) {
+	for i, p := range s.Delivered {
+		where := fmt.Sprintf("%s: delivered[%d]", s.file, i)
+		sum, err := strconv.ParseUint(p.Sum, 16, 64)
+		if err != nil || len(p.Sum) != 16 {
+			return nil, badInput("%s: sum is %q, and not 16 hexadecimal digits: the state was changed",
+				where, p.Sum)
+		}
+		if p.WorldSize < 1 || p.WorldSize > 1<<20 || p.Rank < 0 || p.Rank >= p.WorldSize {
+			return nil, badInput("%s: rank %d of %d: the state was changed", where, p.Rank, p.WorldSize)
+		}
+		var at [2]int
+		for j, place := range [][2]int{p.From, p.To} {
+			if place[0] < 0 || place[0] > 1<<32 || place[1] < 0 || place[1] >= max(s.Steps, 1) {
+				return nil, badInput("%s: step %d of epoch %d, and an epoch has %d steps: the state was "+
+					"changed", where, place[1], place[0], s.Steps)
+			}
+			at[j] = place[0]*s.Steps + place[1]
+		}
+		pieces = append(pieces, audit.Piece{
+			Rank: p.Rank, WorldSize: p.WorldSize, From: at[0], To: at[1], Samples: p.Samples, Sum: sum,
+		})
+	}
+	return pieces, nil
+}
+
+// stretch is a stretch of a run in words.
+func stretch(steps int, s audit.Span) string {
+	first, last := s.From/steps, (s.To-1)/steps
+	begin, end := s.From%steps, (s.To-1)%steps
+	whole := begin == 0 && end == steps-1
+	switch {
+	case whole && first == last:
+		return fmt.Sprintf("epoch %d", first)
+	case whole:
+		return fmt.Sprintf("epochs %d to %d", first, last)
+	case first == last && begin == end:
+		return fmt.Sprintf("step %d of epoch %d", begin, first)
+	case first == last:
+		return fmt.Sprintf("steps %d to %d of epoch %d", begin, end, first)
+	}
+	return fmt.Sprintf("step %d of epoch %d to step %d of epoch %d", begin, first, end, last)
+}
+
+func printProof(out io.Writer, p *audit.Proof) {
+	for _, l := range p.Launches {
+		fmt.Fprintf(out, "%s: %s\n", count(l.Ranks, "rank"), stretch(p.Steps, l.Span))
+	}
+	for _, w := range p.Wrong {
+		fmt.Fprintf(out, "wrong: rank %d of %d, %s: %d samples that sum to %016x, and the order has "+
+			"%d that sum to %016x", w.Rank, w.WorldSize,
+			stretch(p.Steps, audit.Span{From: w.From, To: w.To}), w.Samples, w.Sum, w.Count, w.Want)
+		if w.Samples < w.Count {
+			fmt.Fprint(out, " (on_error leaves samples out that cannot be read or decoded)")
+		}
+		fmt.Fprintln(out)
+	}
+	for _, g := range p.Gaps {
+		if len(g.Missing) == 0 {
+			fmt.Fprintf(out, "missing: %s: no state says that it was delivered\n",
+				stretch(p.Steps, g.Span))
+		}
+		for _, ranks := range slices.Sorted(maps.Keys(g.Missing)) {
+			fmt.Fprintf(out, "missing: %s: no state is one of %s of %d\n", stretch(p.Steps, g.Span),
+				numbers(g.Missing[ranks]), ranks)
+		}
+	}
+	for _, s := range p.Twice {
+		fmt.Fprintf(out, "twice: %s: two launches delivered it; leave out states from which the run "+
+			"did not go on\n", stretch(p.Steps, s))
+	}
+	if p.Proved() {
+		end := p.Launches[len(p.Launches)-1].To
+		for _, l := range p.Launches {
+			end = max(end, l.To)
+		}
+		fmt.Fprintf(out, "proved: in %s, %s, each sample came exactly once, as the order has it\n",
+			stretch(p.Steps, audit.Span{From: 0, To: end}), count(int(p.Samples), "sample"))
+	}
+}
+
+func numbers(ranks []int) string {
+	words := make([]string, len(ranks))
+	for i, rank := range ranks {
+		words[i] = strconv.Itoa(rank)
+	}
+	if len(words) == 1 {
+		return "rank " + words[0]
+	}
+	return "ranks " + human.And(words)
+}
+
+func printProofJSON(out io.Writer, p *audit.Proof) error {
+	place := func(at int) [2]int { return [2]int{at / p.Steps, at % p.Steps} }
+	span := func(s audit.Span) map[string]any {
+		return map[string]any{"from": place(s.From), "to": place(s.To)}
+	}
+	report := map[string]any{"proved": p.Proved(), "samples": p.Samples, "steps": p.Steps}
+	launches, wrong := []map[string]any{}, []map[string]any{}
+	gaps, twice := []map[string]any{}, []map[string]any{}
+	for _, l := range p.Launches {
+		one := span(l.Span)
+		one["world_size"] = l.Ranks
+		launches = append(launches, one)
+	}
+	for _, w := range p.Wrong {
+		one := span(audit.Span{From: w.From, To: w.To})
+		one["rank"], one["world_size"] = w.Rank, w.WorldSize
+		one["samples"], one["expected_samples"] = w.Samples, w.Count
+		one["sum"], one["expected_sum"] = fmt.Sprintf("%016x", w.Sum), fmt.Sprintf("%016x", w.Want)
+		wrong = append(wrong, one)
+	}
+	for _, g := range p.Gaps {
+		one := span(g.Span)
+		one["missing"] = g.Missing
+		gaps = append(gaps, one)
+	}
+	for _, s := range p.Twice {
+		twice = append(twice, span(s))
+	}
+	report["launches"], report["wrong"] = launches, wrong
+	report["gaps"], report["twice"] = gaps, twice
+	return printJSON(out, report)
+}

@@ -1,0 +1,122 @@
+package audit
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/hdmlp/hdmlp/internal/plan/access"
+)
+
+// pieces returns what the ranks of a launch are given from one position to another.
+func pieces(t interface{ Fatal(args ...any) }, spec access.Spec, ranks, from, to int) []Piece {
+	spec.WorldSize = ranks
+	s, err := access.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Piece
+	for rank := range ranks {
+		piece := Piece{Rank: rank, WorldSize: ranks, From: from, To: to}
+		for at := from; at < to; at++ {
+			e := s.Epoch(at / s.Steps())
+			for _, sample := range e.Batch(nil, rank, at%s.Steps()) {
+				piece.Sum += access.Mix(e.Number(), int(sample))
+				piece.Samples++
+			}
+		}
+		all = append(all, piece)
+	}
+	return all
+}
+
+var spec = access.Spec{
+	Samples: 50, Seed: 7, GlobalBatch: 12, Tail: access.Keep, Scheme: access.Uniform,
+}
+
+func prove(t *testing.T, all []Piece) *Proof {
+	t.Helper()
+	proof, err := Prove(spec, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
+}
+
+func TestARunIsProvedAcrossLaunches(t *testing.T) {
+	all := slices.Concat(pieces(t, spec, 3, 0, 7), pieces(t, spec, 2, 7, 9),
+		pieces(t, spec, 4, 9, 15))
+	earlier := pieces(t, spec, 3, 0, 4) // of states that were saved before
+	proof := prove(t, slices.Concat(all, earlier, all))
+	want := []Launch{{Span{0, 7}, 3}, {Span{7, 9}, 2}, {Span{9, 15}, 4}}
+	if !proof.Proved() || !slices.Equal(proof.Launches, want) || proof.Samples != 150 {
+		t.Fatalf("%+v", proof)
+	}
+}
+
+// TestWhatIsMissingOrChangedIsNotProved takes a proof apart in each way.
+func TestWhatIsMissingOrChangedIsNotProved(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cut := rapid.IntRange(1, 14).Draw(t, "cut")
+		all := slices.Concat(pieces(t, spec, 3, 0, cut), pieces(t, spec, 2, cut, 15))
+		i := rapid.IntRange(0, len(all)-1).Draw(t, "piece")
+		switch rapid.SampledFrom([]string{"gone", "sum", "samples", "later", "longer"}).Draw(t, "how") {
+		case "gone":
+			all = slices.Delete(all, i, i+1)
+		case "sum":
+			all[i].Sum += rapid.Uint64Range(1, 1<<63).Draw(t, "by")
+		case "samples":
+			all[i].Samples--
+		case "later":
+			all[i].From++
+			if all[i].From == all[i].To {
+				all = slices.Delete(all, i, i+1)
+			}
+		case "longer":
+			all[i].To++
+		}
+		proof, err := Prove(spec, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proof.Proved() {
+			t.Fatalf("%+v", proof)
+		}
+	})
+}
+
+func TestGapsAndRepetitionsAreFound(t *testing.T) {
+	proof := prove(t, slices.Concat(pieces(t, spec, 2, 2, 7), pieces(t, spec, 3, 5, 9)[:2],
+		pieces(t, spec, 4, 6, 8)))
+	gaps := []Gap{{Span: Span{0, 2}}, {Span{8, 9}, map[int][]int{3: {2}}}}
+	same := func(a, b Gap) bool {
+		return a.Span == b.Span && maps.EqualFunc(a.Missing, b.Missing, slices.Equal[[]int])
+	}
+	if !slices.EqualFunc(proof.Gaps, gaps, same) || !slices.Equal(proof.Twice, []Span{{6, 7}}) ||
+		len(proof.Wrong) != 0 || proof.Proved() {
+		t.Fatalf("%+v", proof)
+	}
+}
+
+func TestPiecesThatCannotBeAreRefused(t *testing.T) {
+	for _, piece := range []Piece{
+		{Rank: 2, WorldSize: 2, To: 1},
+		{Rank: -1, WorldSize: 2, To: 1},
+		{WorldSize: 2, From: 3, To: 3},
+		{WorldSize: 2, From: -1, To: 3},
+	} {
+		_, err := Prove(spec, []Piece{piece})
+		if err == nil || !strings.Contains(err.Error(), "cannot have been given") {
+			t.Errorf("%+v: %v", piece, err)
+		}
+	}
+	if _, err := Prove(spec, []Piece{{WorldSize: 0, To: 1}}); err == nil {
+		t.Error("0 ranks are accepted")
+	}
+	if proof := prove(t, nil); proof.Proved() {
+		t.Error("nothing is proved")
+	}
+}

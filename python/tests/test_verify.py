@@ -1,0 +1,231 @@
+"""``hdmlp verify``: a run that was interrupted, and went on with other ranks, is proved whole."""
+
+import json
+import subprocess
+
+import pytest
+from hdmlp import Job, data
+from hdmlp import transforms as T
+from hdmlp._daemon import connecting
+
+pytestmark = pytest.mark.usefixtures("real")
+
+SEED, GLOBAL, EPOCHS = 5, 4, 3
+
+
+def verify(paths, *flags):
+    """The command's exit status, output and errors."""
+    command = [connecting.find_binary(), "verify", *flags, *map(str, paths)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def launch(folder, directory, ranks, steps, states=(), **keys):
+    """Runs some ranks for some steps, from the states of others; returns the files with theirs."""
+    loaders = [
+        data.DataLoader(
+            folder,
+            GLOBAL // ranks,
+            seed=SEED,
+            epochs=EPOCHS,
+            rank=rank,
+            world_size=ranks,
+            name=f"{directory.name}-{ranks}",
+            **keys,
+        )
+        for rank in range(ranks)
+    ]
+    for rank, loader in enumerate(loaders):
+        if states:
+            loader.load_state_dict(json.loads(states[rank % len(states)].read_text()))
+    left = steps
+    while left and loaders[0].epoch < EPOCHS:
+        for _ in zip(*loaders):
+            left -= 1
+            if not left:
+                break
+    files = []
+    directory.mkdir(exist_ok=True)
+    for rank, loader in enumerate(loaders):
+        files.append(directory / f"{rank}.json")
+        files[-1].write_text(json.dumps({"epoch": 1, "loader": loader.state_dict()}))
+        loader.close()
+    return files
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    """The files of three launches: 2 ranks for 9 steps, 1 for 5, and 4 up to the end."""
+
+    def inner(files):  # as a program takes the loader's state out of its own checkpoint
+        for file in files:
+            file.write_text(json.dumps(json.loads(file.read_text())["loader"]))
+        return files
+
+    first = inner(launch(folder, tmp_path / "first", 2, 9))
+    second = inner(launch(folder, tmp_path / "second", 1, 5, first))
+    return [first, second, launch(folder, tmp_path / "last", 4, 100, second)]
+
+
+def test_a_run_is_proved_across_launches(run):
+    first, second, last = run
+    status, out, err = verify([*first, *last])
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "2 ranks: step 0 of epoch 0 to step 1 of epoch 1",
+        "1 rank: steps 2 to 6 of epoch 1",
+        "4 ranks: epoch 2",
+        # 25 samples, padded to a multiple of the ranks: 26 of 2, 25 of 1 and 28 of 4
+        "proved: in epochs 0 to 2, 79 samples, each sample came exactly once, as the order has it",
+    ]
+    assert verify([*first, *second, *last])[:2] == (0, out)
+    status, out, _ = verify([*first, *last], "--json")
+    assert json.loads(out)["proved"] is True
+
+
+def test_what_is_not_proved_is_said(run):
+    first, _, last = run
+    status, out, err = verify([*first, *last[:3]])
+    assert status == 1
+    assert "missing: epoch 2: no state is one of rank 3 of 4\n" in out
+    assert "not proved" in err
+    status, out, _ = verify(last)
+    assert status == 1
+    assert "missing: step 0 of epoch 0 to step 1 of epoch 1: no state is one of rank 1 of 2" in out
+
+    state = json.loads(first[1].read_text())
+    state["delivered"][0]["sum"] = "0123456789abcdef"
+    first[1].write_text(json.dumps(state))
+    status, out, _ = verify([*first, *last])
+    assert status == 1
+    assert "wrong: rank 1 of 2, step 0 of epoch 0 to step 1 of epoch 1: 17 samples" in out
+
+
+def test_states_that_do_not_fit_are_wrong_input(run, folder, tmp_path):
+    first, _, last = run
+    state = json.loads(first[0].read_text())
+    for key, value, what in [
+        ("seed", 6, "the states are of different runs: seed is 6 in"),
+        ("scheme", "whole", "the states are of different runs: scheme is whole in"),
+        ("steps", 9, "the states are of different runs: steps is 9 in"),
+        ("version", 2, "version is 2, and this release reads 1"),
+        ("samples", "many", "samples is a string: the state was changed"),
+        ("delivered", None, "does not say what its rank was given"),
+        ("delivered", [{**state["delivered"][0], "rank": 7}], "rank 7 of 2: the state was changed"),
+        ("delivered", [{**state["delivered"][0], "sum": "x"}], 'sum is "x", and not 16'),
+        ("delivered", [{**state["delivered"][0], "to": [0, 70]}], "step 70 of epoch 0, and an"),
+        ("order", {"policy": "mine"}, "a policy made an order of its own"),
+        ("kind", "sampler", "whose order a sampler drew"),
+    ]:
+        changed = tmp_path / "changed.json"
+        changed.write_text(json.dumps({**state, key: value}))
+        status, out, err = verify([changed, first[1], *last])
+        assert (status, out) == (2, ""), (key, out)
+        assert what in err, key
+    for text, what in [("no", "not JSON"), ("[1]", "no state of an HDMLP loader in it")]:
+        changed.write_text(text)
+        status, _, err = verify([changed])
+        assert status == 2
+        assert what in err
+    with data.DataLoader(folder, 4, seed=SEED) as loader:
+        changed.write_text(json.dumps(loader.state_dict()))
+    status, _, err = verify([changed])
+    assert status == 2
+    assert "nothing was delivered before the state was saved" in err
+    assert verify([])[0] == 2
+    assert "no such file" in verify([tmp_path / "none"])[2]
+
+
+def test_epochs_that_the_loop_left_are_gaps(folder, tmp_path):
+    with data.DataLoader(folder, 5, seed=SEED, epochs=3) as loader:
+        next(iter(loader))
+        for _ in loader:
+            pass
+        file = tmp_path / "state.json"
+        file.write_text(json.dumps(loader.state_dict()))
+    status, out, _ = verify([file])
+    assert status == 1
+    assert "missing: steps 1 to 4 of epoch 0: no state says that it was delivered" in out
+
+
+def test_samples_that_are_left_out_are_not_proved(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    image = pytest.importorskip("PIL.Image")
+    root = tmp_path / "images"
+    (root / "a").mkdir(parents=True)
+    for i in range(6):
+        image.fromarray(numpy.zeros((8, 8, 3), "uint8")).save(root / "a" / f"{i}.png")
+    (root / "a" / "6.png").write_bytes(b"no image")
+    keys = {"transforms": [T.Resize((4, 4)), T.ToTensor()], "on_error": "skip"}
+    with data.DataLoader(str(root), 7, seed=SEED, epochs=1, **keys) as loader:
+        assert len(next(iter(loader)).labels) == 6
+        file = tmp_path / "state.json"
+        file.write_text(json.dumps(loader.state_dict()))
+    status, out, _ = verify([file])
+    assert status == 1
+    assert "wrong: rank 0 of 1, epoch 0: 6 samples that sum to" in out
+    assert "on_error leaves samples out" in out
+
+
+def test_a_subset_is_proved_by_its_indices(folder, tmp_path):
+    torch = pytest.importorskip("torch")
+    import hdmlp.torch as ht
+
+    chosen, file, indices = [3, 9, 9, 20, 4, 17, 8], tmp_path / "state", tmp_path / "indices"
+    subset = torch.utils.data.Subset(ht.ImageFolder(folder), chosen)
+    with ht.DataLoader(subset, 2, shuffle=True, seed=SEED, epochs=2, raw=True) as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+        file.write_text(json.dumps(loader.state_dict()))
+    status, _, err = verify([file])
+    assert status == 2
+    assert "give their indices" in err
+    indices.write_text(json.dumps(chosen))
+    status, out, err = verify([file], "--indices", str(indices))
+    assert (status, err) == (0, "")
+    assert "proved: in epochs 0 to 1, 14 samples" in out
+    indices.write_text(json.dumps(chosen[::-1]))
+    status, _, err = verify([file], "--indices", str(indices))
+    assert status == 2
+    assert "they are not the loader's" in err
+
+
+def test_an_interruption_loses_nothing_of_the_sum(folder, tmp_path):
+    """Also if an exception of the loop's own functions strikes while a batch is made."""
+
+    class Late(Exception):
+        pass
+
+    failed = []
+
+    def collate(items):
+        if len(failed) < 3 and len(items) % 2:
+            failed.append(1)
+            raise Late
+        return items
+
+    file = tmp_path / "state.json"
+    with data.DataLoader(folder, 5, seed=SEED, epochs=2, collate_fn=collate) as loader:
+        for _ in range(2):
+            batches = iter(loader)
+            while True:
+                try:
+                    next(batches)
+                except Late:
+                    continue
+                except StopIteration:
+                    break
+        file.write_text(json.dumps(loader.state_dict()))
+    assert failed
+    status, out, _ = verify([file])
+    assert status == 0, out
+
+
+def test_a_job_has_no_state_but_loaders_of_each_scheme_do(folder, tmp_path):
+    assert not hasattr(Job, "state_dict")
+    for scheme in ("uniform", "whole", "imbalanced"):
+        steps = 6 if scheme == "whole" else 3
+        files = launch(folder, tmp_path / scheme, 2, steps, scheme=scheme, drop_last=True)
+        status, out, err = verify(files)
+        assert status == 0, (scheme, out, err)
