@@ -23,7 +23,7 @@ import (
 )
 
 func newStatsCommand() *cobra.Command {
-	var name, whatIf string
+	var name, whatIf, from, dir string
 	var asMetrics bool
 	cmd := &cobra.Command{
 		Use:   "stats",
@@ -45,6 +45,10 @@ measured. Keys, of which some can be combined:
   compute=RATE       of samples that the training of a node consumes
 RATE is in MB/s, or has a unit, such as 10Gbit/s.
 
+With --out, draw how a job went: the stall of each step, and bytes by tier,
+processors and memory over time; of a running job (--job), or of what
+loader.report() returned, saved as JSON (--from).
+
 EXIT STATUS
   0  success
   1  failure, such as no running daemon
@@ -52,7 +56,9 @@ EXIT STATUS
 		Example: `  hdmlp stats
   hdmlp stats --job train --json
   hdmlp stats --job train --prometheus
-  hdmlp stats --job train --what-if memory=64GB,nodes=8`,
+  hdmlp stats --job train --what-if memory=64GB,nodes=8
+  hdmlp stats --job train --out plots
+  hdmlp stats --from report.json --out plots`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
@@ -64,6 +70,14 @@ EXIT STATUS
 			if cmd.Flags().Changed("job") && name == "" {
 				return badInput("--job is empty: give the job's name, or a part of it; " +
 					"`hdmlp stats` lists the jobs")
+			}
+			if cmd.Flags().Changed("out") || cmd.Flags().Changed("from") {
+				for _, other := range []string{"json", "prometheus", "what-if"} {
+					if cmd.Flags().Changed(other) {
+						return badInput("--out and --%s are mutually exclusive; give one of them", other)
+					}
+				}
+				return runPlot(cmd.Context(), name, from, dir, out)
 			}
 			if cmd.Flags().Changed("what-if") {
 				if asMetrics {
@@ -95,6 +109,10 @@ EXIT STATUS
 		"show jobs over all their nodes: the job of this name, or those whose names contain it")
 	cmd.Flags().StringVar(&whatIf, "what-if", "",
 		"predict epochs with these changes, such as memory=64GB,nodes=8")
+	cmd.Flags().StringVar(&dir, "out", "",
+		"draw how the job went into `DIR`: index.html, and each plot as PNG and SVG")
+	cmd.Flags().StringVar(&from, "from", "",
+		"draw the report in this `FILE` instead of a running job's")
 	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
 	return cmd
 }

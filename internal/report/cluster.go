@@ -58,7 +58,8 @@ type NodeReport struct {
 	// Requests are as in Report.
 	Requests *Requests `json:"requests,omitempty"`
 	// Bypassed are the nodes that are alive but bypassed.
-	Bypassed []Peer `json:"bypassed,omitempty"`
+	Bypassed []Peer  `json:"bypassed,omitempty"`
+	Series   *Series `json:"series,omitempty"` // as in Report
 	Prediction
 }
 
@@ -108,8 +109,10 @@ type ClusterReport struct {
 	Staging    Staging `json:"staging"`
 	Unreadable int     `json:"unreadable"` // summed over nodes
 	// Known is what is known of the nodes, merged (model.Merge); Agreed as in Report.
-	Known     *model.Node  `json:"environment,omitempty"`
-	Agreed    *model.Node  `json:"planned_with,omitempty"`
+	Known  *model.Node `json:"environment,omitempty"`
+	Agreed *model.Node `json:"planned_with,omitempty"`
+	// Series is how the job went over its steps, on all nodes.
+	Series    *Series      `json:"series,omitempty"`
 	Nodes     []NodeReport `json:"nodes"`
 	Diagnosis              // by what all nodes know
 }
@@ -138,7 +141,7 @@ func (r *Report) node() NodeReport {
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
-		Waiting: r.Waiting, Requests: r.Requests,
+		Waiting: r.Waiting, Requests: r.Requests, Series: r.Series,
 		Prediction: Prediction{
 			Run: r.run, Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)],
 			Threads: r.Threads, Prefetch: r.Prefetch, Streams: r.Streams, Buffers: r.Buffers,
@@ -217,6 +220,11 @@ func (c *ClusterReport) sum() {
 			c.Classes[at].add(class)
 		}
 	}
+	series := make([]*Series, len(c.Nodes))
+	for i := range c.Nodes {
+		series[i] = c.Nodes[i].Series
+	}
+	c.Series = over(series)
 	// nodes that never answered have a share as well
 	c.Bound = c.Bound / int64(max(heard, 1)) * int64(len(c.Nodes))
 	c.BoundShare = float64(c.Total.Source.Bytes) / float64(max(c.Bound, 1))

@@ -45,6 +45,8 @@ type Report struct {
 	Requests *Requests `json:"requests,omitempty"`
 	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
+	// Series is how the job went over its steps; nil: no rank has taken a batch.
+	Series *Series `json:"series,omitempty"`
 	Plans
 	Diagnosis
 

@@ -35,6 +35,7 @@ type Ledger struct {
 	tiers int
 	steps []string // names of the preprocessing steps
 	full  string   // the cause of waiting for memory in the staging buffer; "": causeConsumer
+	note  Note     // nil: nobody
 
 	mu     sync.Mutex // guards the following
 	epochs map[int]*epochAccount
@@ -86,6 +87,14 @@ func NewLedger(c *cache.Cache, steps []string) *Ledger {
 		tier: c.TierName, tiers: c.Tiers(), steps: steps, epochs: make(map[int]*epochAccount),
 	}
 }
+
+// Note is given each batch that the training loop has received: for how long next() was blocked for
+// it, and what was read for it, by cache.Tier. It is called with the ledger locked, must not block,
+// and must not keep reads.
+type Note func(epoch, step int, stall time.Duration, reads []report.Amount)
+
+// Notes has batches given to note. It is called before the ledger is used.
+func (l *Ledger) Notes(note Note) { l.note = note }
 
 // ForGroup has waiting for memory charged to the group: the staging buffer is a group's window.
 func (l *Ledger) ForGroup() { l.full = causeGroup }
@@ -234,6 +243,9 @@ func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	a.missing += s.missing
 	for p := range s.reads {
 		a.reads[p].Add(s.reads[p])
+	}
+	if l.note != nil {
+		l.note(s.epoch, s.step, stall.All, s.reads)
 	}
 }
 

@@ -108,6 +108,7 @@ type Job struct {
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
 	buffers  buffers       // of the ranks
+	series   *series
 	// epochNow is the epoch that a rank began or took a batch of last, and first the one that was
 	// the first of all; none: there is none.
 	epochNow, first atomic.Int64
@@ -138,6 +139,7 @@ func New(ctx context.Context, c Config, p Parts) (*Job, error) {
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 		starts: make(map[int]*state), lacked: make(map[int]int64), left: make(map[int]int64),
 		audited: make(map[int]time.Duration),
+		series:  newSeries(p.Order.Stream().Steps(), p.Cache),
 	}
 	j.epochNow.Store(none)
 	j.first.Store(none)

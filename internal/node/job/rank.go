@@ -77,6 +77,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		news:   make(chan struct{}, 1),
 		ledger: stage.NewLedger(j.p.Cache, stage.Steps(j.p.Outputs)),
 	}
+	r.ledger.Notes(j.series.add)
 	if j.config.Produces {
 		r.ledger.ForGroup()
 	}

@@ -137,7 +137,7 @@ func (j *Job) Report() *report.Report {
 	if j.p.Nodes != nil {
 		r.Peers = j.p.Nodes.States()
 	}
-	r.Requests = j.p.Dataset.Requests()
+	r.Requests, r.Series = j.p.Dataset.Requests(), j.series.report()
 	r.Needed, r.Positions = o.Bytes(), o.Positions()
 	r.Subset = stream.Subset != nil
 	r.Demands = o.Demands()
