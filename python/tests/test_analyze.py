@@ -22,6 +22,8 @@ sys.path.append(
 )
 from throttled import Throttled, Unavailable
 
+pytestmark = pytest.mark.ci
+
 torch = pytest.importorskip("torch")
 
 #: An environment of LMDB, and how many records it has.

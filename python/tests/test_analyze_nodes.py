@@ -13,6 +13,8 @@ from nodes import binary as spaces  # noqa: F401
 from test_analyze import SCRIPTS, binary, environment, script  # noqa: F401
 from torchrun import free_port, torchrun
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("torch")
 
 

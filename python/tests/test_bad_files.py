@@ -17,7 +17,7 @@ from hdmlp._daemon import connecting
 from throttled import Throttled, Unavailable
 from torch.utils.data import DistributedSampler
 
-pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow, pytest.mark.ci]
 FILES, BATCH, EPOCHS = 200, 10, 2
 
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torchrun import free_port, run, torchrun
 
-pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow, pytest.mark.ci]
 
 #: What every script begins with. Each rank prints what it got, and what torch's loader gives.
 HEAD = textwrap.dedent("""

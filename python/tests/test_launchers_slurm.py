@@ -24,7 +24,7 @@ from launched import (
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 
 def sbatch(hosts, slurm, work, *command):

@@ -24,7 +24,7 @@ from nodes import (
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 EPOCHS = 8
 # Little is read ahead, so that faults meet reads of later batches.

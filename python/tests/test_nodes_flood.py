@@ -16,7 +16,7 @@ import time
 import pytest
 from nodes import Nodes, alone, binary, folder, streams  # noqa: F401
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flood.py")
 PORTS = {"control": 7000, "samples": 7001, "gossip": 7002, "metrics": 7009}

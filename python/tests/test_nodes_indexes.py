@@ -17,6 +17,8 @@ from object_server import BUCKET, ObjectServer
 from storedfiles import stored  # noqa: F401
 from waiting import LIMIT, until
 
+pytestmark = pytest.mark.ci
+
 SHARDS = [f"shards/{s:03d}.tar" for s in range(4)]
 URL = f"s3://{BUCKET}/shards/{{000..003}}.tar"
 

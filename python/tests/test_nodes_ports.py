@@ -9,7 +9,7 @@ import pytest
 from joining import BASE, IP, check, start
 from nodes import Nodes, alone, binary, folder, streams  # noqa: F401
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 
 @pytest.mark.parametrize(
