@@ -149,8 +149,8 @@ def _row(what: str, given: Any, names: Sequence[str] | None, count: int) -> list
 def _by_name(what: str, given: Mapping[Any, Any], names: Sequence[str] | None) -> list[Any]:
     if names is None:
         raise ConfigError(
-            f"{what}: it is a dict, and the datasets have no names: give them as a dict as well, or "
-            "the weights as a list"
+            f"{what}: it is a dict, and the datasets have no names: give them as a dict as well, "
+            "or the weights as a list"
         )
     for name in given:
         if name not in names:
@@ -166,7 +166,9 @@ def _by_name(what: str, given: Mapping[Any, Any], names: Sequence[str] | None) -
 def _exact(what: str, value: Any) -> Fraction:
     """Returns a weight as it is written: 0.1 is a tenth."""
     try:
-        number = Fraction(value) if isinstance(value, (int, Fraction)) else Fraction(repr(float(value)))
+        number = (
+            Fraction(value) if isinstance(value, (int, Fraction)) else Fraction(repr(float(value)))
+        )
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{what}={value!r}: must be a finite number, 0 or more") from None
     if isinstance(value, bool) or number < 0:
