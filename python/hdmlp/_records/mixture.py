@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._lib.arguments import whole_number
 from ..errors import ConfigError
@@ -87,7 +87,7 @@ class Weights(NamedTuple):
     several: bool
 
 
-def checked_weights(given: Any, names: Sequence[str] | None, sizes: Sequence[int]) -> Weights:
+def checked_weights(given: object, names: Sequence[str] | None, sizes: Sequence[int]) -> Weights:
     """Returns the argument ``weights`` as whole numbers.
 
     Args:
@@ -118,7 +118,7 @@ def _is_row(value: object) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, (str, bytes))
 
 
-def _row(what: str, given: Any, names: Sequence[str] | None, count: int) -> list[int]:
+def _row(what: str, given: object, names: Sequence[str] | None, count: int) -> list[int]:
     """Returns the weights of an epoch as whole numbers in the same proportions."""
     given = given.tolist() if hasattr(given, "tolist") else given
     if isinstance(given, Mapping):
@@ -146,7 +146,10 @@ def _row(what: str, given: Any, names: Sequence[str] | None, count: int) -> list
     return rounded
 
 
-def _by_name(what: str, given: Mapping[Any, Any], names: Sequence[str] | None) -> list[Any]:
+def _by_name(
+    what: str, given: Mapping[object, object], names: Sequence[str] | None
+) -> list[object]:
+    """Returns the weights of a dict in the order of the datasets."""
     if names is None:
         raise ConfigError(
             f"{what}: it is a dict, and the datasets have no names: give them as a dict as well, "
@@ -163,12 +166,11 @@ def _by_name(what: str, given: Mapping[Any, Any], names: Sequence[str] | None) -
     return [given[name] for name in names]
 
 
-def _exact(what: str, value: Any) -> Fraction:
+def _exact(what: str, value: object) -> Fraction:
     """Returns a weight as it is written: 0.1 is a tenth."""
     try:
-        number = (
-            Fraction(value) if isinstance(value, (int, Fraction)) else Fraction(repr(float(value)))
-        )
+        exact = isinstance(value, (int, Fraction))
+        number = Fraction(value if exact else repr(float(value)))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{what}={value!r}: must be a finite number, 0 or more") from None
     if isinstance(value, bool) or number < 0:

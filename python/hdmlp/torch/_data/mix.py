@@ -71,7 +71,7 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __init__(
         self,
         datasets: Sequence[object] | Mapping[str, object],
-        weights: Any = None,
+        weights: object = None,
         epoch_size: int | None = None,
         stopping_strategy: str = "first_exhausted",
         batches: str = "mixed",
@@ -198,7 +198,7 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
                 )
         made = first
         if isinstance(first.load, OfRecord):
-            made = made._replace(load=_OfPieces(self._places, [part.load for part in parts]))
+            made = made._replace(load=_OfPieces(self._places, parts))
         columns = [part.column for part in parts if part.column is not None]
         if columns:
             made = made._replace(column=joined_labels(pieces, columns))
@@ -228,13 +228,15 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
     def _kind(self, field: int, part: Part, sample: int) -> str | None:
         """Returns the type and shape of a sample's field; None: it has none, or cannot be made."""
         try:
+            data = self._fields_of(sample)[field]
             with generators_kept():
-                value: Any = made_of(part, self._fields_of(sample)[field], sample, LOADER + field)
+                value = made_of(part, data, sample, None, LOADER + field)
         except (OSError, HDMLPError, Undecodable):
             return None  # the loader says what is wrong with it
-        if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        shape = getattr(value, "shape", None)
+        if shape is None or not hasattr(value, "dtype"):
             return None
-        return f"{type(value).__name__} of {value.dtype} of shape {tuple(value.shape)}"
+        return f"{type(value).__name__} of {value.dtype} of shape {tuple(shape)}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{self._shown}])"
@@ -245,7 +247,7 @@ def _short(dataset: object) -> str:
     return type(dataset).__name__ + (f"({root!r})" if isinstance(root, str) else "")
 
 
-def _named(datasets: Any) -> tuple[list[str] | None, list[object]]:
+def _named(datasets: object) -> tuple[list[str] | None, list[object]]:
     """Returns the datasets' names, None if they have none, and the datasets."""
     if isinstance(datasets, Mapping):
         for name in datasets:
@@ -352,7 +354,7 @@ def _difference(a: Part, b: Part) -> str:
     return "" if same(a.load, b.load) else f"the loaders are {b.load!r} and {a.load!r}"
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Reports whether two objects are known to do the same."""
     if a is b:
         return True
@@ -371,11 +373,12 @@ class _OfPieces(OfRecord):
 
     Args:
         places: Where the datasets' records are.
-        loads: What they become in each.
+        parts: What is made of the field in each.
     """
 
-    def __init__(self, places: Places, loads: Sequence[Any]):
-        self.places, self.loads = places, list(loads)
+    def __init__(self, places: Places, parts: Sequence[Part]):
+        self.places = places
+        self.loads = [part.load for part in parts if isinstance(part.load, OfRecord)]
 
     def of_record(self, data: object, sample: int) -> object:
         """Returns what the bytes of a record are."""
@@ -391,7 +394,7 @@ class _Labellers:
         labellers: What makes them in each.
     """
 
-    def __init__(self, places: Places, labellers: Sequence[Any]):
+    def __init__(self, places: Places, labellers: Sequence[Step]):
         self.places, self.labellers = places, list(labellers)
 
     def __call__(self, sample: int, value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch.utils.data import Sampler
@@ -49,30 +49,32 @@ class _Bijection:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the images of elements, int64."""
         x = self._once(x)
-        outside = torch.nonzero(x >= self.count).flatten()
-        while len(outside):
+        while True:
+            outside = x.ge(self.count).nonzero().flatten()
+            if not len(outside):
+                return x
             x[outside] = self._once(x[outside])
-            outside = outside[x[outside] >= self.count]
-        return x
 
     def _once(self, x: torch.Tensor) -> torch.Tensor:
-        left = x // self.b
-        right = x - left * self.b
+        left = x.div(self.b, rounding_mode="floor")
+        right = x.remainder(self.b)
         for i in range(0, _ROUNDS, 2):
-            left = (left + _hashed(right, self.keys[i], self.a)) % self.a
-            right = (right + _hashed(left, self.keys[i + 1], self.b)) % self.b
-        return left * self.b + right
+            left = left.add(_hashed(right, self.keys[i], self.a)).remainder(self.a)
+            right = right.add(_hashed(left, self.keys[i + 1], self.b)).remainder(self.b)
+        image: torch.Tensor = left.mul(self.b).add(right)
+        return image
 
 
 def _hashed(half: torch.Tensor, key: int, below: int) -> torch.Tensor:
     """Returns keyed hashes of halves, in [0, ``below``); int64 wraps as the daemon's words do."""
-    h = (half + key) * _signed(_FIRST)
-    h = (h ^ _high(h)) * _signed(_SECOND)
-    return _high(h) * below >> 32
+    h = half.add(key).mul(_signed(_FIRST))
+    h = h.bitwise_xor(_high(h)).mul(_signed(_SECOND))
+    return _high(_high(h).mul(below))
 
 
 def _high(words: torch.Tensor) -> torch.Tensor:
-    return words >> 32 & 0xFFFFFFFF
+    high: torch.Tensor = words.bitwise_right_shift(32).bitwise_and(0xFFFFFFFF)
+    return high
 
 
 def order_of_mix(mixture: Mixture, seed: int, shuffle: bool, epoch: int) -> torch.Tensor:
@@ -90,22 +92,30 @@ def order_of_mix(mixture: Mixture, seed: int, shuffle: bool, epoch: int) -> torc
         units = torch.arange(len(of_unit))
         of_unit = of_unit[_Bijection(len(of_unit), seed, epoch)(units)]
     else:
-        due = [(2 * torch.arange(n, dtype=torch.float64) + 1) / (2 * n) for n in counts]
+        due = [torch.arange(n, dtype=torch.float64).add(0.5).div(n) for n in counts]
         of_unit = of_unit[torch.sort(torch.cat(due), stable=True).indices]
     of_sample = torch.repeat_interleave(of_unit, unit)
     made = torch.empty(len(of_sample), dtype=torch.int64)
     start = 0
     for dataset, size in enumerate(mixture.sizes):
         own = _mixed((seed + (dataset + 1) * _GOLDEN) % _WORD)
-        places = torch.arange(counts[dataset] * unit) + taken[dataset] * unit
-        passes, at = places // size, places % size
+        first = taken[dataset] * unit
+        places = torch.arange(first, first + counts[dataset] * unit)
+        passes, at = places.div(size, rounding_mode="floor"), places.remainder(size)
         if shuffle:
             for number in torch.unique(passes).tolist():
-                those = passes == number
+                those = passes.eq(number)
                 at[those] = _Bijection(size, own, number)(at[those])
-        made[of_sample == dataset] = at + start
+        made[of_sample.eq(dataset)] = at.add(start)
         start += size
     return made
+
+
+class IsMixed(Protocol):
+    """A dataset that has an order of its own."""
+
+    def mixture(self, global_batch: int) -> Mixture:
+        """Returns what the order of epochs follows from."""
 
 
 class Mixed(Sampler[int]):
@@ -126,7 +136,7 @@ class Mixed(Sampler[int]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: IsMixed,
         settle: Callable[[], tuple[int, int]] | None,
         batch_size: int,
         shuffle: bool,
@@ -147,8 +157,7 @@ class Mixed(Sampler[int]):
         return (0, 1) if self._settle is None else self._settle()
 
     def _mixture(self) -> Mixture:
-        mixture: Mixture = self.dataset.mixture(self.batch_size * self._place()[1])
-        return mixture
+        return self.dataset.mixture(self.batch_size * self._place()[1])
 
     def __len__(self) -> int:
         entries, replicas = self._mixture().entries, self._place()[1]
@@ -159,5 +168,5 @@ class Mixed(Sampler[int]):
         order = order_of_mix(self._mixture(), self.seed or 0, self.shuffle, self.epoch)
         self.epoch += 1
         count = len(self) * replicas
-        places = torch.arange(rank, count, replicas) % len(order)
+        places = torch.arange(rank, count, replicas).remainder(len(order))
         yield from order[places].tolist()
