@@ -169,8 +169,10 @@ def _by_name(
 def _exact(what: str, value: object) -> Fraction:
     """Returns a weight as it is written: 0.1 is a tenth."""
     try:
-        exact = isinstance(value, (int, Fraction))
-        number = Fraction(value if exact else repr(float(value)))  # type: ignore[arg-type]
+        if isinstance(value, (int, Fraction)):
+            number = Fraction(value)
+        else:
+            number = Fraction(repr(float(value)))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{what}={value!r}: must be a finite number, 0 or more") from None
     if isinstance(value, bool) or number < 0:
