@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import array
 import bisect
+import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._lib.arguments import is_url
 from ..errors import ConfigError
@@ -16,7 +17,8 @@ from .labels import Labels
 from .manifest import TO_END, Located, Ranges, below_root, quoted
 
 
-class Piece(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Piece:
     """The records of a dataset that belong to a joined one.
 
     Attributes:
@@ -29,7 +31,9 @@ class Piece(NamedTuple):
     records: Any
     ids: Sequence[int] | None = None
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """The number of records."""
         return len(self.records) if self.ids is None else len(self.ids)
 
     def id_of(self, place: int) -> int:
@@ -61,7 +65,7 @@ class Places:
 
     def __init__(self, pieces: Sequence[Piece]):
         self.pieces = list(pieces)
-        self.sizes = [len(piece) for piece in pieces]
+        self.sizes = [piece.count for piece in pieces]
         self.starts = [sum(self.sizes[:d]) for d in range(len(pieces))]
 
     def of(self, sample: int) -> tuple[int, int]:
@@ -71,7 +75,10 @@ class Places:
 
     def __getstate__(self) -> dict[str, object]:
         # What is made of samples goes to workers, which need no datasets.
-        return {**self.__dict__, "pieces": [p._replace(records=None) for p in self.pieces]}
+        return {
+            **self.__dict__,
+            "pieces": [dataclasses.replace(p, records=None) for p in self.pieces],
+        }
 
 
 class Column(Sequence[object]):
@@ -302,7 +309,7 @@ def joined_keys(pieces: Sequence[Piece]) -> list[str] | None:
         return None
     made = []
     for piece, keys in zip(pieces, own):
-        for place in range(len(piece)):
+        for place in range(piece.count):
             i = piece.id_of(place)
             made.append(piece.records.key(i) if keys is None else keys[i])
     return None if any("\0" in key for key in made) else made

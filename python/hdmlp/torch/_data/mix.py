@@ -281,7 +281,7 @@ def _check_objects(pieces: Sequence[Piece], given: Sequence[object]) -> None:
                 f"{piece.name} is the same dataset as {pieces[first].name}, and would be read and "
                 "cached twice: give it once, with the sum of both weights"
             )
-        if not len(piece):
+        if not piece.count:
             raise ConfigError(f"{piece.name} is empty: leave it out")
 
 
