@@ -18,7 +18,7 @@ type need struct {
 	mean      float64 // mean size of a sample, weighted by how often it is read
 	positions int     // samples of an epoch before padding or truncation
 
-	mu     sync.Mutex // guards the following, which describes given epochs
+	mu     sync.Mutex // guards the following, which describes epochs that differ in what they read
 	begun  map[int]bool
 	epochs []plan.Demand
 	seen   []uint64 // a bit for each sample that some epoch begun so far needs
@@ -76,7 +76,8 @@ func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
 	return sum
 }
 
-// Demands returns the demands of the epochs begun so far, in order, if epochs are given.
+// Demands returns the demands of the epochs begun so far, in order, if epochs differ in what they
+// read: they are given, or of a mix.
 func (o *Order) Demands() []plan.Demand {
 	n := o.need
 	n.mu.Lock()
@@ -87,13 +88,13 @@ func (o *Order) Demands() []plan.Demand {
 // GoesOn records that a process is in an epoch, which it began at a step. Earlier epochs are then
 // over, unless other ranks may still be in them (Turns).
 func (o *Order) GoesOn(epoch, from int) {
-	if !o.Given() {
+	if !o.stream.Varies() {
 		return
 	}
 	if o.turns == nil {
 		o.stream.Forget(epoch)
 	}
-	e := o.stream.Epoch(epoch)
+	e := o.Epoch(epoch)
 	n, index := o.need, o.index
 	n.mu.Lock()
 	defer n.mu.Unlock()
