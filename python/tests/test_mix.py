@@ -6,6 +6,8 @@ The oracle is mix_oracle.py, which computes orders one sample at a time.
 import collections
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -358,3 +360,18 @@ def test_what_a_mix_does_not_take(datasets):
         ht.DataLoader(Subset(mix, [0]))
     with pytest.raises(errors.ConfigError, match="a ConcatDataset of a Mix"):
         ht.DataLoader(torch.utils.data.ConcatDataset([mix, datasets[0]]))
+
+
+def test_the_example(tmp_path):
+    for name in ("data", "more"):
+        for kind in ("a", "b"):
+            write(tmp_path / name / kind, 9, 3)
+    example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "mixing.py")
+    arguments = [str(tmp_path / name) for name in ("data", "more")]
+    done = subprocess.run(
+        [sys.executable, example, *arguments], capture_output=True, text=True, timeout=120
+    )
+    taken = [line.partition("rank ")[2] for line in done.stdout.splitlines()]
+    assert taken == [str({"data": of, "more": 320 - of}) for of in (320, 288, 160)], done.stderr
+    wrong = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
+    assert (wrong.returncode, "usage: " in wrong.stderr) == (1, True)
