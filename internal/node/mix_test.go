@@ -18,7 +18,8 @@ func mixing(shuffle string, change func(*request.Mix)) func(*request.Open) {
 			Sizes: []int{25, 5, 10}, Weights: [][]uint64{{2, 1, 1}}, Entries: 16, Ends: -1,
 		}
 		change(mix)
-		m.Stream.Mix, m.Stream.Shuffle, m.Stream.GlobalBatch = mix, shuffle, 4
+		m.Stream.Mix, m.Stream.GlobalBatch = mix, 4
+		m.Stream.Shuffle = shuffle
 	}
 }
 
@@ -39,7 +40,7 @@ func demanded(s *access.Stream, epochs int) (bytes int64) {
 }
 
 // TestMixIsDeliveredAndReadOnce checks under each policy that keeps the order that ranks get the
-// mix's samples, that the audit of an epoch is complete, and that nothing is read twice, nor what no
+// mix's samples, that the audit of an epoch is complete, and that nothing is read twice, or that no
 // epoch needs.
 func TestMixIsDeliveredAndReadOnce(t *testing.T) {
 	for _, shuffle := range []string{"feistel", "none"} {

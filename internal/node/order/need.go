@@ -47,11 +47,12 @@ func needOf(o *request.Order, index *source.Index, stream *access.Stream) *need 
 	return n
 }
 
-// ofMix sets what a job reads of several datasets: all of those that ever have a weight. The mean is
-// that of the first epoch.
+// ofMix sets what a job reads of several datasets: all of those that ever have a weight. The mean
+// is that of the first epoch.
 func (n *need) ofMix(mix *request.Mix, index *source.Index, stream *access.Stream) {
 	counts, id := stream.Mixed(0), 0
-	n.bytes, n.mean, n.positions = 0, 0, mix.Entries
+	n.bytes, n.mean = 0, 0
+	n.positions = mix.Entries
 	for d, size := range mix.Sizes {
 		var bytes int64
 		for range size {

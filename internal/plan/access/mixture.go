@@ -40,8 +40,8 @@ const (
 	countedEvery = 256
 )
 
-// mixing is a Mixture that is checked, with what drawing its epochs takes. It is safe for concurrent
-// use.
+// mixing is a Mixture that is checked, with what drawing its epochs takes. It is safe for
+// concurrent use.
 type mixing struct {
 	Mixture
 	seed    uint64
@@ -302,7 +302,7 @@ func (x *mixing) walk(dataset int, taken uint64) walk {
 	return w
 }
 
-// key returns the keys of the pass. Each dataset has a seed of its own, which is none of an epoch's.
+// key returns the keys of the pass. Each dataset has a seed of its own, which is not the epochs'.
 func (w *walk) key() keyed {
 	seed := mix64(w.x.seed + uint64(w.dataset+1)*golden)
 	return w.x.passes[w.dataset].key(seed, w.pass)

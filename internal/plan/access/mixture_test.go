@@ -88,8 +88,8 @@ func datasetOf(m *Mixture, k int32) (dataset int) {
 }
 
 // TestMixtureHasItsSharesAndPasses checks what a mixture promises over epochs: shares within 1 unit
-// of the weights, each sample of a dataset once before any of it comes again, batches of one dataset
-// where that is asked for, and the same in whatever order epochs are drawn.
+// of the weights, each sample of a dataset once before any of it comes again, batches of one
+// dataset where that is asked for, and the same in whatever order epochs are drawn.
 func TestMixtureHasItsSharesAndPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := drawMixed(t)

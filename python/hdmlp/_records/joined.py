@@ -42,7 +42,7 @@ class Piece:
 
     def chosen(self, values: Any) -> Any:
         """Returns those of values by the dataset's IDs which belong to the records."""
-        if self.ids is None:
+        if self.ids is None or values is None:
             return values
         if hasattr(values, "ndim"):
             return values[list(self.ids)]
@@ -130,8 +130,8 @@ def _ranges_of(piece: Piece) -> list[Ranges]:
     records = piece.records
     if not isinstance(records, Found):
         return [
-            Ranges(*(None if part is None else piece.chosen(part) for part in ranges))  # type: ignore[arg-type]
-            for ranges in records._ranges
+            Ranges(piece.chosen(r.objects), piece.chosen(r.offsets), piece.chosen(r.lengths))
+            for r in records._ranges
         ]
     count = len(records.fields)
     parts = [(array.array("i"), array.array("q"), array.array("q")) for _ in range(count)]
