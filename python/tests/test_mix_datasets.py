@@ -260,6 +260,19 @@ def test_a_mix_can_be_pickled(tmp_path):
     check(ht.Mix(parts, epoch_size=8), parts, name="spawned", **context)
 
 
+def test_transforms_may_be_replaced(tmp_path):
+    """Those of the datasets count, as they are when an epoch begins."""
+    parts = [folder(tmp_path / "a"), files(tmp_path / "b", 6)]
+    with ht.DataLoader(ht.Mix(parts, epoch_size=8), 4) as loader:
+        assert next(iter(loader))[0].shape == (4, 3, 8, 8)
+        for part in parts:
+            part.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
+        assert next(iter(loader))[0].shape == (4, 3, 4, 4)
+        parts[0].transform = TENSOR
+        with pytest.raises(errors.ConfigError, match="the daemon's transforms are"):
+            next(iter(loader))
+
+
 def test_files_that_change_are_noticed(tmp_path):
     parts = [files(tmp_path / "a", 5), files(tmp_path / "b", 5)]
     mix = ht.Mix(parts)

@@ -219,7 +219,8 @@ class Datasets:
             if differs:
                 return _unserved(
                     f"the parts of the ConcatDataset have {differs}, and the daemon serves one at "
-                    "a time: use a loader for each of them"
+                    "a time: use a loader for each of them, or a hdmlp.torch.Mix of them, which "
+                    "by default gives each sample as often as others"
                 )
         ids = array.array("i")
         for part in parts:

@@ -20,9 +20,8 @@ from ..._records.mixture import Mixture, checked_weights, epoch_of
 from ..._records.records import Listed
 from ..._transforms.generators import generators_kept
 from ..._transforms.keys import LOADER
-from ..._transforms.recipe import Undecodable
 from ...data import Folder, described
-from ...errors import ConfigError, HDMLPError
+from ...errors import ConfigError
 from .datasets import Datasets
 from .fields import Fields, OfRecord, Part, Step, made_of
 from .folder import ImageFolder
@@ -231,8 +230,8 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
             data = self._fields_of(sample)[field]
             with generators_kept():
                 value = made_of(part, data, sample, None, LOADER + field)
-        except (OSError, HDMLPError, Undecodable):
-            return None  # the loader says what is wrong with it
+        except Exception:  # the loader says what is wrong with it
+            return None
         shape = getattr(value, "shape", None)
         if shape is None or not hasattr(value, "dtype"):
             return None
@@ -312,7 +311,7 @@ def _piece(name: str, dataset: object) -> Piece:
         raise ConfigError(f"{name}: {samples.why}")
     if samples.folder is None:
         return Piece(name, _Empty())
-    records = _as_files(part) if isinstance(part, ImageFolder) else part
+    records = _FolderFiles(part) if isinstance(part, ImageFolder) else part
     return Piece(name, records, samples.ids)
 
 
@@ -323,16 +322,24 @@ class _Empty:
         return 0
 
 
-def _as_files(folder: ImageFolder) -> Files:
-    """Returns a folder's files as records, of which the same is made."""
-    return Files(
-        [path for path, _ in folder.samples],
-        [label for _, label in folder.samples],
-        classes=folder.classes,
-        loader=None if folder.raw else folder.loader,
-        transform=folder.transform,
-        target_transform=folder.target_transform,
-    )
+class _FolderFiles(Files):
+    """A folder's files as records, of which the same is made as of the folder's samples.
+
+    Args:
+        folder: The folder, whose files are listed now.
+    """
+
+    def __init__(self, folder: ImageFolder):
+        self.folder = folder
+        samples = folder.samples
+        paths, labels = [path for path, _ in samples], [label for _, label in samples]
+        super().__init__(paths, labels, classes=folder.classes)
+
+    def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
+        folder = self.folder
+        self.loader = None if folder.raw else folder.loader
+        self.transform, self.target_transform = folder.transform, folder.target_transform
+        return super()._plan(wanted, say, raw)
 
 
 def _difference(a: Part, b: Part) -> str:
