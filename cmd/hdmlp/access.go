@@ -25,6 +25,9 @@ type accessOptions struct {
 	dropLast                      bool
 	sample, rank, epoch, step     int
 	policy, capacity, size        string
+	mix                           string
+	mixture                       *access.Mixture // that of mix; nil: there is none
+	epochSize                     int
 	json                          bool
 }
 
@@ -46,6 +49,9 @@ With the default --shuffle torch, ranks read exactly what torch's
 DistributedSampler and DataLoader with a batch size of BATCH/NODES would give
 them.
 
+--mix shows the accesses of hdmlp.torch.Mix: of several datasets, whose samples
+follow one another, by weights. Their order is --shuffle feistel or none.
+
 EXIT STATUS
   0  success
   2  wrong input`,
@@ -53,7 +59,8 @@ EXIT STATUS
   hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
       --sample 4711
   hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
-      --rank 3 --epoch 12 --step 0`,
+      --rank 3 --epoch 12 --step 0
+  hdmlp access --mix 1281167:0.9,50000:0.1 --epoch-size 100000 --sample 1300000`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return badInput("access takes only flags, but got the argument %q", args[0])
@@ -71,6 +78,9 @@ EXIT STATUS
 				if cmd.Flags().Changed(name) && *v < 0 {
 					return badInput("--%s is %d; it must be 0 or more", name, *v)
 				}
+			}
+			if err := opts.mixed(cmd.Flags().Changed); err != nil {
+				return err
 			}
 			return runAccess(opts, cmd.OutOrStdout())
 		},
@@ -90,6 +100,9 @@ EXIT STATUS
 	flags.StringVar(&opts.tail, "tail", string(access.Pad),
 		"what to do with samples left over when dividing by the nodes: pad, drop or keep")
 	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an incomplete last batch")
+	flags.StringVar(&opts.mix, "mix", "", "samples and weights of datasets that epochs are mixed "+
+		"of, instead of --samples: N:WEIGHT,N:WEIGHT,...")
+	flags.IntVar(&opts.epochSize, "epoch-size", 0, "samples of an epoch of a mix")
 	flags.StringVar(&opts.policy, "policy", policies.Default().Name(),
 		"show the order in which ranks read under this policy, with its options, such as "+
 			"tfdata:buffer=2000")
@@ -111,7 +124,8 @@ EXIT STATUS
 // accessFlags replaces the names of access.Spec's fields by those of flags.
 var accessFlags = strings.NewReplacer("access: ", "", "Samples is", "--samples is",
 	"WorldSize", "--nodes", "GlobalBatch", "--batch", "Shuffle is", "--shuffle is",
-	"Scheme is", "--scheme is", "Tail", "--tail", "DropLast", "--drop-last")
+	"Scheme is", "--scheme is", "Tail", "--tail", "DropLast", "--drop-last",
+	"Entries of Mixture", "--epoch-size", "Mixture", "--mix")
 
 // runAccess prints what opts select.
 func runAccess(opts accessOptions, out io.Writer) error {
@@ -119,7 +133,7 @@ func runAccess(opts accessOptions, out io.Writer) error {
 		Samples: opts.samples, Seed: opts.seed, Epochs: opts.epochs, WorldSize: opts.nodes,
 		GlobalBatch: opts.batch, DropLast: opts.dropLast,
 		Shuffle: access.Shuffle(opts.shuffle), Scheme: access.Scheme(opts.scheme),
-		Tail: access.Tail(opts.tail),
+		Tail: access.Tail(opts.tail), Mixture: opts.mixture,
 	})
 	if err != nil {
 		return badInput("%s", accessFlags.Replace(err.Error()))

@@ -52,7 +52,7 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 		}
 	}
 	// The theory assumes a full shuffle, of which each node gets an equal part.
-	if s := stream.Spec(); s.Shuffle != access.Sequential &&
+	if s := stream.Spec(); s.Shuffle != access.Sequential && s.Mixture == nil &&
 		(s.Scheme == access.Strided || s.Scheme == access.Uniform) {
 		f, p := float64(opts.samples), 1/float64(opts.nodes)
 		expected := f * binomialAbove(opts.epochs, a.Threshold, p)

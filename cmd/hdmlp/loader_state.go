@@ -13,6 +13,7 @@ type loaderState struct {
 	Samples     int            `json:"samples"`
 	Seed        uint64         `json:"seed"`
 	Subset      *string        `json:"subset"`
+	Mix         *string        `json:"mix"`
 	Shuffle     access.Shuffle `json:"shuffle"`
 	Scheme      access.Scheme  `json:"scheme"`
 	Tail        access.Tail    `json:"tail"`

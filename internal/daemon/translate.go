@@ -74,6 +74,10 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	if s.Subset != nil {
 		out.Stream.Subset = &request.Subset{Count: s.Subset.Count}
 	}
+	if s.Mix != nil {
+		mix := request.Mix(*s.Mix)
+		out.Stream.Mix = &mix
+	}
 	if g := s.Given; g != nil {
 		out.Stream.Given = &request.Given{
 			Batches: g.Batches, Entries: g.Entries, Epochs: g.Epochs, First: g.First,

@@ -45,6 +45,10 @@ type Input struct {
 // are unknown.
 func (in *Input) Given() bool { return in.Stream.Spec().Shuffle == access.Given }
 
+// Varies reports whether epochs differ in the samples that they have: they are given, or take from
+// several datasets.
+func (in *Input) Varies() bool { return in.Stream.Varies() }
+
 // Ended returns the Context's error, or nil if planning should continue.
 func (in *Input) Ended() error {
 	if in.Context == nil {

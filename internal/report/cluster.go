@@ -115,6 +115,7 @@ type ClusterReport struct {
 	Series    *Series      `json:"series,omitempty"`
 	Nodes     []NodeReport `json:"nodes"`
 	Diagnosis              // by what all nodes know
+	Mixed     int          `json:"mixed,omitempty"` // as in Report
 }
 
 // Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
@@ -126,7 +127,7 @@ func (r *Report) Summary() *ClusterReport {
 		WorldSize:   r.WorldSize,
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
-		Subset: r.Subset, Node: r.Node,
+		Subset: r.Subset, Mixed: r.Mixed, Node: r.Node,
 		Nodes: []NodeReport{r.node()}, Diagnosis: r.Diagnosis, Known: r.Known, Agreed: r.Agreed,
 	}
 	c.sum()

@@ -49,6 +49,8 @@ type Report struct {
 	Series *Series `json:"series,omitempty"`
 	Plans
 	Diagnosis
+	// Mixed is of how many datasets the job takes samples by weights; 0: there is one.
+	Mixed int `json:"mixed,omitempty"`
 
 	run *remedy.Run // what Limit is computed from
 }
@@ -143,7 +145,8 @@ type BoundInput struct {
 	// Ran is how long the epochs begun took with their pauses, in seconds, from when reads for the
 	// job began; 0: the sum of both, which is longer if ranks were in several epochs at a time.
 	Ran float64 `json:"-"`
-	// Demands are those of the epochs begun, if epochs are given; Bound is then plan.BoundOf.
+	// Demands are those of the epochs begun, if epochs are given or of a mix; Bound is then
+	// plan.BoundOf.
 	Demands []plan.Demand `json:"-"`
 	// Lacked is, by epoch, what Class.Lacks was over all classes when the epoch began.
 	Lacked map[int]int64 `json:"-"`

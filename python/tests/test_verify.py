@@ -115,6 +115,7 @@ def test_states_that_do_not_fit_are_wrong_input(run, folder, tmp_path):
         ("delivered", [{**state["delivered"][0], "sum": "x"}], 'sum is "x", and not 16'),
         ("delivered", [{**state["delivered"][0], "to": [0, 70]}], "step 70 of epoch 0, and an"),
         ("order", {"policy": "mine"}, "a policy made an order of its own"),
+        ("mix", "12ab", "mixed datasets by weights, of which the state has only a hash"),
         ("kind", "sampler", "whose order a sampler drew"),
     ]:
         changed = tmp_path / "changed.json"

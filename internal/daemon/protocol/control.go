@@ -94,6 +94,8 @@ type StreamMessage struct {
 	// carries one more descriptor, after those of the view.
 	Subset *SubsetMessage `json:"subset"`
 	Given  *GivenMessage  `json:"given"`
+	// Mix has epochs take samples of several datasets; nil: there is one.
+	Mix *MixMessage `json:"mix"`
 	// List is that descriptor, once it has been received.
 	List *os.File `json:"-"`
 }
@@ -101,6 +103,16 @@ type StreamMessage struct {
 // SubsetMessage describes a list with the samples of the subset, as i32.
 type SubsetMessage struct {
 	Count int `json:"count"`
+}
+
+// MixMessage says how epochs take samples of several datasets, which follow one another in the list
+// of samples; see access.Mixture.
+type MixMessage struct {
+	Sizes   []int      `json:"sizes"`   // samples of each dataset
+	Weights [][]uint64 `json:"weights"` // by epoch, the last for all later ones, then by dataset
+	Entries int        `json:"entries"` // samples of an epoch
+	Ends    int        `json:"ends"`    // the dataset that an epoch goes through once; -1: none
+	Single  bool       `json:"single"`  // each global batch has samples of one dataset
 }
 
 // GivenMessage describes a list with the sizes of an epoch's batches, as u32, followed by the

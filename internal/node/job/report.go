@@ -140,6 +140,9 @@ func (j *Job) Report() *report.Report {
 	r.Requests, r.Series = j.p.Dataset.Requests(), j.series.report()
 	r.Needed, r.Positions = o.Bytes(), o.Positions()
 	r.Subset = stream.Subset != nil
+	if stream.Mix != nil {
+		r.Mixed = len(stream.Mix.Sizes)
+	}
 	r.Demands = o.Demands()
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
 	r.Lacked = j.lackedSoFar()

@@ -18,19 +18,23 @@ type need struct {
 	mean      float64 // mean size of a sample, weighted by how often it is read
 	positions int     // samples of an epoch before padding or truncation
 
-	mu     sync.Mutex // guards the following, which describes given epochs
+	mu     sync.Mutex // guards the following, which describes epochs that differ in what they read
 	begun  map[int]bool
 	epochs []plan.Demand
 	seen   []uint64 // a bit for each sample that some epoch begun so far needs
 }
 
-func needOf(o *request.Order, index *source.Index) *need {
+func needOf(o *request.Order, index *source.Index, stream *access.Stream) *need {
 	ids := o.Subset
 	if len(o.Epochs) > 0 {
 		ids = o.Epochs[0]
 	}
 	n := &need{bytes: index.Bytes(), positions: index.Len(), begun: make(map[int]bool)}
 	n.mean = float64(n.bytes) / float64(n.positions)
+	if mix := stream.Spec().Mixture; mix != nil {
+		n.ofMix(mix, index, stream)
+		return n
+	}
 	if ids == nil {
 		return n
 	}
@@ -41,6 +45,25 @@ func needOf(o *request.Order, index *source.Index) *need {
 	n.bytes = newBytes(ids, make([]uint64, index.Len()/64+1), index.Size)
 	n.positions, n.mean = len(ids), float64(all)/float64(len(ids))
 	return n
+}
+
+// ofMix sets what a job reads of several datasets: all of those that ever have a weight. The mean
+// is that of the first epoch.
+func (n *need) ofMix(mix *request.Mix, index *source.Index, stream *access.Stream) {
+	counts, id := stream.Mixed(0), 0
+	n.bytes, n.mean = 0, 0
+	n.positions = mix.Entries
+	for d, size := range mix.Sizes {
+		var bytes int64
+		for range size {
+			if stream.Has(id) {
+				bytes += index.Size(id)
+			}
+			id++
+		}
+		n.bytes += bytes
+		n.mean += float64(bytes) / float64(size) * float64(counts[d]) / float64(mix.Entries)
+	}
 }
 
 // newBytes returns the total size of the samples whose bits in seen are not set, and sets these.
@@ -54,7 +77,8 @@ func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
 	return sum
 }
 
-// Demands returns the demands of the epochs begun so far, in order, if epochs are given.
+// Demands returns the demands of the epochs begun so far, in order, if epochs differ in what they
+// read: they are given, or of a mix.
 func (o *Order) Demands() []plan.Demand {
 	n := o.need
 	n.mu.Lock()
@@ -65,13 +89,13 @@ func (o *Order) Demands() []plan.Demand {
 // GoesOn records that a process is in an epoch, which it began at a step. Earlier epochs are then
 // over, unless other ranks may still be in them (Turns).
 func (o *Order) GoesOn(epoch, from int) {
-	if !o.Given() {
+	if !o.stream.Varies() {
 		return
 	}
 	if o.turns == nil {
 		o.stream.Forget(epoch)
 	}
-	e := o.stream.Epoch(epoch)
+	e := o.Epoch(epoch)
 	n, index := o.need, o.index
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +150,7 @@ func (o *Order) Memory(transformed bool) int64 {
 	if o.stream.Order() != nil { // the epoch before, its places and its samples, and their table
 		return keptEpochs * perEntry * (3*int64(o.stream.Delivered()) + int64(o.index.Len()))
 	}
-	if !o.Given() && spec.Subset == nil {
+	if !o.stream.Varies() && spec.Subset == nil {
 		return 0
 	}
 	samples, positions := int64(o.index.Len()), int64(o.need.positions)
@@ -136,6 +160,9 @@ func (o *Order) Memory(transformed bool) int64 {
 	}
 	if spec.Subset != nil {
 		return keptEpochs * tables
+	}
+	if spec.Mixture != nil {
+		return keptEpochs * (tables + perEntry*positions)
 	}
 	return int64(o.held-len(o.stream.GivenEpochs()))*perEntry*positions + int64(o.held)*tables
 }

@@ -60,7 +60,7 @@ func New(m *request.Open, said *request.Order, seed uint64, index *source.Index,
 	}
 	return &Order{
 		stream: stream, index: index, said: said.Brief(), held: max(minHeld, len(said.Epochs)),
-		turns: turns, need: needOf(said, index),
+		turns: turns, need: needOf(said, index, stream),
 	}, nil
 }
 
@@ -91,7 +91,7 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int,
 			WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch, DropLast: m.Stream.DropLast,
 			Shuffle: access.Shuffle(m.Stream.Shuffle), Scheme: access.Scheme(m.Stream.Scheme),
 			Tail:   access.Tail(m.Stream.Tail),
-			Subset: said.Subset,
+			Subset: said.Subset, Mixture: m.Stream.Mix,
 		})
 	}
 	var nothing *access.NothingError
@@ -176,6 +176,10 @@ func (o *Order) Check(rank, epoch, step int, planned bool) error {
 		return failure.Input("epoch %d out of range: the job has %d epochs, counted from 0, and "+
 			"is not planned yet",
 			epoch, spec.Epochs)
+	}
+	if spec.Mixture != nil && epoch > access.MaxMixedEpoch {
+		return failure.Input("epoch %d out of range: a mix of datasets has epochs 0 to %d", epoch,
+			access.MaxMixedEpoch)
 	}
 	if epoch >= 0 && !o.stream.Given(epoch) && (o.turns == nil || !o.turns.expects(rank, epoch)) {
 		return failure.Input("epoch %d was not given, or is over: give its order first", epoch)

@@ -234,10 +234,12 @@ func (p *bootstrap) extend(window plan.BootstrapWindow) {
 
 // endOf returns the step before which ranks may read in the window. After a whole epoch no rank has
 // to wait: which node keeps what is then settled, except for what that epoch drops. That does not
-// hold if ranks supply their parts of epochs, because a later one may have any samples.
+// hold if ranks supply their parts of epochs, or if these mix datasets, because a later one may
+// have other samples.
 func (p *bootstrap) endOf(window plan.BootstrapWindow) int {
 	steps := p.in.Stream.Steps()
-	if window.Step == 0 && window.Steps == steps && !p.planner.o.Turns {
+	varies := p.planner.o.Turns || p.in.Stream.Spec().Mixture != nil
+	if window.Step == 0 && window.Steps == steps && !varies {
 		return math.MaxInt
 	}
 	return window.Epoch*steps + window.Step + window.Steps

@@ -81,7 +81,7 @@ func planTime(in plan.Input) time.Duration {
 	const perSample, perRead = 300, 30 // ns
 	epochs := cmp.Or(in.Stream.Spec().Epochs, in.Epochs)
 	switch {
-	case len(in.Nodes) == 1:
+	case len(in.Nodes) == 1 && !in.Varies():
 		epochs = 1
 	case in.Stream.Spec().Shuffle == access.Given:
 		epochs = len(in.Stream.GivenEpochs())

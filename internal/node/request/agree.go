@@ -81,6 +81,7 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 		{Key: "scheme", Value: m.Stream.Scheme},
 		{Key: "tail", Value: m.Stream.Tail},
 		{Key: "subset or batches", Value: o.Digest},
+		{Key: "mix", Value: mixed(m)},
 		{Key: "transforms", Value: listed(m)},
 		{Key: "policy", Value: cfg.Policy},
 		{Key: "on_error", Value: cfg.OnError},
@@ -323,6 +324,8 @@ func Remedy(key string) string {
 		return "give all ranks the same batch_size"
 	case key == "subset or batches":
 		return "give all ranks the same subset, sampler and batch_size"
+	case key == "mix":
+		return "give all ranks the same datasets, weights, epoch_size, stopping_strategy and batches"
 	case key == "world_size", key == "nodes":
 		return "start all ranks of the job with the same launcher, in one launch"
 	case key == "hdmlp's version", key == "protocol":
@@ -343,7 +346,7 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 	}
 	switch refused.Details["key"] {
 	case "world_size", "seed", "global batch size", "drop_last", "shuffle", "scheme", "tail",
-		"subset or batches":
+		"subset or batches", "mix":
 		return refused, true
 	}
 	return refused, false
@@ -409,6 +412,21 @@ func listed(m *Open) string {
 		return string(m.Transforms)
 	}
 	return b.String()
+}
+
+// mixed describes a rank's mix of datasets for comparison.
+func mixed(m *Open) string {
+	x := m.Stream.Mix
+	if x == nil {
+		return "none"
+	}
+	batches := "mixed"
+	if x.Single {
+		batches = "of one dataset each"
+	}
+	sum := xxh3.HashString(fmt.Sprint(x.Sizes, x.Weights, x.Ends))
+	return fmt.Sprintf("%d datasets, %d samples of them in an epoch, batches %s, sizes and weights "+
+		"with the hash %016x", len(x.Sizes), x.Entries, batches, sum)
 }
 
 // node describes a rank's node for comparison.

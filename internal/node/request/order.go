@@ -53,6 +53,12 @@ func ReadOrder(m *Open, admit Admit) (*Order, error) {
 			"epochs' orders (stream.given), and only then", stream.Shuffle, access.Given)
 	}
 	switch {
+	case stream.Mix != nil && (stream.Subset != nil || stream.Given != nil):
+		return nil, failure.Input("stream.mix is set beside stream.subset or stream.given; give at " +
+			"most one: a mix draws its order from all samples of its datasets")
+	case stream.Mix != nil && stream.Mix.Entries > MaxList:
+		return nil, failure.Input("stream.mix.entries = %d: an epoch has at most %d samples",
+			stream.Mix.Entries, MaxList)
 	case stream.Subset != nil && stream.Given != nil:
 		return nil, failure.Input("stream.subset and stream.given are both set; give at most " +
 			"one: given orders consist of samples of the whole dataset")

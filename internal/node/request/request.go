@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
@@ -81,9 +82,14 @@ type Stream struct {
 	// process gives the order of each epoch. At most one of the two is not nil.
 	Subset *Subset
 	Given  *Given
+	// Mix has epochs take samples of several datasets; nil: there is one. Then neither is set.
+	Mix *Mix
 	// List is the descriptor with the samples of either. The caller of ReadOrder closes it.
 	List *os.File
 }
+
+// Mix says how epochs take samples of several datasets.
+type Mix = access.Mixture
 
 // Subset describes a list with the samples of the subset, as i32.
 type Subset struct {

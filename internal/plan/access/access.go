@@ -57,4 +57,7 @@ type Spec struct {
 	// shuffled, distributed and padded is sample Subset[p], as in torch.utils.data.Subset. Samples
 	// may repeat. It must not change while the stream is in use.
 	Subset []int32
+	// Mixture, if not nil, has epochs take samples of several datasets by weights: their positions
+	// are those that it draws. Shuffle must be Feistel or Sequential.
+	Mixture *Mixture
 }

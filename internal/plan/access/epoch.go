@@ -8,8 +8,9 @@ import (
 )
 
 // Epoch is one epoch of a stream: a permutation of its positions, or a given order, distributed to
-// steps and ranks. It is safe for concurrent use. Under Torch and Given it takes 4 bytes per
-// position; once Find has been called, 4 more, and another 4 per sample if samples may repeat.
+// steps and ranks. It is safe for concurrent use. Under Torch and Given, and of a Mixture, it takes
+// 4 bytes per position; once Find has been called, 4 more, and another 4 per sample if samples may
+// repeat.
 // Otherwise it takes O(1) memory.
 type Epoch struct {
 	s       *Stream
@@ -68,6 +69,11 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 	}
 	if e < len(s.listed) || s.again {
 		ep.perm, ep.shared = s.listed[e%len(s.listed)], true
+		return ep
+	}
+	if s.mixing != nil {
+		ep.perm = s.mixing.draw(buf, e)
+		ep.list = newList(ep.perm, s.spec.Samples)
 		return ep
 	}
 	switch s.spec.Shuffle {
@@ -179,14 +185,20 @@ func (e *Epoch) occurrence(l *list, p int) int32 {
 
 // Has reports whether the epoch has the sample: whether the subset or the given order contains it.
 func (e *Epoch) Has(sample int) bool {
-	if e.s.given != nil || e.before != nil {
+	if e.s.Varies() || e.before != nil {
 		return e.list.has(sample)
 	}
 	return e.s.Has(sample)
 }
 
-// Has reports whether an epoch may read the sample. It is false for samples outside the Subset.
-func (s *Stream) Has(sample int) bool { return s.subset == nil || s.subset.has(sample) }
+// Has reports whether an epoch may read the sample. It is false for samples outside the Subset,
+// and of datasets of a Mixture that never have a weight.
+func (s *Stream) Has(sample int) bool {
+	if s.mixing != nil {
+		return s.mixing.has(sample)
+	}
+	return s.subset == nil || s.subset.has(sample)
+}
 
 // appendSamples appends the samples of a share of the batch that starts at position base.
 func (e *Epoch) appendSamples(dst []int32, base int, sh share) []int32 {

@@ -80,8 +80,9 @@ func (s *Stream) ReadAfter(epoch int, samples []int32) []int32 {
 		missing[k] = true
 	}
 	var e *Epoch
-	// Without a shuffle, all epochs leave out the same.
-	for n := epoch + 1; n < s.spec.Epochs && s.spec.Shuffle != Sequential && len(missing) > 0; n++ {
+	// Without a shuffle, all epochs leave out the same, unless they are of a Mixture.
+	same := s.spec.Shuffle == Sequential && s.mixing == nil
+	for n := epoch + 1; n < s.spec.Epochs && !same && len(missing) > 0; n++ {
 		if n > epoch+lookedEpochs {
 			return samples
 		}

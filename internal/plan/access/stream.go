@@ -27,6 +27,7 @@ type Stream struct {
 	listed    [][]int32 // permutations of the first epochs that were given, or kept
 	again     bool      // they start again after the last
 	subset    *list     // nil: all samples
+	mixing    *mixing   // nil: no Mixture
 	// starts is, in a given stream of one rank, where each batch begins and the last one ends;
 	// nil: all batches have the same size.
 	starts []int32
@@ -58,6 +59,10 @@ func New(spec Spec) (*Stream, error) {
 	if spec.Subset != nil {
 		number = subsetLength
 		s.n, s.subset = len(spec.Subset), newList(spec.Subset, spec.Samples)
+	}
+	if spec.Mixture != nil {
+		number = "Entries of Mixture"
+		s.n, s.mixing = spec.Mixture.Entries, newMixing(spec)
 	}
 	f := s.n
 	w := spec.WorldSize
@@ -141,7 +146,10 @@ func (spec Spec) validate() error {
 	if err := oneOf("Scheme", spec.Scheme, Strided, Uniform, Whole, Imbalanced); err != nil {
 		return err
 	}
-	return oneOf("Tail", spec.Tail, Pad, Drop, Keep)
+	if err := oneOf("Tail", spec.Tail, Pad, Drop, Keep); err != nil {
+		return err
+	}
+	return spec.validateMixture()
 }
 
 func oneOf[T ~string](field string, v T, allowed ...T) error {
@@ -272,7 +280,8 @@ func (s *Stream) Repeats() bool {
 	if s.order != nil {
 		return s.order.Draw != nil || s.original.Repeats()
 	}
-	return s.given != nil || s.delivered > s.n || s.subset != nil && s.subset.repeats()
+	return s.given != nil || s.mixing != nil || s.delivered > s.n ||
+		s.subset != nil && s.subset.repeats()
 }
 
 // share is what a rank gets of a global batch: n positions, the first

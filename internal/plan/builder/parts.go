@@ -144,6 +144,8 @@ func NeedDrawn(policy string, in *plan.Input, keeps bool) error {
 	case keeps:
 	case spec.Subset != nil:
 		why = "it draws the order from the whole dataset, and a part of it is to be read"
+	case spec.Mixture != nil:
+		why = "it draws the order from one dataset, and several are to be mixed"
 	case spec.Shuffle == access.Sequential:
 		why = "it draws an order of its own, and samples are to be read without a shuffle"
 	case spec.Scheme == access.Whole:

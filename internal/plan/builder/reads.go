@@ -35,8 +35,8 @@ type Reads struct {
 	lo, hi  int // the range that the table holds
 	table   []uint64
 	entries []uint32 // if whole, per sample of the range, the number of epochs that read it
-	// reads of a sample after the first in an epoch: padding, and repeats in a subset or a given
-	// order
+	// reads of a sample after the first in an epoch: padding, and repeats in a subset, a given order
+	// or a mixture
 	repeats map[int32][]repeat
 }
 
@@ -78,7 +78,7 @@ func NewReads(b *Builder) *Reads {
 		b: b, epochs: b.to - b.in.From,
 		times: spec.Scheme == access.Whole,
 		whole: spec.Scheme == access.Whole ||
-			len(b.in.Nodes) == 1 && (b.in.Given() || spec.Subset != nil),
+			len(b.in.Nodes) == 1 && (b.in.Varies() || spec.Subset != nil),
 		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
 	r.perWord = 64 / int(r.width)
@@ -313,7 +313,7 @@ func Memory(in plan.Input) int64 {
 	words := samples * int64((epochs+perWord-1)/perWord)
 	memory := 8*min(words, tableWords) + samples*(perSample+perCopy)
 	// the map of repeats
-	if (in.Stream.Spec().Subset != nil || in.Given()) && len(in.Nodes) > 1 && in.Stream.Repeats() {
+	if (in.Stream.Spec().Subset != nil || in.Varies()) && len(in.Nodes) > 1 && in.Stream.Repeats() {
 		memory += samples*perRepeated +
 			perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
 	}

@@ -41,7 +41,7 @@ func (c Cooperative) Plan(in plan.Input) (*plan.Plan, error) {
 		return nil, err
 	}
 	alone := len(in.Nodes) == 1
-	if alone && !in.Given() { // it reads every sample in every epoch: one epoch is enough
+	if alone && !in.Varies() { // it reads every sample in every epoch: one epoch is enough
 		b.OneEpoch()
 	}
 	r := builder.NewReads(b)

@@ -62,6 +62,10 @@ func DrawInput(t *rapid.T) plan.Input {
 		spec.Subset = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), 1, 250).Draw(t, "subset")
 		n = len(spec.Subset)
 	}
+	if spec.Subset == nil && spec.Shuffle != access.Torch && rapid.Bool().Draw(t, "mixed") {
+		spec.Mixture = drawMixture(t, f)
+		n = spec.Mixture.Entries
+	}
 	spec.DropLast = n >= spec.GlobalBatch && rapid.Bool().Draw(t, "drop last")
 	sizes := rapid.SliceOfN(rapid.Int64Range(1, 50), f, f).Draw(t, "sizes")
 	in := plan.Input{Size: func(id int) int64 { return sizes[id] }}
@@ -88,6 +92,24 @@ func DrawInput(t *rapid.T) plan.Input {
 		}
 	}
 	return in
+}
+
+// drawMixture draws a mixture of up to three datasets with f samples in all.
+func drawMixture(t *rapid.T, f int) *access.Mixture {
+	m := &access.Mixture{Entries: rapid.IntRange(1, 250).Draw(t, "entries"), Ends: -1}
+	for rest := f; rest > 0; {
+		n := rest
+		if len(m.Sizes) < 2 {
+			n = rapid.IntRange(1, rest).Draw(t, "dataset")
+		}
+		m.Sizes, rest = append(m.Sizes, n), rest-n
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "rows of weights") {
+		row := rapid.SliceOfN(rapid.Uint64Range(0, 9), len(m.Sizes), len(m.Sizes)).Draw(t, "weights")
+		row[0]++
+		m.Weights = append(m.Weights, row)
+	}
+	return m
 }
 
 // Stream is access.New for a test.

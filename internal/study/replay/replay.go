@@ -72,10 +72,10 @@ func Read(data []byte) (*Run, error) {
 		return nil, errors.New("not a job's report: samples, bytes, global_batch_size or " +
 			"world_size are missing; " + expectedReport)
 	}
-	if c.Subset || c.Shuffle == string(access.Given) {
-		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
-			"orders; only jobs over whole datasets, with orders drawn from a seed, " +
-			"can be compared")
+	if c.Subset || c.Mixed > 0 || c.Shuffle == string(access.Given) {
+		return nil, errors.New("the job read a subset of the dataset or mixed several, or its " +
+			"process supplied the orders; only jobs over one whole dataset, with orders drawn from " +
+			"a seed, can be compared")
 	}
 	if err := complete(c); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._launch.place import Place
 from .._lib.arguments import check_text, check_timeout, seed_of, switch, whole_number
+from .._records.mixture import Mixture
 from ..errors import ConfigError
 
 _SHUFFLES: dict[bool | str, str] = {
@@ -141,6 +142,7 @@ class StreamOptions:
             or ``"keep"``.
         drop_last: Leave out a last batch that is short.
         subset: IDs of the samples that the stream is over, int32; None means all samples.
+        mixture: How epochs take samples of several datasets; None: there is one.
 
     Raises:
         ConfigError: A value is not allowed; the message names the user's argument.
@@ -156,6 +158,7 @@ class StreamOptions:
     tail: str = "pad"
     drop_last: bool = False
     subset: array.array[int] | None = None
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         """Checks what users give."""
@@ -170,7 +173,7 @@ class StreamOptions:
 
     def request(self) -> dict[str, Any]:
         """Returns OPEN's ``stream`` object (docs/FORMATS.md), without the subset."""
-        return {
+        request: dict[str, Any] = {
             "seed": self.seed,
             "epochs": self.epochs or 0,
             "global_batch": self.global_batch,
@@ -179,6 +182,9 @@ class StreamOptions:
             "scheme": self.scheme,
             "tail": self.tail,
         }
+        if self.mixture is not None:
+            request["mix"] = self.mixture.request()
+        return request
 
 
 @dataclass(frozen=True)

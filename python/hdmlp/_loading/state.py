@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from .delivered import Part
 
 #: What the order of a loader depends on besides its subset, in the order of comparison.
 _SPEC = ("shuffle", "scheme", "tail", "drop_last")
-_COMPARED = ("global_batch", "fingerprint", "samples", "seed", *_SPEC, "subset", "order")
+_COMPARED = ("global_batch", "fingerprint", "samples", "seed", *_SPEC, "subset", "mix", "order")
 
 
 class Cursor:
@@ -82,7 +83,9 @@ def identity(
     digest = None
     if subset is not None:
         digest = hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+    mixed = {} if spec.get("mix") is None else {"mix": _digest_of(spec["mix"])}
     return {
+        **mixed,
         "fingerprint": opened["fingerprint"],
         "samples": opened["samples"],
         "seed": int(opened["seed"]),
@@ -189,8 +192,14 @@ def compare(
         theirs = state.get(key)
         if key == "order" and not state.get("step"):
             continue  # each epoch has an order of its own
-        if theirs != mine[key]:
-            raise differs(key, mine[key], theirs, dataset, world_size)
+        if theirs != mine.get(key):
+            raise differs(key, mine.get(key), theirs, dataset, world_size)
+
+
+def _digest_of(mix: object) -> str:
+    """Returns a hash of how epochs take samples of several datasets."""
+    text = json.dumps(mix, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def named(dataset: object) -> str:
@@ -235,6 +244,12 @@ def differs(
         advice = (
             f"these are hashes of the indices into {dataset}, None if all samples are read; make "
             "the loader with the same indices in the same order"
+        )
+    elif key == "mix":
+        advice = (
+            "these are hashes of the datasets' sizes, weights and epoch_size, None of a single "
+            "dataset: make the hdmlp.torch.Mix with the same datasets in the same order, weights, "
+            "epoch_size, stopping_strategy and batches"
         )
     elif key == "order":
         theirs = theirs or "the order that was asked for"

@@ -27,6 +27,7 @@ class Labels:
         kind: ``"int"``, ``"float"``, ``"bool"``, ``"row"`` or ``"object"``.
         values: One per record: an array for integers and floats, else what was given.
         classes: The classes' names; empty if labels are no classes.
+        found: The classes are the texts that there are: they were not given.
 
     Raises:
         ConfigError: A label is not one of ``classes``, or ``given`` has no order.
@@ -35,7 +36,7 @@ class Labels:
     def __init__(self, given: Sequence[Any], classes: Sequence[str] | None = None):
         given = by_position("labels", given)
         self.classes: list[str] = [] if classes is None else list(classes)
-        self.kind, self.values = "object", given
+        self.kind, self.values, self.found = "object", given, False
         if getattr(given, "ndim", 1) > 1:
             self._rows(given)
             return
@@ -72,7 +73,7 @@ class Labels:
 
     def _number(self, listed: list[str]) -> None:
         if not self.classes:
-            self.classes = sorted(set(listed))
+            self.classes, self.found = sorted(set(listed)), True
         numbers_of = {name: i for i, name in enumerate(self.classes)}
         if len(numbers_of) < len(self.classes):
             raise ConfigError("classes: a name is there twice")

@@ -68,7 +68,7 @@ def made_absolute(path: str, base: str) -> str:
     if "://" in base and is_url(base):
         if path[0] == "/":
             raise ConfigError(f"{path!r} is a path of this machine, and others are URLs")
-        return _checked_url(f"{base}/{_quoted(path, base)}")
+        return _checked_url(f"{base}/{quoted(path, base)}")
     path = path if path[0] == "/" else f"{base}/{path}"
     if "/../" in path or path.endswith("/.."):
         # After a symbolic link, only the system finds where ".." leads.
@@ -79,7 +79,7 @@ def made_absolute(path: str, base: str) -> str:
     return path
 
 
-def _quoted(path: str, base: str) -> str:
+def quoted(path: str, base: str) -> str:
     """Returns a relative path as a part of the URL below ``base``: it is a name, and not quoted."""
     if base.startswith("s3://"):
         return path

@@ -31,6 +31,7 @@ from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.lmdb import LMDB
+from ._data.mix import Mix
 from ._data.own_items import FileDataset
 from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
@@ -48,6 +49,7 @@ __all__ = [
     "HDMLPImageFolder",
     "HDMLPImageNet",
     "ImageFolder",
+    "Mix",
     "Records",
     "WebDataset",
     "batch_seed",

@@ -203,7 +203,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         more = (prefetch_factor, persistent, multiprocessing_context, worker_init_fn)
         taken = workers or num_workers is not None  # otherwise torch refuses them
         processes = process_arguments(*more, taken=bool(taken))
-        sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, drop_last)
+        batches = (batch_sampler, batch_size)
+        sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, batches, drop_last)
         super().__init__(
             dataset,
             batch_size,

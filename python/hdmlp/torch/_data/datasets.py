@@ -158,6 +158,11 @@ class Datasets:
         whole = self.samples(dataset.dataset)
         if whole.folder is None:
             return whole
+        if hasattr(whole.folder, "mixture"):
+            raise ConfigError(
+                "a Subset of a Mix: the Mix itself says which sample comes when: give the Mix "
+                "Subsets of its datasets"
+            )
         own = own_methods(Subset, dataset, "__getitems__")
         why = revealed_by_calling(originals.replaced("subsets"))
         why = overrides(dataset, own) if own else why
@@ -194,6 +199,11 @@ class Datasets:
 
     def _concatenated(self, dataset: ConcatDataset[object]) -> Samples:
         parts = [self.samples(part) for part in dataset.datasets]
+        if any(hasattr(part.folder, "mixture") for part in parts):
+            raise ConfigError(
+                "a ConcatDataset of a Mix: the Mix itself says which sample comes when: give the "
+                "Mix all of the datasets"
+            )
         if all(part.folder is None and not part.why for part in parts):
             return _unserved()
         why = revealed_by_calling(originals.replaced("subsets"))
@@ -209,7 +219,8 @@ class Datasets:
             if differs:
                 return _unserved(
                     f"the parts of the ConcatDataset have {differs}, and the daemon serves one at "
-                    "a time: use a loader for each of them"
+                    "a time: use a loader for each of them, or a hdmlp.torch.Mix of them, which "
+                    "by default gives each sample as often as others"
                 )
         ids = array.array("i")
         for part in parts:

@@ -306,7 +306,7 @@ class FieldsRecipe(Recipe):
         values = [
             part.column[sample]
             if part.column is not None
-            else _made(part, fields[place], sample, key, LOADER + i)
+            else made_of(part, fields[place], sample, key, LOADER + i)
             for i, (part, place) in enumerate(zip(self.parts, self.places))
         ]
         label: object = NONE if self.labels is None else self.labels[sample]
@@ -350,7 +350,7 @@ def _seed(key: int | None, position: int) -> None:
         seed_generators(entry_key(key, position))
 
 
-def _made(part: Part, field: object, sample: int, key: int | None, position: int) -> object:
+def made_of(part: Part, field: object, sample: int, key: int | None, position: int) -> object:
     """Returns what is made of a field.
 
     Args:

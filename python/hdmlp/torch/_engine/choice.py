@@ -21,6 +21,7 @@ from ..._launch.place import Place
 from ..._lib.arguments import settings
 from ..._loading.options import Options, StreamOptions, check_shares, dealt
 from ..._records.declared import Checked, Declared
+from ..._records.mixture import Mixture
 from ..._records.records import Listed
 from ...data import Folder, described
 from ...errors import BusyError, ClosedError, ConfigError
@@ -28,6 +29,7 @@ from .._data.fields import collate_records
 from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
+from .._data.mix import Mix
 from .._data.own_items import collate_made
 from .._order.disjoint import Drawings, shard_of, share_of
 from .._order.known import Known, is_torchs, ordered_by
@@ -256,6 +258,7 @@ class Engines:
             seed=seed,
             seed_drawn=order.seed is None,
             subset=content.samples.ids,
+            mixture=_mixture_of(content.folder, loader.batch_size * place.world_size),
         )
         part = None
         if order.scheme != "strided":
@@ -453,6 +456,11 @@ def _identity(loader: DataLoader[object], order: Known | None, made: Making | No
         loader.collate_fn,
         loader.persistent_workers,
     )
+
+
+def _mixture_of(folder: object, global_batch: int) -> Mixture | None:
+    """Returns how epochs take samples of several datasets; None: there is one."""
+    return folder.mixture(global_batch) if isinstance(folder, Mix) else None
 
 
 def _as_it_is(value: object) -> object:

@@ -17,8 +17,10 @@ from ..._launch.processors import not_started
 from ..._lib.arguments import whole_number
 from ...errors import ConfigError, MismatchError
 from .._data.items import length_of
+from .._data.mix import Mix
 from .._order.drawn import parts
-from .._order.known import Known, Seeded, Shared, asked_epoch, is_shared_as_torch, known
+from .._order.known import OURS, Known, Seeded, Shared, asked_epoch, is_shared_as_torch, known
+from .._order.mixed import Mixed
 from .._order.ranks import Ranks
 from .content import Content
 from .loader_arguments import Arguments
@@ -58,7 +60,7 @@ class Ordering:
         # The batch sampler that the loader was made with; the program may put another in its place.
         self._batches: object = None
         self._positioned = False  # by set_epoch() or load_state_dict() of the loader
-        self._tuned = False
+        self._tuned = self._draws_mix = False
         self._warned = False
         self._warned_of_nothing = False
         self.known: Known | None = None
@@ -93,6 +95,7 @@ class Ordering:
         if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
             self._length = length_of(loader.dataset)
         self._batches, self._tuned = loader.batch_sampler, tuned
+        self._draws_mix = isinstance(loader.sampler, Mixed) and loader.sampler.shuffle
         self.known = self.find(loader)
         if self.known is None and tuned:
             _untune(loader)
@@ -105,6 +108,11 @@ class Ordering:
         arguments = self._arguments
         if self._content.folder is None or loader.batch_size is None:
             return None
+        if isinstance(loader.sampler, Mixed):
+            drawn = "feistel" if loader.sampler.shuffle else "none"
+            if arguments.shard:
+                return Known(drawn, arguments.seed, None, None, not loader.drop_last, None)
+            return Known(drawn, loader.sampler.seed, 1, 0, True, None)
         if arguments.shard and not is_shared_as_torch() and arguments.order != "feistel":
             if arguments.scheme != "strided":
                 raise ConfigError(
@@ -133,7 +141,7 @@ class Ordering:
             self.known is not None
             and self.known.seed is None
             and not self._arguments.shard
-            and self._content.draws
+            and (self._content.draws or self._draws_mix)
         )
 
     # The seed.
@@ -347,7 +355,7 @@ class Ordering:
             # Others may begin before this one's first batch.
             epoch = self.known.follows.epoch if loader.num_workers else None
             iteration.before = functools.partial(self.follow_sampler, engine, epoch)
-        elif isinstance(loader.sampler, (Seeded, Shared)):
+        elif isinstance(loader.sampler, OURS):
             follow = functools.partial(_go_to_asked, engine, loader.sampler)
             if loader.num_workers:
                 follow()
@@ -409,18 +417,67 @@ class Ordering:
 
 
 def sampler_for(
-    arguments: Arguments, ranks: Ranks, dataset: Any, sampler: object, drop_last: bool
+    arguments: Arguments,
+    ranks: Ranks,
+    dataset: Any,
+    sampler: object,
+    batches: tuple[object, int | None],
+    drop_last: bool,
 ) -> tuple[object, bool]:
-    """Returns the sampler with which torch's loader is made, and its ``shuffle``."""
+    """Returns the sampler with which torch's loader is made, and its ``shuffle``.
+
+    Args:
+        arguments: The loader's own arguments.
+        ranks: Which rank it is.
+        dataset: Its dataset.
+        sampler: The user's sampler; None: there is none.
+        batches: The user's batch sampler, or None, and ``batch_size``.
+        drop_last: The argument.
+
+    Raises:
+        ConfigError: The dataset is a mix, whose order is its own.
+    """
     shuffled = arguments.order != "none"
     seed = arguments.seed
     if isinstance(dataset, IterableDataset):
         return sampler, shuffled
+    if isinstance(dataset, Mix):
+        return _sampler_of(dataset, arguments, ranks, sampler, batches, drop_last), False
     if arguments.shard:
         return Shared(dataset, ranks, shuffled, seed or 0, drop_last, arguments.scheme), False
     if arguments.order == "torch" and seed is not None and sampler is None:
         return Seeded(dataset, seed), False
     return sampler, shuffled
+
+
+def _sampler_of(
+    mix: Mix,
+    arguments: Arguments,
+    ranks: Ranks,
+    sampler: object,
+    batches: tuple[object, int | None],
+    drop_last: bool,
+) -> Mixed:
+    """Returns the sampler of a mix."""
+    batch_sampler, batch_size = batches
+    given = "sampler" if sampler is not None else "batch_sampler"
+    if type(sampler) is Mixed and sampler.dataset is mix:
+        return sampler  # a framework makes the loader anew
+    if sampler is not None or batch_sampler is not None:
+        raise ConfigError(
+            f"{given}={type(sampler or batch_sampler).__name__} with a Mix, which itself says "
+            "which sample comes when: leave it out, and give shuffle=True or False; on several "
+            "ranks that share an epoch, shard=True instead of a DistributedSampler (Lightning's "
+            "Trainer makes one unless use_distributed_sampler=False)"
+        )
+    if batch_size is None:
+        raise ConfigError(
+            "batch_size=None with a Mix: it has no single items; give a batch_size, 1 for single "
+            "samples"
+        )
+    place = ranks if arguments.shard else None
+    shuffled = arguments.order != "none"
+    return Mixed(mix, place, batch_size, shuffled, arguments.seed, arguments.shard and drop_last)
 
 
 def _go_to_asked(engine: Served, sampler: object) -> None:

@@ -12,6 +12,7 @@ from torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSamp
 
 from ..._lib import originals
 from ...errors import ConfigError
+from .mixed import Mixed
 
 
 class Seeded(RandomSampler):
@@ -122,12 +123,16 @@ class Shared(DistributedSampler[object]):
         yield from sampler
 
 
+#: Samplers of ours, whose epochs the program may set.
+OURS = (Seeded, Shared, Mixed)
+
+
 def asked_epoch(sampler: object) -> int | None:
     """Returns the epoch that the program set on a sampler of ours, once; None: it set none.
 
     It may be the same epoch again, as in a loop over torch's ``DistributedSampler``.
     """
-    if not isinstance(sampler, (Seeded, Shared)):
+    if not isinstance(sampler, OURS):
         return None
     asked, sampler.asked = sampler.asked, None
     return asked
@@ -135,7 +140,7 @@ def asked_epoch(sampler: object) -> int | None:
 
 def set_epoch_of(sampler: object, epoch: int) -> None:
     """Sets the epoch that a sampler of ours yields next, for the loader itself."""
-    if isinstance(sampler, (Seeded, Shared)):
+    if isinstance(sampler, OURS):
         sampler.epoch, sampler.asked = epoch, None
 
 
