@@ -54,8 +54,8 @@ func (opts *accessOptions) mixed(changed func(flag string) bool) error {
 	return nil
 }
 
-// wholeWeights returns weights as the smallest whole numbers in the same proportions, as hdmlp.torch.Mix
-// does; ok is false if they add up to 0, or to 2^32 or more.
+// wholeWeights returns weights as the smallest whole numbers in the same proportions, as
+// hdmlp.torch.Mix does; ok is false if they add up to 0, or to 2^32 or more.
 func wholeWeights(weights []*big.Rat) (row []uint64, ok bool) {
 	scale, shared := big.NewInt(1), new(big.Int)
 	for _, w := range weights {

@@ -217,8 +217,8 @@ func (s *runState) read(value map[string]any) error {
 		return badInput("%s: the state does not say what its rank was given: an earlier release "+
 			"saved it", s.file)
 	case s.Mix != nil:
-		return badInput("%s: the loader mixed datasets by weights, of which the state has only a hash; "+
-			"such runs are checked while they run, by verify=True", s.file)
+		return badInput("%s: the loader mixed datasets by weights, of which the state has only a "+
+			"hash; such runs are checked while they run, by verify=True", s.file)
 	case len(s.Order) > 0 && string(s.Order) != "null":
 		return badInput("%s: a policy made an order of its own, from the caches of the nodes, which "+
 			"the state does not have; such runs are checked while they run, by verify=True", s.file)

@@ -110,6 +110,11 @@ class Ordering:
             return None
         if isinstance(loader.sampler, Mixed):
             drawn = "feistel" if loader.sampler.shuffle else "none"
+            if arguments.scheme != "strided":
+                raise ConfigError(
+                    f"scheme={arguments.scheme!r}: the batches of a Mix are shared as torch's "
+                    "DistributedSampler shares them; leave scheme out"
+                )
             if arguments.shard:
                 return Known(drawn, arguments.seed, None, None, not loader.drop_last, None)
             return Known(drawn, loader.sampler.seed, 1, 0, True, None)
