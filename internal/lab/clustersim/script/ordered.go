@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
@@ -12,22 +13,36 @@ import (
 // options, which matter to few samples.
 func ordering() []plan.Policy {
 	return []plan.Policy{
-		policies.PyTorch{Workers: 1, PrefetchFactor: 1}, policies.PyTorch{Workers: 2},
-		policies.TFData{}, policies.TFData{Buffer: 1}, policies.TFData{Buffer: 7, File: 2000},
-		policies.Sharded{}, policies.Locality{}, policies.Locality{Copies: 2},
-		policies.Locality{Copies: 3}, policies.DeepIO{Opportunistic: true},
+		policies.PyTorch{Workers: 1, PrefetchFactor: 1},
+		policies.PyTorch{Workers: 2},
+		policies.TFData{},
+		policies.TFData{Buffer: 1},
+		policies.TFData{Buffer: 7, File: 2000},
+		policies.Sharded{},
+		policies.Locality{},
+		policies.Locality{Copies: 2},
+		policies.Locality{Copies: 3},
+		policies.DeepIO{Opportunistic: true},
 	}
+}
+
+// Orders reports whether the policy may have an order of its own.
+func (s *Script) Orders() bool {
+	return slices.ContainsFunc(policies.Engine(), func(p plan.Policy) bool {
+		_, orders := p.(plan.Orderer)
+		return orders && p.Name() == plan.Base(s.Policy)
+	})
 }
 
 // Ordered returns the stream of a launch under a policy that orders it; nil: ranks read what the
 // script asks for. The order follows from what is configured, whatever befalls the job. The error
 // says why the policy cannot order it.
 func (s *Script) Ordered(l Launch) (*access.Stream, error) {
-	if s.Policy == "" {
+	if !s.Orders() {
 		return nil, nil
 	}
 	p, err := policies.ByName(s.Policy)
-	if _, orders := p.(plan.Orderer); !orders || err != nil {
+	if err != nil {
 		return nil, err
 	}
 	spec := access.Spec{
@@ -72,11 +87,11 @@ func (s *Script) checkOrder() error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("policy: %q; launches[%d] cannot have it: %w", s.Policy, i, err)
-		case stream == nil:
+		case !s.Orders():
 			continue
 		case s.Differs == ThePolicy || len(s.Members) > 0:
 			return fmt.Errorf("policy: %q; allowed only without members and other policies", s.Policy)
-		case stream.Order().Draw == nil:
+		case stream == nil, stream.Order().Draw == nil:
 			continue
 		}
 		if one := s.Launches[0]; l.Nodes != one.Nodes || l.Ranks != one.Ranks {
