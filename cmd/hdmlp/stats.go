@@ -61,10 +61,6 @@ EXIT STATUS
 			}
 			form := printForm{asJSON, asMetrics}
 			out := cmd.OutOrStdout()
-			if cmd.Flags().Changed("job") && name == "" {
-				return badInput("--job is empty: give the job's name, or a part of it; " +
-					"`hdmlp stats` lists the jobs")
-			}
 			if cmd.Flags().Changed("what-if") {
 				if asMetrics {
 					return badInput("--what-if and --prometheus are mutually exclusive; " +
