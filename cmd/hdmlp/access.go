@@ -166,6 +166,10 @@ func (opts accessOptions) reordered(stream *access.Stream) (*access.Stream, erro
 	if err != nil {
 		return nil, badInput("--policy: %v", err)
 	}
+	if policy == policies.Bound() {
+		return nil, badInput("--policy: %s is a bound of the simulator, under which no rank reads "+
+			"anything; `hdmlp simulate` shows it", policy.Name())
+	}
 	size, err := human.Parse(cmp.Or(opts.size, "100KB"))
 	if err != nil || size < 1 {
 		return nil, badInput("--size is %s; allowed: %s, at least 1 B", opts.size, human.Allowed)

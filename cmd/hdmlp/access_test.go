@@ -140,14 +140,32 @@ func TestAccessNamesTheWrongFlag(t *testing.T) {
 			o.epoch = 0
 			o.step = 100
 		},
-		"go together":             func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
-		"--step needs --rank":     func(o *accessOptions) { o.epoch, o.step = 0, 0 },
-		"goes with --epoch alone": func(o *accessOptions) { o.sample, o.rank = 0, 0 },
+		"--policy: perfect is a bound": func(o *accessOptions) { o.policy = "perfect" },
+		`policy "odd" is unknown`:      func(o *accessOptions) { o.policy = "odd" },
+		"go together":                  func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
+		"--step needs --rank":          func(o *accessOptions) { o.epoch, o.step = 0, 0 },
+		"goes with --epoch alone":      func(o *accessOptions) { o.sample, o.rank = 0, 0 },
 	} {
 		out, err := askAccess(t, change)
 		var input inputError
 		if !errors.As(err, &input) || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("error %v, output %q; want an input error that says %q", err, out, want)
+		}
+	}
+}
+
+// TestFlagsMustNotBeEmpty, as a variable of the shell is that is not set: of any command.
+func TestFlagsMustNotBeEmpty(t *testing.T) {
+	for _, args := range [][]string{
+		{"access", "--policy", ""},
+		{"access", "--capacity="},
+		{"probe", t.TempDir(), "--cache", ""},
+		{"config", "--json", "--index-dir", ""},
+		{"stats", "--job="},
+	} {
+		code, out, errs := statusOf(t, newRootCommand(), args...)
+		if code != 2 || !strings.Contains(out+errs, " is empty; give a value, or omit it") {
+			t.Errorf("%q: exit status %d: %s%s", args, code, out, errs)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func TestAnAnalysisNamesWhatIsWrong(t *testing.T) {
 		"--from: " + none + ": not the JSON":             {"--from", none},
 		"--price: " + prices + ": cores: unknown key":    {"--from", measured, "--price", prices},
 		`--what-if: "ram" is not a key; allowed: thread`: {"--from", measured, "--what-if", "ram=1"},
-		`--what-if: "" is not KEY=VALUE`:                 {"--from", measured, "--what-if", ""},
+		`--what-if: "8" is not KEY=VALUE`:                {"--from", measured, "--what-if", "8"},
 		"--out: mkdir " + none:                           {"--from", measured, "--out", none},
 	} {
 		text, err := analyze(t, args...)

@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
 
 // commands returns all commands, one line each. Those marked withJSON accept the flag --json.
 func commands() []*cobra.Command {
@@ -37,7 +42,19 @@ func withJSON(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// refuseJSON runs before each command, and refuses --json where it would be ignored.
+// refuseFlags runs before each command, and refuses --json where it would be ignored, and flags
+// whose text is empty, as that of a shell's unset variable is.
+func refuseFlags(cmd *cobra.Command, args []string) error {
+	var faults []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			faults = append(faults, badInput("--%s is empty; give a value, or omit it", f.Name))
+		}
+	})
+	return errors.Join(append(faults, refuseJSON(cmd, args))...)
+}
+
+// refuseJSON refuses --json where it would be ignored.
 func refuseJSON(cmd *cobra.Command, args []string) error {
 	given, _ := cmd.Flags().GetBool("json")
 	if !given || cmd.Annotations[jsonAnnotation] != "" {

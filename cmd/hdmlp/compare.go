@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
+	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 	"github.com/hdmlp/hdmlp/internal/study/compare"
@@ -33,6 +36,7 @@ type compareOptions struct {
 	memory, cache, cacheSize  string
 	out                       string // directory of the result; "": one in the user's cache
 	time, probeTime, stepTime time.Duration
+	timeout                   time.Duration // of a read of the source
 	again, json               bool
 	timeGiven, samplesGiven   bool
 
@@ -108,6 +112,7 @@ EXIT STATUS
 			if err != nil {
 				return err
 			}
+			opts.timeout = cfg.SourceTimeout
 			if !cmd.Flags().Changed("index-dir") {
 				opts.indexDir = cfg.IndexDir
 			}
@@ -163,16 +168,16 @@ func (o *compareOptions) validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf(format, args...))
 	}
-	atLeast := func(flag string, v, least int) {
-		if v < least {
-			fault("--%s is %d; it must be %d or more", flag, v, least)
+	number := func(flag string, v int) {
+		if v < 1 || v > math.MaxInt32 {
+			fault("--%s is %d; allowed: 1 to %d", flag, v, math.MaxInt32)
 		}
 	}
-	atLeast("epochs", o.epochs, 1)
-	atLeast("nodes", o.nodes, 1)
-	atLeast("batch", o.batch, 1)
+	number("epochs", o.epochs)
+	number("nodes", o.nodes)
+	number("batch", o.batch)
 	if o.samplesGiven {
-		atLeast("samples", o.samples, 1)
+		number("samples", o.samples)
 		if o.timeGiven {
 			fault("--samples and --time: give one of them; the time follows from the samples")
 		}
@@ -194,7 +199,7 @@ func (o *compareOptions) validate() error {
 	} else if o.link.Rate != 0 && o.nodes == 1 {
 		fault("--rate: one node has no link; give -n as well")
 	}
-	if o.nodes >= 1 {
+	if o.nodes >= 1 && o.nodes <= math.MaxInt32 {
 		if err := o.cluster().Check(); err != nil {
 			fault("-n: %w", err)
 		}
@@ -284,14 +289,28 @@ func (o *compareOptions) cluster() devcluster.Options {
 }
 
 // settings returns what the results depend on.
-func (o *compareOptions) settings(root, version string) compare.Settings {
+func (o *compareOptions) settings(root, fingerprint string) compare.Settings {
 	return compare.Settings{
-		Dataset: root, Version: version, Options: strings.Join(o.options, " "), Nodes: o.nodes,
+		Dataset: root, Version: fingerprint, Options: strings.Join(o.options, " "), Nodes: o.nodes,
 		Epochs: o.epochs, Batch: o.batch, Seed: o.seed, StepTime: o.stepTime.Seconds(),
 		Rate: o.link.Rate.String(), SourceRate: o.sourceMBps, Transforms: o.transforms,
 		Memory: o.bytes, Cache: o.cache, CacheSize: o.cacheBytes, Samples: o.samples,
-		Time: o.limit(), Paths: o.paths,
+		Time: o.limit(), ProbeTime: o.probeTime.Seconds(), Paths: o.paths, Program: version,
+		Variables: variables(),
 	}
+}
+
+// variables returns the HDMLP_* variables of configuration keys, which apply to each run as to a
+// job.
+func variables() string {
+	var all []string
+	for name, value := range hdmlpEnvironment() {
+		if _, key := config.Lookup(strings.ToLower(strings.TrimPrefix(name, "HDMLP_"))); key {
+			all = append(all, name+"="+value)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
 
 // limit returns the time limit in seconds; 0 if the number of samples is given.
@@ -310,6 +329,9 @@ func (o *compareOptions) print(c *compare.Comparison, out io.Writer) error {
 	width, colour := terminal(out)
 	if err := c.Text(out, compare.TextOptions{Width: width, Colour: colour}); err != nil {
 		return err
+	}
+	if c.Dir == "" { // it could not be written
+		return nil
 	}
 	_, err := fmt.Fprintf(out, "\nSaved: %s%cindex.html\n", human.Name(c.Dir), os.PathSeparator)
 	return err

@@ -451,6 +451,10 @@ func (c *comparing) replay(ctx context.Context, run *compare.Run, cluster []byte
 		run.Unplayed = err.Error()
 		return
 	}
+	if n := len(result.Epochs); n < c.epochs {
+		run.Unplayed = fmt.Sprintf("the run's report has %d of its %d epochs", n, c.epochs)
+		return
+	}
 	run.Replayed = &compare.Replayed{
 		Runtime: run.Before, SourceMB: result.Source, Tiers: map[string]float64{},
 	}

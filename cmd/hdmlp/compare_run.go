@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/lab/devcluster"
 	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
@@ -41,6 +43,8 @@ type comparing struct {
 	ids     []int32 // the samples that are read; nil: all
 	sizes   []float64
 	share   float64
+	most    []int64 // bytes that all nodes can have in each class
+	settled bool    // the machine is measured, and known what is read
 }
 
 // keptFile is the name of the file with what a comparison goes on with.
@@ -53,7 +57,7 @@ func runCompare(ctx context.Context, o *compareOptions) (_ *compare.Comparison, 
 	}
 	c := &comparing{compareOptions: o}
 	if c.scratch, err = os.MkdirTemp("", "hdmlp-compare-"); err != nil {
-		return nil, err
+		return nil, badInput("the directory of temporary files (TMPDIR): %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.scratch)) }()
 	src, err := c.open(ctx)
@@ -61,17 +65,25 @@ func runCompare(ctx context.Context, o *compareOptions) (_ *compare.Comparison, 
 		return nil, err
 	}
 	defer src.Close()
+	unlock, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	if err := c.load(); err != nil {
-		return nil, err
-	}
 	failed, err := c.run(ctx)
-	if err != nil && (ctx.Err() == nil || c.sizes == nil) { // there is nothing to show
+	switch stopped := ctx.Err() != nil; {
+	case stopped && !c.settled: // there is nothing to show
+		return nil, interrupted{}
+	case err != nil && !stopped && (!c.settled || len(c.kept.Runs) == 0):
 		return nil, err
+	case stopped:
+		err = nil
 	}
-	return c.conclude(ctx, failed)
+	result, wrong := c.conclude(ctx, failed)
+	return result, errors.Join(err, wrong)
 }
 
 // open opens the dataset.
@@ -80,11 +92,7 @@ func (c *comparing) open(ctx context.Context) (source.Indexed, error) {
 	if err := os.WriteFile(c.config, nil, 0o600); err != nil {
 		return nil, err
 	}
-	cfg, err := configInForce()
-	if err != nil {
-		return nil, err
-	}
-	at, err := c.find(ctx, cfg.SourceTimeout, c.paths)
+	at, err := c.find(ctx, c.timeout, c.paths)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +113,7 @@ func (c *comparing) open(ctx context.Context) (source.Indexed, error) {
 		scanned = scan.update
 	}
 	src, err := at.open(ctx, openOptions{
-		progress: scanned, warn: c.warn, timeout: cfg.SourceTimeout,
+		progress: scanned, warn: c.warn, timeout: c.timeout,
 	})
 	scan.close()
 	if err == nil {
@@ -163,28 +171,43 @@ func (c *comparing) prepare() error {
 	return nil
 }
 
-// capacities sets what each node's caches hold of the whole dataset.
+// capacities sets what each node's caches hold of the whole dataset: what is kept, or else what is
+// asked for or free now.
 func (c *comparing) capacities() error {
 	keys := map[string]any{}
-	if c.bytes >= 0 {
-		keys["memory"] = fmt.Sprintf("%dB", c.bytes)
+	if c.bytes == 0 {
+		keys["memory"] = "0B"
 	}
-	cfg, err := jobConfig(keys, c.cache, c.config)
+	cfg, err := resolveJob(keys, c.cache, c.config)
 	if err != nil {
 		return err
+	}
+	free, err := availableMemory()
+	if err != nil {
+		return fmt.Errorf("measure the available memory: %w", err)
 	}
 	c.work = compare.Work{
 		Nodes: c.nodes, Epochs: c.epochs, Batch: c.batch, Seed: c.seed,
 		StepTime: c.stepTime.Seconds(), Threads: 1,
 	}
-	for _, class := range cfg.StorageClasses {
-		capacity, disk := capacityOf(class), class.Path() != ""
-		switch {
-		case !disk && c.bytes < 0, disk && c.cacheBytes == 0:
-			capacity /= int64(c.nodes) // they are on one machine
-		case disk:
-			capacity = c.cacheBytes
+	was := c.kept.Capacity
+	c.kept.Capacity = nil
+	for j, class := range cfg.StorageClasses {
+		disk, most := class.Path() != "", free
+		capacity, asked := capacityOf(class), c.bytes
+		if disk {
+			asked, most = c.cacheBytes, capacity
 		}
+		switch {
+		case len(was) == len(cfg.StorageClasses):
+			capacity = was[j]
+		case asked > 0:
+			capacity = asked
+		default:
+			capacity /= int64(c.nodes) // they are on one machine
+		}
+		c.most = append(c.most, most)
+		c.kept.Capacity = append(c.kept.Capacity, capacity)
 		c.work.Capacity = append(c.work.Capacity, float64(capacity)/1e6)
 		c.work.Disks = append(c.work.Disks, disk)
 		known := model.NodeClass{Name: class.Kind, Path: class.Path(), Stores: class.Threads}
@@ -195,22 +218,59 @@ func (c *comparing) capacities() error {
 	return nil
 }
 
-// load reads what an earlier comparison with the same settings has saved.
-func (c *comparing) load() error {
-	version := c.index.Fingerprint()
-	settings := c.settings(c.root, hex.EncodeToString(version[:]))
+// load takes the directory of the result, until unlock is called, and reads what an earlier
+// comparison with the same settings has saved there.
+func (c *comparing) load() (unlock func(), err error) {
+	fingerprint := c.index.Fingerprint()
+	settings := c.settings(c.root, hex.EncodeToString(fingerprint[:]))
 	c.kept = compare.NewKept(settings)
 	if c.dir = c.out; c.dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			return badInput("--out is not given, and there is no directory for it: %w", err)
+			return nil, badInput("--out is not given, and there is no directory for it: %w", err)
 		}
 		c.dir = filepath.Join(cache, "hdmlp", "compare",
 			filepath.Base(c.root)+"-"+settings.Key())
 	}
-	if err := os.MkdirAll(c.dir, 0o777); err != nil {
-		return badInput("--out: %w", err)
+	if unlock, err = c.lock(); err != nil {
+		return nil, err
 	}
+	if err = c.loadKept(settings); err != nil {
+		unlock()
+	}
+	return unlock, err
+}
+
+// lock makes the directory of the result, in which no other comparison can be in progress until
+// unlock is called. unlock removes it if it is empty.
+func (c *comparing) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(c.dir, 0o777); err != nil {
+		return nil, badInput("--out: %w", err)
+	}
+	probe, err := os.CreateTemp(c.dir, ".writable-")
+	if err != nil {
+		return nil, badInput("--out: %w", err)
+	}
+	err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	dir, wrong := os.Open(c.dir)
+	if err = errors.Join(err, wrong); err != nil {
+		return nil, badInput("--out: %w", err)
+	}
+	// A file system without locks has none.
+	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		_ = dir.Close()
+		return nil, badInput("another hdmlp compare writes to %s: wait for it, or give another --out",
+			c.dir)
+	}
+	return func() {
+		_ = os.Remove(c.dir) // unless it has results
+		_ = dir.Close()
+	}, nil
+}
+
+// loadKept reads what is saved, unless all policies are to run again.
+func (c *comparing) loadKept(settings compare.Settings) error {
 	if c.again {
 		return nil
 	}
@@ -255,14 +315,20 @@ func (c *comparing) run(ctx context.Context) (failed map[string]string, err erro
 		c.tell(fmt.Sprintf("kept of %d policies that ran before: %d (%s); --again runs them again",
 			len(c.able), n, human.Name(c.dir)))
 	}
-	if c.kept.Environment == "" || len(missing) > 0 {
+	known := c.kept.Samples > 0
+	if n := max(c.samples, c.kept.Samples); n > 0 && len(missing) > 0 {
+		if err := c.part(n); err != nil {
+			return nil, err
+		}
+	}
+	if len(missing) > 0 {
 		stop, err := c.start()
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 	}
-	if c.kept.Environment == "" {
+	if !known {
 		if err := c.measure(ctx); err != nil {
 			return nil, err
 		}
@@ -270,18 +336,22 @@ func (c *comparing) run(ctx context.Context) (failed map[string]string, err erro
 	if err := c.use([]byte(c.kept.Environment)); err != nil {
 		return nil, err
 	}
-	if c.kept.Samples == 0 {
-		if err := c.choose(ctx); err != nil {
-			return nil, err
-		}
+	estimate, err := c.choose(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.part(c.kept.Samples); err != nil {
+		return nil, err
+	}
+	c.settled = true
+	if !known {
+		c.kept.Estimate = estimate
 		if err := c.save(); err != nil {
 			return nil, err
 		}
 	}
-	c.ids = compare.Sample(c.kept.Samples, c.index.Len(), c.seed)
-	c.sizes, c.share = compare.Part(c.ids, c.index.Size, c.index.Len())
 	if len(missing) > 0 {
-		c.tell(c.announcement(len(missing)))
+		c.tell(c.announcement(len(missing), estimate))
 	}
 	for i, name := range missing {
 		bar := c.bar(name, i+1, len(missing))
@@ -304,16 +374,36 @@ func (c *comparing) run(ctx context.Context) (failed map[string]string, err erro
 	return failed, nil
 }
 
-// announcement says what will be done, and how long it will take.
-func (c *comparing) announcement(runs int) string {
+// part sets which samples are read, and reports it if the caches of that part are too large.
+func (c *comparing) part(samples int) error {
+	c.ids = compare.Sample(samples, c.index.Len(), c.seed)
+	c.sizes, c.share = compare.Part(c.ids, c.index.Size, c.index.Len())
+	for j, whole := range c.kept.Capacity {
+		need := int64(float64(whole)*c.share) * int64(c.nodes)
+		if need <= c.most[j] {
+			continue
+		}
+		flag, free := "--memory", "of memory are available"
+		if c.work.Disks[j] {
+			flag, free = "--cache-size", "are free on the disk of --cache (less disk_reserve)"
+		}
+		return badInput("%s is %s, for %.3g %% of the dataset on %s %s, but %s %s",
+			flag, human.Format(whole), 100*c.share, count(c.nodes, "node"), human.Format(need),
+			human.Format(c.most[j]), free)
+	}
+	return nil
+}
+
+// announcement says what will be done, and how long it will take, in seconds.
+func (c *comparing) announcement(runs int, estimate float64) string {
 	part := ""
 	if c.kept.Samples < c.index.Len() {
 		part = fmt.Sprintf(" of %s", thousands(c.index.Len()))
 	}
 	text := fmt.Sprintf("%s, %s, %s%s on %s: about %s", plural(runs, "policy", "policies"),
 		count(c.epochs, "epoch"), count(c.kept.Samples, "sample"), part, count(c.nodes, "node"),
-		roughly(c.kept.Estimate*float64(runs)/float64(len(c.able))))
-	if limit := c.limit(); limit > 0 && c.kept.Estimate > limit {
+		roughly(estimate))
+	if limit := c.limit(); limit > 0 && estimate > limit {
 		text += fmt.Sprintf(", more than --time %v: there are no fewer samples than two batches of "+
 			"all nodes; reduce --policies or --epochs", c.time)
 	}
@@ -352,9 +442,18 @@ func (c *comparing) start() (stop func() error, err error) {
 		}
 		return err
 	})
-	if reaper, err = startReaper(c.cluster.StateFile()); err != nil {
+	if reaper, err = startReaper(c.cluster.StateFile(), c.scratch, c.own); err != nil {
 		return fail(err)
 	}
+	network := "network namespaces"
+	if c.cluster.OnLoopback() != nil {
+		network = "loopback addresses"
+	}
+	if was := c.kept.Network; was != "" && was != network {
+		return fail(badInput("%s has runs on nodes that are %s; here they are %s: give another "+
+			"--out, or --again", c.dir, was, network))
+	}
+	c.kept.Network = network
 	return stop, nil
 }
 
@@ -377,17 +476,11 @@ func (c *comparing) measure(ctx context.Context) error {
 		return s
 	}, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("measure this machine (--probe-time %v): %w", c.probeTime, err)
 	}
 	data, err := files.Read(result, envfile.MaxBytes)
-	if err != nil {
-		return err
-	}
 	c.kept.Environment = string(data)
-	if c.kept.Network = "network namespaces"; c.cluster.OnLoopback() != nil {
-		c.kept.Network = "loopback addresses"
-	}
-	return nil
+	return err
 }
 
 // use takes what was measured.
@@ -410,22 +503,20 @@ func (c *comparing) use(environment []byte) error {
 	return nil
 }
 
-// choose chooses how many samples are read.
-func (c *comparing) choose(ctx context.Context) error {
+// choose chooses how many samples are read, unless that is known, and returns how long these
+// policies are expected to take, in seconds.
+func (c *comparing) choose(ctx context.Context, missing []string) (estimate float64, err error) {
 	e := compare.Estimator{
-		Work: c.work, Policies: c.names(), Sizes: c.index.Size, Of: c.index.Len(),
+		Work: c.work, Policies: missing, Sizes: c.index.Size, Of: c.index.Len(),
 	}
 	seconds := func(samples int) (float64, error) { return e.Seconds(ctx, samples) }
-	var err error
-	if c.samples > 0 {
-		c.kept.Samples = c.samples
-		c.kept.Estimate, err = seconds(c.samples)
-		return err
+	if c.kept.Samples = max(c.kept.Samples, c.samples); c.kept.Samples > 0 {
+		return seconds(c.kept.Samples)
 	}
 	least := min(2*c.batch*c.nodes, c.index.Len())
 	choice, err := compare.Choose(c.limit(), least, c.index.Len(), seconds)
-	c.kept.Samples, c.kept.Estimate = choice.Samples, choice.Seconds
-	return err
+	c.kept.Samples = choice.Samples
+	return choice.Seconds, err
 }
 
 // conclude simulates, and writes the result. An error that comes with it says that something is
@@ -470,10 +561,11 @@ func (c *comparing) conclude(ctx context.Context, failed map[string]string) (
 	if err != nil && !stopped {
 		return nil, err
 	}
-	if _, err := r.Write(c.dir); err != nil {
-		return nil, err
-	}
+	_, err = r.Write(c.dir)
 	switch {
+	case err != nil:
+		r.Dir = ""
+		return r, err
 	case stopped:
 		return r, interrupted{}
 	case len(failed) > 0:

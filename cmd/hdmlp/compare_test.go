@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
@@ -48,6 +49,22 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 			[]string{
 				"--epochs is 0", "--nodes is 0", "--batch is 0", "--time is 5s", "--step-time is -1s",
 			},
+		},
+		{
+			[]string{data, "--epochs", "3000000000", "--batch", "9000000000", "-n", "9000000000"},
+			[]string{"--epochs is 3000000000; allowed: 1 to 2147483647", "--batch is 9", "--nodes is 9"},
+		},
+		{
+			[]string{data, "--source-rate", "", "--out", ""},
+			[]string{"--source-rate is empty", "--out is empty"},
+		},
+		{
+			[]string{data, "-n", "2", "--batch", "8", "--samples", "40", "--memory", "1PB"},
+			[]string{"--memory is 909.5 TiB, for 100 % of the dataset on 2 nodes 1.8 PiB", "available"},
+		},
+		{
+			[]string{data, "--samples", "40", "--cache", dir, "--cache-size", "1PB"},
+			[]string{"--cache-size is 909.5 TiB", "on the disk of --cache"},
 		},
 		{[]string{data, "--policies", "best,naive,naive"}, []string{`"best" is unknown`, "twice"}},
 		{[]string{data, "--policies", "all,naive"}, []string{"give all alone"}},
@@ -172,7 +189,34 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
+	// As on a machine with other memory, and then without privileges.
+	saved := filepath.Join(dir, keptFile)
+	change := func(change func(k *compare.Kept)) {
+		t.Helper()
+		data, err := os.ReadFile(saved)
+		must(t, err)
+		k, err := compare.ReadKept(data)
+		must(t, err)
+		change(k)
+		data, err = k.Encode()
+		must(t, err, os.WriteFile(saved, data, 0o600))
+	}
+	network := ""
+	change(func(k *compare.Kept) {
+		k.Capacity[0] = 2e6
+		network, k.Network = k.Network, "other networks"
+	})
+	code, out, errs := p.run(append([]string{"compare"}, args...)...)
+	if code != 2 || out != "" || !strings.Contains(errs, "nodes that are other networks") {
+		t.Errorf("on another network: exit status %d: %s%s", code, out, errs)
+	}
+	change(func(k *compare.Kept) { k.Network = network })
 	second := p.compare(append(args, "--json")...)
+	second.says(t, "1 policy, 2 epochs")
+	code, out, errs = p.run(append([]string{"compare"}, args...)...)
+	if code != 2 || out != "" || !strings.Contains(errs, "another hdmlp compare writes to "+dir) {
+		t.Errorf("at the same time: exit status %d: %s%s", code, out, errs)
+	}
 	if code := second.status(); code != 0 {
 		t.Fatalf("exit status %d: %s", code, second.log)
 	}
@@ -195,6 +239,9 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 	if len(c.Rows) != 2 || c.Interrupted || c.Measured() != 2 || !c.Shared {
 		t.Fatalf("the result is %+v", c)
 	}
+	if caches := c.Facts[len(c.Facts)-1].Value; !strings.Contains(caches, "memory of 2.0 MB") {
+		t.Errorf("it does not go on with the caches that are saved: %s", caches)
+	}
 	naive, cooperative := c.Rows[0].Measured, c.Rows[1].Measured
 	near("MB that naive reads from the source", naive.SourceMB, 2*bytes)
 	near("MB that cooperative reads from the source", cooperative.SourceMB, bytes)
@@ -212,7 +259,7 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 			t.Errorf("%s: %v MB in %v s are more than 6 kB/s", r.Policy, r.SourceMB, s)
 		}
 	}
-	code, out, errs := p.run(append([]string{"compare"}, append(args, "--batch", "4")...)...)
+	code, out, errs = p.run(append([]string{"compare"}, append(args, "--batch", "4")...)...)
 	if code != 2 || out != "" || !strings.Contains(errs, `--batch is "8" there and "4" here`) {
 		t.Errorf("with other settings: exit status %d: %s%s", code, out, errs)
 	}
@@ -220,6 +267,47 @@ func TestCompareGoesOnAfterAnInterruption(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("left behind in %s: %v, %v", dir, left, err)
 		}
+	}
+}
+
+// TestCompareOfManyEpochs: of more than nodes keep audits of, and than a report has.
+func TestCompareOfManyEpochs(t *testing.T) {
+	p := newDevProgram(t)
+	data, dir := tree(t, 32), filepath.Join(t.TempDir(), "out")
+	// The page cannot be written, and what ran is shown.
+	must(t, os.MkdirAll(filepath.Join(dir, "index.html"), 0o755))
+	c := p.compare(data, "--policies", "naive", "--epochs", "70", "--batch", "16", "--samples", "32",
+		"--probe-time", "2s", "--memory", "0", "--out", dir, "--index-dir", t.TempDir(), "--json")
+	if code := c.status(); code != 1 || !strings.Contains(c.log.String(), "index.html") {
+		t.Errorf("exit status %d: %s", code, c.log)
+	}
+	var result compare.Comparison
+	must(t, json.Unmarshal(c.out.Bytes(), &result))
+	r := result.Rows[0].Measured
+	if r == nil || !r.Audited || len(r.Epochs) != 70 || result.Dir != "" {
+		t.Fatalf("the result is %s", c.out.String())
+	}
+	if r.Replayed != nil || r.Unplayed != "the run's report has 64 of its 70 epochs" {
+		t.Errorf("it was replayed as %+v, %q", r.Replayed, r.Unplayed)
+	}
+}
+
+// TestCompareLeavesNothingWhenItIsKilled: neither files nor caches.
+func TestCompareLeavesNothingWhenItIsKilled(t *testing.T) {
+	p := newDevProgram(t)
+	scratch, cache := t.TempDir(), t.TempDir()
+	p.env = append(p.env, "TMPDIR="+scratch)
+	c := p.compare(tree(t, 32), "--policies", "naive", "--batch", "16", "--samples", "32", "-n", "2",
+		"--probe-time", "2s", "--source-rate", "1kB/s", "--cache", cache, "--cache-size", "1MB",
+		"--out", t.TempDir(), "--index-dir", t.TempDir())
+	c.says(t, "1 policy")
+	must(t, c.Process.Kill())
+	_ = c.Wait()
+	for _, dir := range []string{scratch, cache} {
+		testkit.Until(t, "nothing is left", func() bool {
+			left, err := os.ReadDir(dir)
+			return err == nil && len(left) == 0
+		})
 	}
 }
 

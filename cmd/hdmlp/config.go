@@ -171,6 +171,15 @@ func warnOfConfig(c *config.Config) {
 // a cache directory, the flag --cache, in the place of theirs ("": none), and a file of other keys
 // ("": the default one).
 func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) {
+	c, err := resolveJob(keys, cache, file)
+	if err == nil {
+		warnOfConfig(c)
+	}
+	return c, err
+}
+
+// resolveJob is jobConfig without warnings.
+func resolveJob(keys map[string]any, cache, file string) (*config.Config, error) {
 	arguments := map[string]any{}
 	maps.Copy(arguments, keys)
 	if cache != "" {
@@ -194,7 +203,6 @@ func jobConfig(keys map[string]any, cache, file string) (*config.Config, error) 
 	if err != nil {
 		return nil, inputError{err}
 	}
-	warnOfConfig(c)
 	return c, nil
 }
 

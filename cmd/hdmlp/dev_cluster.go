@@ -198,9 +198,10 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	}
 }
 
-// startReaper starts the process that kills the run's processes if this one is killed.
-func startReaper(stateFile string) (*exec.Cmd, error) {
-	cmd := exec.Command("/proc/self/exe", "dev", "reap", stateFile)
+// startReaper starts the process that kills the run's processes if this one is killed, and then
+// removes directories; "": none.
+func startReaper(stateFile string, dirs ...string) (*exec.Cmd, error) {
+	cmd := exec.Command("/proc/self/exe", append([]string{"dev", "reap", stateFile}, dirs...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that Ctrl-C does not reach it
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that cleans up after the run: %w", err)
@@ -219,12 +220,16 @@ func printSummary(s *devcluster.Summary, out io.Writer) {
 
 func newDevReapCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "reap STATE-FILE",
+		Use:    "reap STATE-FILE [DIR...]",
 		Short:  "Wait for the end of a cluster, and kill the processes that it left",
-		Hidden: true, // `hdmlp dev cluster` starts it
-		Args:   cobra.ExactArgs(1),
+		Hidden: true, // `hdmlp dev cluster` and `hdmlp compare` start it
+		Args:   cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return devcluster.Reap(args[0])
+			err := devcluster.Reap(args[0])
+			for _, dir := range args[1:] {
+				err = errors.Join(err, os.RemoveAll(dir)) // of an empty name: none
+			}
+			return err
 		},
 	}
 }

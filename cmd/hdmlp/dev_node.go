@@ -384,6 +384,9 @@ func (t *training) consume(ctx context.Context, batches <-chan takenBatch, ended
 			now := time.Now()
 			t.out.Epochs = append(t.out.Epochs, now.Sub(last).Seconds())
 			last = now
+			if err := t.audit(ctx, b.epoch); err != nil {
+				return err
+			}
 		}
 	}
 	t.out.Runtime = time.Since(begun).Seconds()
@@ -415,16 +418,22 @@ func (t *training) next(ctx context.Context, batches <-chan takenBatch, ended ch
 	}
 }
 
-// collect audits the epochs, and takes the report of all nodes.
-func (t *training) collect(ctx context.Context) (err error) {
-	t.out.Audited = true
-	for epoch := range t.spec.Epochs {
-		a, err := t.rank.Audit(ctx, epoch)
-		if err != nil {
-			return fmt.Errorf("audit of epoch %d: %w", epoch, err)
-		}
-		t.out.Audited = t.out.Audited && a.Complete
+// audit audits an epoch that all ranks have come to the end of, on node 0: nodes keep the audits of
+// some epochs only.
+func (t *training) audit(ctx context.Context, epoch int) error {
+	if t.node > 0 {
+		return nil
 	}
+	a, err := t.rank.Audit(ctx, epoch)
+	if err != nil {
+		return fmt.Errorf("audit of epoch %d: %w", epoch, err)
+	}
+	t.out.Audited = (epoch == 0 || t.out.Audited) && a.Complete
+	return nil
+}
+
+// collect takes the report of all nodes.
+func (t *training) collect(ctx context.Context) (err error) {
 	if t.spec.Nodes == 1 {
 		t.out.Cluster, err = json.Marshal(t.rank.Report())
 	} else {

@@ -76,7 +76,7 @@ EXIT STATUS
 			}
 			return cmd.Help()
 		},
-		PersistentPreRunE: refuseJSON,
+		PersistentPreRunE: refuseFlags,
 	}
 	root.PersistentFlags().Bool("json", false,
 		"print JSON, also for errors; commands without JSON output refuse it")

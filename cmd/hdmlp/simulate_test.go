@@ -325,7 +325,7 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 		},
 		{[]string{"--from-run", "FILE"}, []string{"not a JSON object", "loader.report()"}},
 		{[]string{"--from-run", "FILE", "--nodes", "0"}, []string{"--nodes is 0"}},
-		{[]string{"--from-run", "FILE", "--memory", ""}, []string{"--memory", "is not a size", "10GB"}},
+		{[]string{"--from-run", "FILE", "--memory", "ten"}, []string{"is not a size", "10GB"}},
 		{[]string{"FILE", "--nodes", "0"}, []string{"need --from-run"}},
 		{[]string{"FILE", "--sets", "a=b"}, []string{"--sets"}},
 	} {

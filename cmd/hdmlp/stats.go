@@ -67,10 +67,6 @@ EXIT STATUS
 			}
 			form := printForm{asJSON, asMetrics}
 			out := cmd.OutOrStdout()
-			if cmd.Flags().Changed("job") && name == "" {
-				return badInput("--job is empty: give the job's name, or a part of it; " +
-					"`hdmlp stats` lists the jobs")
-			}
 			if cmd.Flags().Changed("out") || cmd.Flags().Changed("from") {
 				for _, other := range []string{"json", "prometheus", "what-if"} {
 					if cmd.Flags().Changed(other) {

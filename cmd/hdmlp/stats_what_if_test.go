@@ -15,7 +15,7 @@ import (
 // allowed.
 func TestWhatIfRefusesWrongInput(t *testing.T) {
 	for args, want := range map[string]string{
-		"stats --what-if=":                          `"" is not KEY=VALUE; allowed keys: threads`,
+		"stats --what-if=8":                         `"8" is not KEY=VALUE; allowed keys: threads`,
 		"stats --what-if ram=1GB":                   `"ram" is not a key; allowed: threads, memory`,
 		"stats --what-if memory=64GB,nodes=none":    `nodes is "none"; allowed: a whole number`,
 		"stats --what-if memory=64 --prometheus":    "mutually exclusive",

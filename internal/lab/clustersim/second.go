@@ -127,6 +127,9 @@ func (l *launch) alone() request.Open {
 	m.WorldSize = 1
 	m.Cluster = nil
 	m.Transforms = nil
+	if l.script.Orders() { // which this job may not have
+		m.Arguments["policy"] = l.script.OtherPolicy()
+	}
 	m.Stream = request.Stream{
 		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
 	}

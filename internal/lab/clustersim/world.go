@@ -95,6 +95,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 		return nil, nil
 	}
 	alone := *s
+	alone.Policy = "" // of what its order is made
 	alone.Missing = nil
 	alone.Events = nil
 	alone.Disk = 0

@@ -183,9 +183,10 @@ func (e *Epoch) occurrence(l *list, p int) int32 {
 	return l.occurrence(p)
 }
 
-// Has reports whether the epoch has the sample: whether the subset or the given order contains it.
+// Has reports whether the epoch has the sample: whether the subset, or the order that is given or
+// drawn by a policy, contains it. An order that only deals samples has those of the stream.
 func (e *Epoch) Has(sample int) bool {
-	if e.s.Varies() || e.before != nil {
+	if e.s.Varies() || e.s.order != nil && e.s.order.Draw != nil {
 		return e.list.has(sample)
 	}
 	return e.s.Has(sample)

@@ -1,6 +1,9 @@
 package builder
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // FillOwn fills the nodes' remaining capacity with the samples that they read most often
 // themselves, at least `least` times, and do not hold. It sorts no node's samples: a first pass
@@ -13,7 +16,7 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 	}
 	room, most := slices.Clone(b.open.rest), b.open.most()
 	holders := newHolders(b)
-	offset := make([][]int64, len(b.in.Nodes))   // per node and level
+	offset := make([]levels, len(b.in.Nodes))
 	level := func(count uint32, n *reader) int { // higher is read more often or earlier
 		return int(count)*r.epochs + r.epochs - 1 - int(n.first)
 	}
@@ -29,22 +32,15 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 			n := &row.by[i]
 			if count := row.count[n.node]; count >= least && size <= room[n.node] &&
 				!holders.has(n.node) {
-				l := level(count, n)
-				if grow := l + 1 - len(offset[n.node]); grow > 0 {
-					offset[n.node] = append(offset[n.node], make([]int64, grow)...)
-				}
-				offset[n.node][l] += size
+				*offset[n.node].at(level(count, n)) += size
 				pairs++
 			}
 		}
 	})
 	b.expect(pairs)
 	ends := make([][]int64, len(b.in.Nodes)) // where each class of a node ends in its sorted list
-	for n, bytes := range offset {
-		var sum int64
-		for c := len(bytes) - 1; c >= 0; c-- {
-			bytes[c], sum = sum, sum+bytes[c]
-		}
+	for n := range offset {
+		offset[n].accumulate()
 		var end int64
 		for _, room := range b.room[n] {
 			end += room
@@ -64,7 +60,7 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 			n := &row.by[i]
 			if count := row.count[n.node]; count >= least && size <= room[n.node] &&
 				!holders.has(n.node) {
-				at := &offset[n.node][level(count, n)]
+				at := offset[n.node].at(level(count, n))
 				*at += size
 				for j, end := range ends[n.node] {
 					if *at <= end {
@@ -153,5 +149,46 @@ func (b *Builder) OwnFastest() {
 				turn--
 			}
 		}
+	}
+}
+
+// denseLevels is up to which level sums are in a slice: 8 MB. Levels grow with the square of the
+// epochs, of which jobs without an end in sight have millions.
+const denseLevels = 1 << 20
+
+// levels are sums of bytes by level.
+type levels struct {
+	dense []int64
+	above map[int]*int64 // of levels from denseLevels on
+}
+
+// at returns the sum of a level.
+func (s *levels) at(level int) *int64 {
+	if level >= denseLevels {
+		sum := s.above[level]
+		if sum == nil {
+			if s.above == nil {
+				s.above = map[int]*int64{}
+			}
+			sum = new(int64)
+			s.above[level] = sum
+		}
+		return sum
+	}
+	if grow := level + 1 - len(s.dense); grow > 0 {
+		s.dense = append(s.dense, make([]int64, grow)...)
+	}
+	return &s.dense[level]
+}
+
+// accumulate sets each sum to that of all higher levels.
+func (s *levels) accumulate() {
+	var sum int64
+	for _, level := range slices.Backward(slices.Sorted(maps.Keys(s.above))) {
+		at := s.above[level]
+		*at, sum = sum, sum+*at
+	}
+	for level := len(s.dense) - 1; level >= 0; level-- {
+		s.dense[level], sum = sum, sum+s.dense[level]
 	}
 }

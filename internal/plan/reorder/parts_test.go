@@ -33,6 +33,23 @@ func job(t testing.TB, samples, nodes, each, epochs int) *plan.Input {
 	return in
 }
 
+// TestDealtEpochsHaveWhatTheyHad: a sample that the tail of an epoch drops may be substituted in
+// it, as without the policy, if the order only deals samples; an order that is drawn has its own.
+func TestDealtEpochsHaveWhatTheyHad(t *testing.T) {
+	in := job(t, 41, 4, 5, 2)
+	drops := in.Stream.Reordered(reorder.Regrouped(in, "", reorder.PartsOf(in), 1)).Epoch(1)
+	part := reorder.Shuffled(in, "", [][]int32{{3, 4, 5, 6, 7}})
+	draws := in.Stream.Reordered(part).Epoch(1)
+	for id := range 41 {
+		if !drops.Has(id) {
+			t.Errorf("an epoch that is dealt does not have sample %d", id)
+		}
+		if want := id >= 3 && id < 8; draws.Has(id) != want {
+			t.Errorf("an epoch of 5 samples has sample %d: %v", id, !want)
+		}
+	}
+}
+
 // fromOthers returns which share of what nodes read over all epochs has to come from other nodes.
 func fromOthers(in *plan.Input, has func(node int, id int32) bool) float64 {
 	var others, all float64

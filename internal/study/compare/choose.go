@@ -14,8 +14,9 @@ const (
 	// starting is what a policy takes besides its epochs: processes start, open the dataset and find
 	// each other. Seconds.
 	starting = 1.0
-	// mostTried is how many samples an estimate simulates.
-	mostTried = 10_000
+	// mostTried is how many samples an estimate simulates, and mostEpochs how many epochs of them.
+	mostTried  = 10_000
+	mostEpochs = 16
 	// spare is the part of a time limit that is planned: predictions err.
 	spare = 0.9
 )
@@ -54,13 +55,16 @@ type Estimator struct {
 
 // Seconds returns what the runs of so many samples are expected to take, all policies together: the
 // simulated runtimes of at most 10,000 samples, in proportion, and 1 s for each policy to start.
-// A policy that the simulator cannot run there counts like the longest.
+// Epochs after the sixteenth count like it. A policy that the simulator cannot run there counts
+// like the longest.
 func (e *Estimator) Seconds(ctx context.Context, samples int) (float64, error) {
 	tried := min(samples, mostTried)
 	sizes, share := Part(Sample(tried, e.Of, e.Work.Seed), e.Sizes, e.Of)
 	w := e.Work
 	w.Batch = max(1, w.Batch*tried/samples) // as many steps
 	w.StepTime *= float64(tried) / float64(samples)
+	w.Epochs = min(w.Epochs, mostEpochs)
+	more := float64(e.Work.Epochs - w.Epochs)
 	job := w.Job(sizes, share)
 	longest, sum := 0.0, 0.0
 	failed := 0
@@ -72,7 +76,8 @@ func (e *Estimator) Seconds(ctx context.Context, samples int) (float64, error) {
 		case !r.Supported:
 			failed++
 		default:
-			seconds := r.Runtime * float64(samples) / float64(tried)
+			seconds := r.Runtime + more*r.Epochs[len(r.Epochs)-1]
+			seconds *= float64(samples) / float64(tried)
 			longest, sum = max(longest, seconds), sum+seconds
 		}
 	}

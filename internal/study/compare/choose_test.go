@@ -123,6 +123,11 @@ func TestEstimateGrowsWithSamplesAndPolicies(t *testing.T) {
 	if half := e.Work.Job(mb, 0.5); half.Env.Classes[1].Capacity != 22.5 {
 		t.Errorf("of half the dataset a cache holds %v MB", half.Env.Classes[1].Capacity)
 	}
+	e.Work.Epochs = 1_000_000 // it does not take as long to say so
+	if long, each := at(800), (all-1)/3; long < 0.9e6*each || long > 1.1e6*each {
+		t.Errorf("a million epochs take %v s; one takes %v", long, each)
+	}
+	e.Work.Epochs = 3
 	e.Policies = append(e.Policies, "cooperative")
 	if both := at(800); both <= all {
 		t.Errorf("one policy takes %v s, two %v", all, both)

@@ -75,7 +75,7 @@ type Replayed struct {
 	SourceMB float64            `json:"source_mb"`
 }
 
-// Prediction is what the simulator predicts of a policy.
+// Prediction is what the simulator predicts of a policy, with the meaning that Run has.
 type Prediction struct {
 	Runtime  float64            `json:"runtime_s"`
 	Before   float64            `json:"before_training_s"`
@@ -167,7 +167,8 @@ func (c *Comparison) Best() *Row {
 // from 1 on, whether it is on a disk.
 func predictionOf(r *simulate.Result, disks []bool) *Prediction {
 	p := &Prediction{
-		Runtime: r.Runtime, Before: r.BeforeTraining, Stall: r.Stall, Epochs: r.Epochs,
+		Runtime: r.Runtime, Before: r.BeforeTraining, Stall: r.Stall + r.BeforeTraining,
+		Epochs:   r.Epochs,
 		SourceMB: r.SourceTotal, Seen: r.SeenPerEpoch, Distance: r.Shuffle,
 		Tiers: map[string]float64{Source: r.Reads.Source.MB, Peers: r.Reads.Remote.MB},
 	}

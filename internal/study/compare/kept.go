@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,10 @@ type Settings struct {
 	CacheSize  int64    `json:"cache_size"`
 	Samples    int      `json:"samples_asked"` // 0: as many as the time allows
 	Time       float64  `json:"time_s"`
+	ProbeTime  float64  `json:"probe_time_s"`
 	Paths      []string `json:"paths"`
+	Program    string   `json:"program"`   // the version of hdmlp
+	Variables  string   `json:"variables"` // HDMLP_*
 }
 
 // fields returns the settings by the names that messages have for them.
@@ -51,7 +55,10 @@ func (s *Settings) fields() [][2]string {
 		{"--cache-size", text(s.CacheSize)},
 		{"--samples", text(s.Samples)},
 		{"--time", text(s.Time)},
+		{"--probe-time", text(s.ProbeTime)},
 		{"the paths", text(s.Paths)},
+		{"hdmlp's version", s.Program},
+		{"the environment", s.Variables},
 	}
 }
 
@@ -74,7 +81,7 @@ func (s *Settings) Differs(from *Settings) string {
 }
 
 // version is that of Kept's format.
-const version = 1
+const version = 2
 
 // Kept is what is saved of a comparison after each policy, so that it goes on where it was
 // interrupted.
@@ -83,12 +90,16 @@ type Kept struct {
 	Settings Settings `json:"settings"`
 	// Samples is how many samples were chosen, Estimate the seconds that were expected, and
 	// Environment what was measured of the machine before the first run, as `hdmlp probe` writes it.
-	// Network is what the nodes are.
+	// Network is what the nodes are. Capacity are the bytes of each class of a node for the whole
+	// dataset, of which some depend on what was free.
 	Samples     int            `json:"samples"`
+	Capacity    []int64        `json:"capacity"`
 	Network     string         `json:"network"`
 	Estimate    float64        `json:"estimated_s"`
 	Environment string         `json:"environment"`
 	Runs        map[string]Run `json:"runs"`
+	// Digest is the SHA-256 of the same with an empty one.
+	Digest string `json:"sha256"`
 }
 
 // NewKept returns what is kept of a comparison of which no policy ran.
@@ -106,18 +117,26 @@ func ReadKept(data []byte) (*Kept, error) {
 		return nil, fmt.Errorf("it is of version %d of what hdmlp compare saves; this is version %d",
 			k.Version, version)
 	}
-	if k.Samples < 1 || k.Environment == "" {
-		return nil, fmt.Errorf("not what hdmlp compare saves: it has %d samples, and %d bytes of what "+
-			"was measured of the machine", k.Samples, len(k.Environment))
+	was := k.Digest
+	if _, err := k.Encode(); err != nil {
+		return nil, err
 	}
-	if k.Runs == nil {
-		k.Runs = map[string]Run{}
+	if k.Digest != was {
+		return nil, errors.New("damaged: it is not what hdmlp compare saved")
 	}
 	return k, nil
 }
 
-// Encode returns the text of the file.
-func (k *Kept) Encode() ([]byte, error) { return json.MarshalIndent(k, "", "  ") }
+// Encode sets the digest, and returns the text of the file.
+func (k *Kept) Encode() ([]byte, error) {
+	k.Digest = ""
+	data, err := json.Marshal(k)
+	if err != nil {
+		return nil, err
+	}
+	k.Digest = fmt.Sprintf("%x", sha256.Sum256(data))
+	return json.MarshalIndent(k, "", "  ")
+}
 
 // Missing returns those of the policies that did not run to the end, in their order.
 func (k *Kept) Missing(policies []string) []string {

@@ -62,15 +62,27 @@ func TestKeptRunsAreNotRunAgain(t *testing.T) {
 		rows[1].Measured == nil || rows[1].Measured.Epochs[1] != 2 {
 		t.Errorf("the rows are %+v", rows)
 	}
-	other := func(old, now string) string { return strings.Replace(string(data), old, now, 1) }
-	for want, text := range map[string]string{
-		"not what hdmlp compare saves": "{",
-		"version 9":                    other(`"version": 1`, `"version": 9`),
-		"it has 0 samples":             other(`"samples": 10`, `"samples": 0`),
+	for text, want := range map[string]string{
+		"{":                                   "not what hdmlp compare saves",
+		replaced(t, data, `on": 2`, `on": 9`): "version 9",
+		// Whatever is changed.
+		replaced(t, data, `"samples": 10`, `"samples": 11`):   "damaged",
+		replaced(t, data, `[environment]`, `[enivronment]`):   "damaged",
+		replaced(t, data, `"minio": {`, `"naive": {`):         "damaged",
+		replaced(t, data, `"runtime_s": 0`, `"runtime_s": 1`): "damaged",
 	} {
 		if _, err := compare.ReadKept([]byte(text)); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v; want %q", text, err, want)
 		}
 	}
+}
+
+// replaced returns a text in which old, which it must have, is replaced.
+func replaced(t *testing.T, text []byte, old, now string) string {
+	t.Helper()
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("%q is not in %s", old, text)
+	}
+	return strings.Replace(string(text), old, now, 1)
 }

@@ -35,13 +35,13 @@ func (c *Comparison) document() *drawing.Document {
 	d.Figures = []*drawing.Figure{c.timeFigure(), c.readFigure()}
 	times := drawing.Table{
 		Title: "What each policy takes, in seconds", Pairs: true,
-		Head: c.timeHead("runtime", "simulated"),
+		Head: c.timeHead(),
 	}
 	for _, row := range c.timeRows() {
 		times.Rows = append(times.Rows, rowOf(times.Head, row))
 	}
 	orders := drawing.Table{
-		Title: "What epochs show, and in which order", Pairs: true, Head: orderHead("simulated"),
+		Title: "What epochs show, and in which order", Pairs: true, Head: orderHead,
 	}
 	for _, row := range c.orderRows() {
 		orders.Rows = append(orders.Rows, rowOf(orders.Head, row))

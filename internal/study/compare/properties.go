@@ -53,7 +53,7 @@ var propertyWords = []string{
 		"batches are those of one, and only the ranks that read them differ, which matters to batch " +
 		"normalization on each. The values are that distance and the share seen.",
 	"ease of use: all policies run in the same script, by the key policy. The value is the time " +
-		"from the process's request to the first step, measured. It holds if the policy loads " +
+		"from the process's request until the job is open, measured. It holds if the policy loads " +
 		"nothing before training.",
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -206,6 +207,17 @@ func TestStepsTakeTheirTime(t *testing.T) {
 	c := compared(t, []string{"naive"}, nil)
 	if got, want := c.Perfect.Runtime, 100*3*0.01; got < want*0.999 || got > want*1.001 {
 		t.Errorf("300 steps of 10 ms take %v s", got)
+	}
+}
+
+// TestStallIsTheRuntimeLessTheComputation, also where something is loaded before training.
+func TestStallIsTheRuntimeLessTheComputation(t *testing.T) {
+	for _, row := range compared(t, []string{"cooperative", "deepio_ordered"}, nil).Rows {
+		s := row.Simulated
+		if got, want := s.Stall, s.Runtime-100*3*0.01; math.Abs(got-want) > 1e-3*s.Runtime {
+			t.Errorf("%s: of %v s, of which %v are before training, %v are stall; want %v",
+				row.Policy, s.Runtime, s.Before, got, want)
+		}
 	}
 }
 

@@ -134,12 +134,12 @@ func (c *Comparison) seconds(s float64) string {
 const boundRow = "perfect (bound)"
 
 // timeHead are the headings of the table of times. Package replay predicts only some runs.
-func (c *Comparison) timeHead(runtime, simulated string) []string {
-	head := []string{"policy", runtime, simulated, "error"}
+func (c *Comparison) timeHead() []string {
+	head := []string{"policy", "runtime", "sim.", "error"}
 	if c.replayed() {
 		head = append(head, "replay")
 	}
-	return append(head, "stall", simulated, "before", simulated)
+	return append(head, "stall", "sim.", "before", "sim.")
 }
 
 func (c *Comparison) replayed() bool {
@@ -150,7 +150,7 @@ func (c *Comparison) replayed() bool {
 
 func (c *Comparison) times(t *text) {
 	t.title("What each policy takes", "in seconds, measured and simulated")
-	t.grid(c.timeHead("runtime", "sim."), c.timeRows(), 1, false)
+	t.grid(c.timeHead(), c.timeRows(), 1, false)
 	t.note(strings.Join(c.timeNotes(), " "))
 }
 
@@ -242,18 +242,17 @@ func (c *Comparison) reads(t *text) {
 
 func (c *Comparison) readNote() string {
 	return "memory, disk: own caches. peers: other nodes. left source: all bytes read from the " +
-		"source, also those that fill caches; the least possible is " + human.Bytes(c.Bound) + "."
+		"source, also those that fill caches; with caches alone, which staging buffers add to, the " +
+		"least possible is " + human.Bytes(c.Bound) + "."
 }
 
 func (c *Comparison) orders(t *text) {
 	t.title("What epochs show, and in which order", "measured and simulated")
-	t.grid(orderHead("sim."), c.orderRows(), 1, false)
+	t.grid(orderHead, c.orderRows(), 1, false)
 	t.note(orderNote)
 }
 
-func orderHead(simulated string) []string {
-	return []string{"policy", "seen", simulated, "distance", simulated, "global batches"}
-}
+var orderHead = []string{"policy", "seen", "sim.", "distance", "sim.", "global batches"}
 
 const orderNote = "seen: the share of the samples that an epoch shows. distance: 0 is a full " +
 	"shuffle, 1 an order that never changes. global batches: whether they have the samples of the " +
@@ -377,7 +376,7 @@ func (c *Comparison) Summary() (all []string) {
 		if best.Simulated != nil {
 			words += fmt.Sprintf(", %s simulated", human.Clock(best.Simulated.Runtime))
 		}
-		words += fmt.Sprintf("; %s left the source, %s times the least possible.",
+		words += fmt.Sprintf("; %s left the source, %s times the least possible with caches alone.",
 			human.Bytes(best.Measured.SourceMB),
 			human.Ratio(best.Measured.SourceMB/max(c.Bound, 1e-9)))
 		all = append(all, words)

@@ -54,7 +54,7 @@ func (m *simulation) ring(i int, n *rank) {
 			first = a
 		}
 	}
-	what := n.soon[first].what
+	what, c := n.soon[first].what, n.soon[first].copy
 	n.soon = append(n.soon[:first], n.soon[first+1:]...)
 	if what == demandRead {
 		m.read(i, n, n.head, 0)
@@ -63,6 +63,9 @@ func (m *simulation) ring(i int, n *rank) {
 		return
 	}
 	m.active--
+	if c >= 0 && m.copies.list[c].state == planned {
+		m.copies.list[c].state = there
+	}
 	m.fillNext(i, n, what)
 	m.setClock(i, n)
 	m.preloaded()
@@ -150,7 +153,7 @@ func (m *simulation) sourceEnd() {
 	switch { // f stays valid, because nothing here begins a read
 	case f.who.what <= fillRead:
 		class := fillRead - f.who.what
-		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what})
+		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what, -1})
 		m.setClock(i, n)
 	case f.who.what == stageRead:
 		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size, m.work)
@@ -169,6 +172,10 @@ func (m *simulation) answer(w waiter, c int32, size float64) {
 	i := int(w.rank)
 	n, cp := &m.ranks[i], m.copies.list[c]
 	end := m.now + m.latency
+	if w.what <= fillRead {
+		m.fillFrom(i, n, w.what, int32(w.at), int(cp.node), size, end)
+		return
+	}
 	switch {
 	case int(cp.node) == n.on:
 		m.count(cp, true, c, size)
@@ -213,15 +220,46 @@ func (m *simulation) fillNext(i int, n *rank, what int32) {
 		k := fl.ids[0]
 		fl.ids = fl.ids[1:]
 		c := m.copies.on(i, k)
-		if m.copies.list[c].state != planned || m.plan.ReadOnce && uint32(c) != m.copies.first[k] {
-			continue // copies besides the owner's are kept when the node reads them from the owner
+		if m.copies.list[c].state != planned {
+			continue
 		}
-		m.copies.list[c].state = coming
 		m.active++
-		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})
+		if first := int32(m.copies.first[k]); c == first || !m.askOwner(i, n, what, c, first, k) {
+			m.copies.list[c].state = coming
+			m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})
+		}
 		return
 	}
 	fl.idle++
+}
+
+// askOwner has a thread of a class ask the owner for a sample, as the engine does: for one that the
+// owner has, or that it is to read for all nodes. It reports whether that is so.
+func (m *simulation) askOwner(i int, n *rank, what, c, first, k int32) bool {
+	owner := &m.copies.list[first]
+	switch reader := int(owner.node); {
+	case !m.plan.Remote:
+		return false
+	case owner.state == there:
+		m.fillFrom(i, n, what, c, reader, m.sizes[k], m.now)
+	case !m.plan.ReadOnce:
+		return false
+	case owner.state == coming:
+		m.wait(m.source.wanted(reader, m.now, first), waiter{int(c), int32(i), what, -1})
+	default:
+		owner.state = coming
+		next := m.waiter(waiter{int(c), int32(i), what, -1})
+		m.fromSource(reader, m.sizes[k], first, waiter{0, int32(reader), ownerRead, next})
+	}
+	return true
+}
+
+// fillFrom has a thread of a class take copy c from another node, from time at on.
+func (m *simulation) fillFrom(i int, n *rank, what, c int32, from int, size, at float64) {
+	end := m.links[i].transfer(&m.links[from], at, size*m.peer)
+	m.links[i].begin(&m.links[from], at, size*m.peer)
+	n.soon = append(n.soon, alarm{end + size/n.fill[fillRead-what].rate, what, c})
+	m.setClock(i, n)
 }
 
 // startFilling starts the fill threads of all classes. A node's are the first job's ranks'.

@@ -72,6 +72,7 @@ type alarm struct {
 	// demandRead: training asks for position head; fillRead and below: a thread reads the next
 	// sample for a class
 	what int32
+	copy int32 // that a class then has; -1: none, or the read from the source has brought it
 }
 
 // filler is the work of the threads that fill a class.
@@ -253,7 +254,7 @@ func (m *simulation) consume(i int, n *rank) {
 		}
 		if p.at < 0 { // read on demand, now
 			p.at = inf
-			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandRead})
+			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandRead, -1})
 			return
 		}
 		p.at = max(p.at, n.busy)

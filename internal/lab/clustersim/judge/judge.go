@@ -75,8 +75,16 @@ type stream struct {
 func (c *court) launch(number int, events []Event) (over bool) {
 	l := c.script.Launches[number]
 	epochs := make([]*epoch, c.script.Epochs)
+	ordered, err := c.script.Ordered(l)
+	if err != nil {
+		c.wrong(Event{Launch: number}, "the order cannot be made: %v", err)
+		return true
+	}
 	for e := range epochs {
 		epochs[e] = newEpoch(c.script, l.WorldSize(), c.order(e))
+		if ordered != nil {
+			c.reorder(epochs[e], ordered, Event{Launch: number, Epoch: e})
+		}
 	}
 	steps := epochs[0].steps()
 	rounds := map[int][]*stream{} // by how often a rank has begun

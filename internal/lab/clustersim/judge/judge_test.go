@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lab/clustersim/script"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // TestOrderIsTorchs compares with torch.randperm(10) after torch.manual_seed(0).
@@ -42,6 +43,48 @@ func twoRanks() (*script.Script, []Event) {
 			Event{Kind: Ended, Rank: rank, Epoch: 1, At: 3 * time.Second})
 	}
 	return s, h
+}
+
+// TestOrdersOfPolicies: ranks are due what the policy's order has for them, whose batches are as
+// large as those of the script, and with the same samples if it only deals them. It may substitute
+// only samples that it shows.
+func TestOrdersOfPolicies(t *testing.T) {
+	for _, policy := range []string{
+		policies.Locality{}.Name(), policies.Sharded{}.Name(), policies.TFData{Buffer: 1}.Name(),
+	} {
+		s := &script.Script{
+			Samples: 7, Largest: 1, Epochs: 1, Batch: 4, Shuffle: "torch", Scheme: "strided",
+			Tail: "pad", OnError: "substitute", Memory: 2, Policy: policy,
+			Launches: []script.Launch{{Nodes: 2, Ranks: 1}},
+		}
+		stream, err := s.Ordered(s.Launches[0])
+		if err != nil || stream == nil {
+			t.Fatal(policy, stream, err)
+		}
+		history := func() (h []Event) {
+			for rank := range 2 {
+				h = append(h, Event{Kind: Opened, Rank: rank}, Event{Kind: Began, Rank: rank})
+				for step := range 2 {
+					e := Event{Kind: Got, Rank: rank, Step: step, At: time.Duration(step) * time.Second}
+					for _, id := range stream.Epoch(0).Batch(nil, rank, step) {
+						e.IDs = append(e.IDs, int(id))
+					}
+					h = append(h, e)
+				}
+				h = append(h, Event{Kind: Ended, Rank: rank, Epoch: 1, At: 3 * time.Second})
+			}
+			return h
+		}
+		h := history()
+		if got := Judge(s, Orders(s, nil), h, nil); got != nil {
+			t.Errorf("%s: the verdict on what is due is %q", policy, got)
+		}
+		h[2].IDs, h[7].IDs = h[7].IDs, h[2].IDs // of the other rank
+		if got := strings.Join(Judge(s, Orders(s, nil), h, nil), "\n"); !strings.Contains(got,
+			"wrong samples") {
+			t.Errorf("%s: the verdict on what another rank is due is %q", policy, got)
+		}
+	}
 }
 
 // missing has ranks 0 and 1 end with errors before the second batch, of which rank 0 lacks

@@ -73,6 +73,9 @@ func (c *court) longest(launch int) time.Duration {
 		part = s.Batch * l.Ranks
 	}
 	threads := cmp.Or(s.Threads, 4)
+	if s.InTurn() {
+		threads = 1
+	}
 	turns := (part+threads-1)/threads + 2
 	// What was read is read again. A copy from before a crash is compared with its file, which takes
 	// as long as a read, and then read from there if it is damaged.

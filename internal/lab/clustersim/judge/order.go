@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/lab/clustersim/script"
+	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
 // Order returns the samples of an epoch before they are distributed over ranks.
@@ -104,6 +105,7 @@ type epoch struct {
 	positions []int // samples, padded or cut
 	missing   map[int]bool
 	chosen    map[int]bool // of the subset; nil: all are
+	dealt     [][][]int    // by step and rank, in a policy's order; nil: by the script's scheme
 }
 
 // newEpoch distributes an epoch's order over ranks.
@@ -132,6 +134,39 @@ func newEpoch(s *script.Script, ranks int, order []int) *epoch {
 	return e
 }
 
+// reorder has ranks read in the order of a policy. It has as many samples in each of their batches,
+// and, if it keeps global batches, the same ones in these.
+func (c *court) reorder(e *epoch, stream *access.Stream, at Event) {
+	of, draws := stream.Epoch(at.Epoch), stream.Order().Draw != nil
+	if draws {
+		e.chosen = map[int]bool{}
+	}
+	for step := range e.steps() {
+		var due, dealt []int
+		batches := make([][]int, e.ranks)
+		for rank := range batches {
+			for _, id := range of.Batch(nil, rank, step) {
+				batches[rank] = append(batches[rank], int(id))
+				if draws {
+					e.chosen[int(id)] = true
+				}
+			}
+			dealt = append(dealt, batches[rank]...)
+			want := e.scheme(rank, step)
+			if due = append(due, want...); len(batches[rank]) != len(want) {
+				c.wrong(at, "the order has %d samples for rank %d at step %d instead of %d",
+					len(batches[rank]), rank, step, len(want))
+			}
+		}
+		e.dealt = append(e.dealt, batches)
+		slices.Sort(due)
+		slices.Sort(dealt)
+		if !draws && !slices.Equal(due, dealt) {
+			c.wrong(at, "the order has other samples in batch %d, %v, than %v", step, dealt, due)
+		}
+	}
+}
+
 // steps returns the number of batches.
 func (e *epoch) steps() int {
 	full := len(e.positions) / e.script.Batch
@@ -143,6 +178,14 @@ func (e *epoch) steps() int {
 
 // share returns the samples of a rank's batch before any are left out.
 func (e *epoch) share(rank, step int) (ids []int) {
+	if e.dealt != nil {
+		return e.dealt[step][rank]
+	}
+	return e.scheme(rank, step)
+}
+
+// scheme returns what share does in the order that the script asks for.
+func (e *epoch) scheme(rank, step int) (ids []int) {
 	from := step * e.script.Batch
 	all := e.positions[from:min(from+e.script.Batch, len(e.positions))]
 	switch e.script.Scheme {

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/plan"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 const (
@@ -31,7 +34,7 @@ const (
 func (s *Script) Check() error {
 	for _, check := range []func() error{
 		s.checkNumbers, s.checkTimes, s.checkWords, s.checkLaunches, s.checkSamples, s.checkEvents,
-		s.checkJobs, s.checkTogether,
+		s.checkJobs, s.checkTogether, s.checkOrder,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("the script cannot be run: %w", err)
@@ -102,7 +105,8 @@ func (s *Script) checkWords() error {
 		oneOf("shuffle", s.Shuffle, "torch", "none", "feistel", "given"),
 		oneOf("scheme", s.Scheme, "strided", "uniform", "whole"),
 		oneOf("tail", s.Tail, "pad", "keep", "drop"),
-		oneOf("policy", s.Policy, slices.Concat([]string{""}, always(), inMemory())...),
+		oneOf("policy", plan.Base(s.Policy), append([]string{""},
+			policies.Names(policies.Engine())...)...),
 		oneOf("on_error", s.OnError, "raise", "skip", "substitute"),
 		oneOf("plans", s.Plans, "", Meanwhile, Failing),
 		oneOf("beside", s.Beside, "", Same, Other),
@@ -230,6 +234,10 @@ func (s *Script) checkTogether() error {
 				s.Differs == ThePolicy || len(s.Members) > 0),
 			fmt.Sprintf("policy: %q; allowed only if the memory of each node holds the dataset, and "+
 				"without uneven, plans, members and other policies", s.Policy),
+		},
+		{
+			s.Plans == Failing && s.Policy != "",
+			fmt.Sprintf("policy: %q; only the default is allowed with plans %q", s.Policy, Failing),
 		},
 		{
 			s.Plans == Failing && s.Step < thinks,

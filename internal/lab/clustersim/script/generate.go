@@ -57,6 +57,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 5))}).add(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 6))}).vanish(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 7))}).preload(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 8))}).order(&s)
 	return s
 }
 

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // TestScriptsAreValues: a seed always draws the same valid script, which survives being written as
@@ -44,6 +46,19 @@ func TestScriptsAreValues(t *testing.T) {
 	}
 }
 
+// TestPoliciesAreDrawn, each with its options.
+func TestPoliciesAreDrawn(t *testing.T) {
+	drawn := map[string]bool{}
+	for seed := range uint64(2000) {
+		drawn[Generate(seed).Policy] = true
+	}
+	for _, p := range append(policies.Engine(), ordering()...) {
+		if !drawn[p.Name()] && p.Name() != policies.Default().Name() {
+			t.Errorf("no script has the policy %s", p.Name())
+		}
+	}
+}
+
 // TestSimplerEnds: making a script simpler comes to an end.
 func TestSimplerEnds(t *testing.T) {
 	s := Generate(1)
@@ -70,6 +85,7 @@ func TestWrongScripts(t *testing.T) {
 	good.Samples = 40
 	good.Subset = 0
 	good.Shuffle = "torch"
+	good.Policy = ""
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +146,21 @@ func TestWrongScripts(t *testing.T) {
 			s.Breaks = nil
 			s.Apart = false
 			s.Missing = []int{0}
+		},
+		"sharded has no options, and x=1 is given": func(s *Script) { s.Policy = "sharded:x=1" },
+		`policy: "sharded"; all launches must have as many`: func(s *Script) {
+			s.Policy, s.Memory = "sharded", s.Bytes()
+			s.Launches = []Launch{{Nodes: 2, Ranks: 1}, {Nodes: 1, Ranks: 2}}
+		},
+		`policy: "tfdata"; launches[0] cannot have it`: func(s *Script) {
+			s.Policy, s.Shuffle = "tfdata", "none"
+		},
+		`policy: "locality"; allowed only without members`: func(s *Script) {
+			s.Policy, s.Memory = "locality", s.Bytes()
+			s.Differs = ThePolicy
+		},
+		`policy: "minio"; only the default is allowed`: func(s *Script) {
+			s.Policy, s.Plans = "minio", Failing
 		},
 		"breaks[0].past: true; allowed only with skip": func(s *Script) {
 			s.Breaks = []Break{{Past: true}}

@@ -170,7 +170,7 @@ func (s *survey) curve(ctx context.Context, what string, l measure.Load,
 		late := errors.Is(c.Ended, measure.ErrTime) && !errors.Is(c.Ended, measure.ErrHangs)
 		switch {
 		case len(c.Points) == 0 && late:
-			s.skip(what, errors.New("the time was over; raise --time"))
+			s.skip(what, errors.New("the time was over; measure for longer"))
 		case len(c.Points) == 0:
 			s.skip(what, c.Ended)
 		case !late:
