@@ -38,7 +38,7 @@ func checkOrder(t interface{ Fatalf(string, ...any) }, in plan.Input, p *plan.Pl
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	if p.Policy == "cooperative" && len(in.Nodes) == 1 && !in.Given() {
+	if p.Policy == "cooperative" && len(in.Nodes) == 1 && !in.Varies() {
 		to = in.From + 1 // it plans for one epoch
 	}
 	anyone := firstNeeds(in, nil, to)
