@@ -28,6 +28,7 @@ type accessOptions struct {
 	mix                           string
 	mixture                       *access.Mixture // that of mix; nil: there is none
 	epochSize                     int
+	out                           string // a file for the plot; "": none
 	json                          bool
 }
 
@@ -56,6 +57,7 @@ EXIT STATUS
   0  success
   2  wrong input`,
 		Example: `  hdmlp access --samples 10000 --nodes 4 --epochs 1000 --batch 100 --seed 42
+  hdmlp access --nodes 4 --epochs 1000 --seed 42 --out frequencies.png
   hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
       --sample 4711
   hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
@@ -110,6 +112,9 @@ EXIT STATUS
 		"configured size of each node's cache, for policies whose order depends on it "+
 			"(default: without a limit)")
 	flags.StringVar(&opts.size, "size", "100KB", "size of a sample, for the same")
+	flags.StringVar(&opts.out, "out", "",
+		"draw how often the rank reads the samples into this `FILE` (.png or .svg), as figure 3.1 of "+
+			"the thesis")
 	flags.IntVar(&opts.sample, "sample", -1, "show which rank reads this sample and when")
 	flags.IntVar(&opts.rank, "rank", -1,
 		"show what this rank reads (default: the frequencies of rank 0)")
@@ -151,7 +156,13 @@ func runAccess(opts accessOptions, out io.Writer) error {
 	case opts.step >= 0:
 		answer = batchOf(opts, stream)
 	default:
-		answer = frequencies(opts, stream)
+		frequencies := frequencies(opts, stream)
+		if opts.out != "" {
+			if err := frequencies.draw(opts.out); err != nil {
+				return err
+			}
+		}
+		answer = frequencies
 	}
 	if opts.json {
 		return printJSONLine(out, answer)
@@ -221,6 +232,9 @@ func (opts accessOptions) check(stream *access.Stream) error {
 			"which rank reads the sample and when")
 	case opts.sample < 0 && (opts.epoch >= 0) != (opts.step >= 0):
 		return badInput("--epoch and --step go together: with --rank they select the batch to show")
+	case opts.out != "" && (opts.sample >= 0 || opts.step >= 0):
+		return badInput("--out draws how often a rank reads the samples: leave out --sample, --epoch " +
+			"and --step")
 	case opts.step >= 0 && opts.rank < 0:
 		return badInput("--step needs --rank, the rank whose batch to show")
 	}

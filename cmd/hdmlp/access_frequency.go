@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/study/drawing"
 )
 
 // frequencyAnswer is the distribution of a rank's access frequencies.
@@ -51,10 +55,11 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 			a.Drawn++
 		}
 	}
-	// The theory assumes a full shuffle, of which each node gets an equal part.
+	// The theory assumes a full shuffle, of which each rank gets its part: 1/N, unless batches do not
+	// divide by the number of ranks, or the scheme gives ranks different parts.
+	f, p := float64(opts.samples), float64(stream.RankSamples(rank))/float64(opts.samples)
 	if s := stream.Spec(); s.Shuffle != access.Sequential && s.Mixture == nil &&
-		(s.Scheme == access.Strided || s.Scheme == access.Uniform) {
-		f, p := float64(opts.samples), 1/float64(opts.nodes)
+		stream.Order() == nil && p <= 1 {
 		expected := f * binomialAbove(opts.epochs, a.Threshold, p)
 		a.Expected = &expected
 		for k := a.Least; k <= a.Most; k++ {
@@ -158,4 +163,54 @@ func accessBar(cells float64) string {
 		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
 	}
 	return s
+}
+
+// chart draws the counts as figure 3.1 of the thesis, with what theory expects.
+func (a frequencyAnswer) chart() drawing.Chart {
+	drawn := drawing.ChartLine{Name: "samples", Plain: true}
+	expected := drawing.ChartLine{Name: "expected", Plain: true, Dashed: true}
+	for i, n := range a.Counts {
+		x := float64(a.Least + i)
+		drawn.Points = append(drawn.Points, drawing.ChartPoint{X: x, Y: float64(n)})
+		if a.Theory != nil {
+			expected.Points = append(expected.Points, drawing.ChartPoint{X: x, Y: a.Theory[i]})
+		}
+	}
+	chart := drawing.Chart{
+		Title: fmt.Sprintf("How often rank %d of %d reads each of %d samples in %d epochs", a.Rank,
+			a.Nodes, a.Samples, a.Epochs),
+		Axis: "reads of a sample", Unit: "samples", Linear: true, Lines: []drawing.ChartLine{drawn},
+		Marks: []drawing.Mark{{
+			X: float64(a.Threshold), Text: fmt.Sprintf("(1 + %.4g) E/N: %d samples read more", a.Delta,
+				a.Drawn),
+		}},
+	}
+	if a.Theory != nil {
+		chart.Lines = append(chart.Lines, expected)
+	}
+	return chart
+}
+
+// draw writes the chart to a file.
+func (a frequencyAnswer) draw(path string) error {
+	figure := a.chart().Figure("frequencies", "")
+	var b bytes.Buffer
+	var err error
+	switch filepath.Ext(path) {
+	case ".png":
+		err = figure.PNG(&b)
+	case ".svg":
+		var text []byte
+		text, err = figure.SVG(drawing.Wide, drawing.Margin)
+		b.Write(text)
+	default:
+		return badInput("--out %s: give a file with a name that ends in .png or .svg", path)
+	}
+	if err == nil {
+		err = os.WriteFile(path, b.Bytes(), 0o666)
+	}
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return nil
 }

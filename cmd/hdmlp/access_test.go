@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -183,6 +185,45 @@ func TestBinomial(t *testing.T) {
 	} {
 		if math.Abs(c.got-c.want) > 0.05*min(1, c.want)+1e-9 {
 			t.Errorf("%v, want %v", c.got, c.want)
+		}
+	}
+}
+
+// TestAccessDrawsFigure31 draws the frequencies, and checks that what is expected fits what is
+// drawn where batches do not divide by the number of nodes, and where ranks get different parts.
+func TestAccessDrawsFigure31(t *testing.T) {
+	for _, name := range []string{"f.png", "f.svg"} {
+		path := filepath.Join(t.TempDir(), name)
+		if code, _, errs := runCommand(t, "access", "--epochs", "50", "--out", path); code != 0 {
+			t.Fatal(errs)
+		}
+		if data, err := os.ReadFile(path); err != nil || len(data) < 1000 {
+			t.Errorf("%s: %d bytes, %v", name, len(data), err)
+		}
+	}
+	for args, want := range map[string]string{
+		"--out f.gif":             "ends in .png or .svg",
+		"--out f.png --sample 3":  "leave out --sample",
+		"--out /nowhere/at/f.png": "no such file",
+	} {
+		code, _, errs := runCommand(t, append([]string{"access"}, strings.Fields(args)...)...)
+		if code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%s: %q", args, errs)
+		}
+	}
+	for _, args := range []string{
+		"--nodes 16", "--nodes 7", "--scheme imbalanced", "--scheme whole",
+	} {
+		code, out, errs := runCommand(t, append([]string{
+			"access", "--epochs", "90", "--json", "--delta", "0.3",
+		}, strings.Fields(args)...)...)
+		var a frequencyAnswer
+		if err := json.Unmarshal([]byte(out), &a); code != 0 || err != nil || a.Expected == nil {
+			t.Fatal(args, code, errs, err)
+		}
+		// The standard deviation of a number of samples is below its square root.
+		if off := math.Abs(float64(a.Drawn) - *a.Expected); off > 5*math.Sqrt(*a.Expected)+1 {
+			t.Errorf("%s: %d samples are read more often, not %.1f", args, a.Drawn, *a.Expected)
 		}
 	}
 }
