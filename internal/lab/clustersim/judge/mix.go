@@ -39,8 +39,8 @@ func inOrder(s *script.Script) Order {
 	}
 }
 
-// mixed returns what is wrong with the epochs of a mix: of each dataset its share, rounded, and each
-// of its samples once before any comes again.
+// mixed returns what is wrong with the epochs of a mix: of each dataset its share, rounded, and
+// each of its samples once before any comes again.
 func mixed(s *script.Script, recorded Order) (wrong []string) {
 	sizes, weights := s.MixSizes(), script.MixWeights
 	seen := make([]int, s.Samples)
