@@ -48,11 +48,11 @@ func mixed(s *script.Script, recorded Order) (wrong []string) {
 		var count [2]int
 		order := recorded(e)
 		for _, id := range order {
-			dataset, from, to := 0, 0, sizes[0]
+			dataset, others := 0, seen[:sizes[0]]
 			if id >= sizes[0] {
-				dataset, from, to = 1, sizes[0], s.Samples
+				dataset, others = 1, seen[sizes[0]:]
 			}
-			if seen[id] > slices.Min(seen[from:to]) {
+			if seen[id] > slices.Min(others) {
 				wrong = append(wrong, fmt.Sprintf("in epoch %d sample %d of a mix comes again before all "+
 					"of its dataset have come", e, id))
 			}
