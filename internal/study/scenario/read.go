@@ -215,8 +215,8 @@ func (r *reader) job(path string, value any) {
 
 // mix reads the datasets that epochs are mixed of: the samples and the weight of each.
 func (r *reader) mix(key string, v any) {
-	const allowed = "a list of [samples, weight], of which samples are 1 or more, and weights whole " +
-		"numbers of which one is not 0"
+	const allowed = "a list of [samples, weight], of which samples are 1 or more, and weights " +
+		"whole numbers of which one is not 0"
 	list, _ := v.([]any)
 	r.given = v
 	m := &access.Mixture{Ends: -1, Weights: [][]uint64{nil}}
