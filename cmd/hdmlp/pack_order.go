@@ -94,8 +94,8 @@ func (o *order) ofState(data []byte, x *source.Index) error {
 		return fmt.Errorf("its job reads a part of the dataset, of which the state has only a hash: " +
 			"write the IDs in the order of the job as a list instead")
 	case s.Mix != nil:
-		return fmt.Errorf("its job mixes several datasets, of which the state has only a hash: write " +
-			"the IDs in the order of the job as a list instead")
+		return fmt.Errorf("its job mixes several datasets, of which this is one at most: write its " +
+			"own IDs in the order of the job as a list instead")
 	case s.Fingerprint != mine:
 		return fmt.Errorf("it is of another dataset or another version of it: its fingerprint is "+
 			"%s, and that of the dataset %s; give the dataset of the job, with the options that it "+

@@ -216,9 +216,6 @@ func (s *runState) read(value map[string]any) error {
 	case value["delivered"] == nil:
 		return badInput("%s: the state does not say what its rank was given: an earlier release "+
 			"saved it", s.file)
-	case s.Mix != nil:
-		return badInput("%s: the loader mixed datasets by weights, of which the state has only a "+
-			"hash; such runs are checked while they run, by verify=True", s.file)
 	case len(s.Order) > 0 && string(s.Order) != "null":
 		return badInput("%s: a policy made an order of its own, from the caches of the nodes, which "+
 			"the state does not have; such runs are checked while they run, by verify=True", s.file)
@@ -244,6 +241,7 @@ func specOf(states []runState, subset string) (access.Spec, error) {
 			{"global_batch", first.GlobalBatch, s.GlobalBatch},
 			{"steps", first.Steps, s.Steps},
 			{"subset", text(first.Subset), text(s.Subset)},
+			{"mix", mixOf(&first), mixOf(&s)},
 		} {
 			if !reflect.DeepEqual(c.mine, c.this) {
 				return access.Spec{}, badInput("the states are of different runs: %s is %v in %s, and %v "+
@@ -282,6 +280,14 @@ func subsetDigest(indices []int32) string {
 	}
 	_ = binary.Write(digest, binary.LittleEndian, indices) // a hash returns no error
 	return hex.EncodeToString(digest.Sum(nil))
+}
+
+// mixOf describes how a state's loader mixed datasets.
+func mixOf(s *runState) string {
+	if s.Mix == nil {
+		return "null"
+	}
+	return fmt.Sprintf("%+v", *s.Mix)
 }
 
 func text(s *string) string {

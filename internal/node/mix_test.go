@@ -8,6 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
+	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
 // mixing returns a change of a request to a job over three datasets, the samples 0 to 24, 25 to 29
@@ -147,4 +148,31 @@ func TestBadMixesAreRefused(t *testing.T) {
 	}
 	closeAll([]*Rank{rank})
 	w.close(t, n)
+}
+
+// TestMixIsDealtByLocality: a policy that moves samples within global batches moves those of a mix,
+// and the audits of all epochs are complete.
+func TestMixIsDealtByLocality(t *testing.T) {
+	c := newNodes(t, 2, false)
+	ranks := c.open(mixing("feistel", asItIs), set("policy", policies.Locality{}.Name()), set("memory", "50000B"))
+	stream := ranks[0].entry.open.Order.Stream()
+	if stream.Order() == nil {
+		t.Fatal("the policy has no order of its own")
+	}
+	c.epochs(ranks, 0, 4)
+	for e := range 4 {
+		for step := range stream.Steps() {
+			before, now := stream.Original().Epoch(e).Global(nil, step), stream.Epoch(e).Global(nil, step)
+			slices.Sort(before)
+			slices.Sort(now)
+			if !slices.Equal(before, now) {
+				t.Errorf("epoch %d, step %d: samples %v became %v", e, step, before, now)
+			}
+		}
+		if a, err := ranks[0].Audit(t.Context(), e); err != nil || !a.Complete {
+			t.Errorf("epoch %d: audit %+v, %v", e, a, err)
+		}
+	}
+	closeAll(ranks)
+	c.close()
 }

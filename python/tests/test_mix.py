@@ -17,6 +17,7 @@ pytest.importorskip("torchvision")
 import hdmlp.torch as ht
 import mix_oracle
 from hdmlp import errors
+from hdmlp._daemon import connecting
 from hdmlp._records.mixture import Mixture
 from hdmlp.torch._order.mixed import order_of_mix
 from PIL import Image
@@ -375,3 +376,38 @@ def test_the_example(tmp_path):
     assert taken == [str({"data": of, "more": 320 - of}) for of in (320, 288, 160)], done.stderr
     wrong = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
     assert (wrong.returncode, "usage: " in wrong.stderr) == (1, True)
+
+
+def test_a_run_is_proved_from_its_states(datasets, tmp_path):
+    """By `hdmlp verify`, over launches with other numbers of ranks."""
+    mix = ht.Mix(datasets, weights=[3, 1, 2], epoch_size=36)
+
+    def launch(world, name, epochs, state=None):
+        options = {"world_size": world, "seed": 4, "shuffle": True, "name": name}
+        loaders = [ht.DataLoader(mix, 12 // world, rank=r, **options) for r in range(world)]
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(state)
+        for _ in range(epochs):
+            list(zip(*loaders))
+        last = zip(*loaders)
+        next(last)
+        states = [loader.state_dict() for loader in loaders]
+        for loader in loaders:
+            loader.close()
+        for rank, saved in enumerate(states):
+            (tmp_path / f"{name}{rank}.json").write_text(json.dumps(saved))
+        return states[0]
+
+    state = launch(2, "a", 1)
+    launch(3, "b", 1, state)
+    command = [connecting.find_binary(), "verify", *map(str, sorted(tmp_path.glob("*.json")))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "each sample came exactly once, as the order has it" in done.stdout
+    changed = json.loads((tmp_path / "b0.json").read_text())
+    changed["mix"]["weights"] = [[3, 2, 2]]
+    (tmp_path / "b0.json").write_text(json.dumps(changed))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "the states are of different runs: mix is " in done.stderr

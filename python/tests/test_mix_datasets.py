@@ -246,8 +246,10 @@ def test_source_of(tmp_path):
     for wrong in (10, -11, [3, 10]):
         with pytest.raises(IndexError, match="is out of range"):
             mix.source_of(wrong)
-    with pytest.raises(TypeError):
-        mix.source_of(1.5)
+    assert mix.source_of(torch.tensor([-1]))[0].tolist() == [2]
+    for wrong in (1.5, torch.tensor([1.5]), numpy.array([True])):
+        with pytest.raises(TypeError):
+            mix.source_of(wrong)
 
 
 def test_a_mix_can_be_pickled(tmp_path):

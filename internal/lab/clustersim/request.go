@@ -47,6 +47,13 @@ func (l *launch) request(rank int) request.Open {
 	if chosen := s.Chosen(); chosen != nil {
 		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(chosen)}, l.list
 	}
+	if s.Mix > 0 {
+		sizes, weights := s.MixSizes(), script.MixWeights
+		m.Stream.Mix = &request.Mix{
+			Sizes: sizes[:], Weights: [][]uint64{{uint64(weights[0]), uint64(weights[1])}},
+			Entries: s.Mix, Ends: -1,
+		}
+	}
 	if s.Shuffle == "given" {
 		m.Stream.Given = &request.Given{
 			Epochs: 1, First: l.from.Epoch, Batch: s.Batch / l.WorldSize(), Seed: seed,

@@ -28,6 +28,9 @@ type reader struct {
 	scenario *Scenario
 	faults   Faults
 	loaded   []loadedTable // the policies that are tables
+	// epochSize is the length of an epoch of a mix, whose value the file has as given.
+	epochSize int
+	given     any
 }
 
 // field is a key that a table may have.
@@ -197,6 +200,8 @@ func (r *reader) job(path string, value any) {
 			}
 			s.Scheme = access.Scheme(name)
 		}},
+		{name: "epoch_size", read: r.whole(&r.epochSize, 1, maxSamples)},
+		{name: "mix", read: r.mix},
 		{name: "order", read: func(key string, v any) {
 			name, ok := v.(string)
 			if !ok || name == "" {
@@ -206,6 +211,37 @@ func (r *reader) job(path string, value any) {
 			s.order = r.file.resolve(name)
 		}},
 	})
+}
+
+// mix reads the datasets that epochs are mixed of: the samples and the weight of each.
+func (r *reader) mix(key string, v any) {
+	const allowed = "a list of [samples, weight], of which samples are 1 or more, and weights " +
+		"whole numbers of which one is not 0"
+	list, _ := v.([]any)
+	r.given = v
+	m := &access.Mixture{Ends: -1, Weights: [][]uint64{nil}}
+	sum := int64(0)
+	for _, entry := range list {
+		pair, _ := entry.([]any)
+		if len(pair) != 2 {
+			r.fault(key, v, "not a list of pairs", allowed)
+			return
+		}
+		n, whole := pair[0].(int64)
+		w, other := pair[1].(int64)
+		if !whole || !other || n < 1 || n > maxSamples || w < 0 || w > math.MaxInt32 {
+			r.fault(key, v, fmt.Sprintf("%v is no such pair", pair), allowed)
+			return
+		}
+		m.Sizes = append(m.Sizes, int(n))
+		m.Weights[0] = append(m.Weights[0], uint64(w))
+		sum += w
+	}
+	if sum < 1 || sum > math.MaxUint32 {
+		r.fault(key, v, "no weights, or too large ones", allowed)
+		return
+	}
+	r.scenario.mix = m
 }
 
 // truth reads a boolean.

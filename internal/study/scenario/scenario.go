@@ -49,6 +49,7 @@ type Scenario struct {
 	values map[string]plan.Policy // by name
 	files  []string               // names of those that are tables
 	order  string                 // the file with the permutations; may be empty
+	mix    *access.Mixture        // nil: the samples are one dataset's
 	file   *File
 }
 
@@ -182,6 +183,7 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 	job := &simulate.Job{
 		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch,
 		DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed, Jobs: s.Jobs, Share: s.Share,
+		Mixture: s.mix,
 	}
 	job.Sizes = s.file.known.drawn(s.Seed, s.Dataset)
 	if s.Dataset.File != "" {
@@ -215,7 +217,8 @@ const keptReads = 1 << 28
 // keepsOrder reports whether the epochs' permutations are drawn once for all simulations of the
 // scenario. Jobs that read in orders of their own draw these themselves.
 func (s *Scenario) keepsOrder() bool {
-	return s.order == "" && (s.Jobs == 1 || s.Share) && s.Dataset.Samples <= keptReads/s.Epochs
+	return s.order == "" && s.mix == nil && (s.Jobs == 1 || s.Share) &&
+		s.Dataset.Samples <= keptReads/s.Epochs
 }
 
 // drawnOrder returns the epochs' permutations, which it draws once for all scenarios with the same
@@ -271,7 +274,15 @@ func (s *Scenario) Bytes() float64 {
 // Steps returns the number of batches in an epoch.
 func (s *Scenario) Steps() int {
 	if s.DropLast {
-		return s.Dataset.Samples / s.GlobalBatch
+		return s.positions() / s.GlobalBatch
 	}
-	return int(math.Ceil(float64(s.Dataset.Samples) / float64(s.GlobalBatch)))
+	return int(math.Ceil(float64(s.positions()) / float64(s.GlobalBatch)))
+}
+
+// positions returns how many samples an epoch has.
+func (s *Scenario) positions() int {
+	if s.mix != nil {
+		return s.mix.Entries
+	}
+	return s.Dataset.Samples
 }

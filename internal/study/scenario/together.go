@@ -18,17 +18,52 @@ func (r *reader) together() {
 				s.GlobalBatch),
 			fmt.Sprintf("1 to %d, or a larger batch", s.GlobalBatch))
 	}
-	if s.DropLast && s.Dataset.Samples > 0 && s.GlobalBatch > s.Dataset.Samples {
+	r.mixed()
+	if n := s.positions(); s.DropLast && n > 0 && s.GlobalBatch > n {
+		of := "the dataset"
+		if s.mix != nil {
+			of = "the epoch"
+		}
 		r.fault("job.global_batch_size", int64(s.GlobalBatch),
-			fmt.Sprintf("larger than the dataset of %d samples, so with drop_last no "+
-				"batch remains", s.Dataset.Samples),
-			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
+			fmt.Sprintf("larger than %s of %d samples, so with drop_last no batch remains", of, n),
+			fmt.Sprintf("1 to %d, or drop_last = false", n))
 	}
 	r.sizes()
 	r.sharing()
 	r.tables()
 	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
+	}
+}
+
+// mixed checks a mix of datasets, which are the samples of the dataset.
+func (r *reader) mixed() {
+	s := r.scenario
+	if s.mix == nil {
+		if r.epochSize > 0 && r.given == nil {
+			r.fault("job.epoch_size", int64(r.epochSize), "there is no job.mix: an epoch has all "+
+				"samples", "job.mix together with epoch_size")
+		}
+		return
+	}
+	switch {
+	case r.epochSize == 0:
+		r.fault("job.mix", r.given, "job.epoch_size is missing",
+			"epoch_size, the samples of an epoch, together with mix")
+	case s.order != "":
+		r.fault("job.order", s.order, "job.mix has an order of its own", "one of the two")
+	case s.Profile == simulate.Thesis:
+		r.fault("job.mix", r.given, `profile "thesis" knows one dataset only`,
+			`no mix, or profile "model"`)
+	}
+	s.mix.Entries = r.epochSize
+	sum := 0
+	for _, n := range s.mix.Sizes {
+		sum += n
+	}
+	if s.Dataset.Samples > 0 && sum != s.Dataset.Samples {
+		r.fault("job.mix", r.given, fmt.Sprintf("its datasets have %d samples, and the "+
+			"dataset has %d", sum, s.Dataset.Samples), "as many samples as the dataset has")
 	}
 }
 

@@ -44,6 +44,9 @@ type Job struct {
 	// Without it, planning and simulating draw a permutation each time they need it; DrawOrder
 	// draws them once.
 	Order [][]int32
+	// Mixture, if not nil, has epochs take samples of several datasets, in an order that is drawn
+	// from Seed; Order must be nil then.
+	Mixture *access.Mixture
 	// PerBatch asks for Result.Batches.
 	PerBatch bool
 }

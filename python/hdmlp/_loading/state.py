@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,7 +82,7 @@ def identity(
     digest = None
     if subset is not None:
         digest = hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
-    mixed = {} if spec.get("mix") is None else {"mix": _digest_of(spec["mix"])}
+    mixed = {} if spec.get("mix") is None else {"mix": spec["mix"]}
     return {
         **mixed,
         "fingerprint": opened["fingerprint"],
@@ -196,12 +195,6 @@ def compare(
             raise differs(key, mine.get(key), theirs, dataset, world_size)
 
 
-def _digest_of(mix: object) -> str:
-    """Returns a hash of how epochs take samples of several datasets."""
-    text = json.dumps(mix, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
-
-
 def named(dataset: object) -> str:
     """Returns what messages call a dataset."""
     while not hasattr(dataset, "root") and hasattr(dataset, "dataset"):  # torch's Subset
@@ -247,9 +240,8 @@ def differs(
         )
     elif key == "mix":
         advice = (
-            "these are hashes of the datasets' sizes, weights and epoch_size, None of a single "
-            "dataset: make the hdmlp.torch.Mix with the same datasets in the same order, weights, "
-            "epoch_size, stopping_strategy and batches"
+            "None is that of a single dataset: make the hdmlp.torch.Mix with the same datasets in "
+            "the same order, weights, epoch_size, stopping_strategy and batches"
         )
     elif key == "order":
         theirs = theirs or "the order that was asked for"

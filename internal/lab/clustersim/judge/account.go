@@ -180,7 +180,7 @@ func (c *court) settled(e Event) {
 	if s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile ||
 		!s.SourceSlow || s.Verify || s.Takes > 0 || s.Shares() || s.Differs != "" ||
 		len(s.Launches) > 1 || s.Tail == "drop" || s.DropLast || s.Largest < 1000 ||
-		len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" || s.Prefetch == 0 ||
+		len(s.Breaks)+len(s.Undecodable)+s.Mix > 0 || s.Beside != "" || s.Prefetch == 0 ||
 		s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
 		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
 		return
@@ -211,7 +211,7 @@ func (c *court) held(events []Event) {
 		}
 	}
 	if nodes == 0 || nodes < s.Launches[last.Launch].Nodes || s.Policy != "" || s.Plans != "" ||
-		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset > 0 || s.Tail == "drop" ||
+		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset+s.Mix > 0 || s.Tail == "drop" ||
 		s.DropLast || s.Shares() || len(s.Breaks) > 0 || s.Step == 0 || !s.Roomy() {
 		return
 	}
@@ -332,6 +332,9 @@ func (c *court) count(reads map[int][]int, history []Event) {
 		if once && n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
 			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
 		}
+	}
+	if s.Mix > 0 && !once { // an epoch reads again what it has twice and no cache holds
+		return
 	}
 	// What was read ahead where an iteration ends is read again by the next one.
 	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()

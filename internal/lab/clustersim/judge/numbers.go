@@ -100,7 +100,8 @@ func (c *court) hidden(e Event, events []Event) {
 	longest := c.longest(e.Launch)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
 		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
-		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.LargestDelivered() > s.Staging {
+		s.Shares() || s.Apart || s.Mix > 0 || // whose short batches may leave the ring in pieces
+		(s.Hold+2)*s.Batch*s.LargestDelivered() > s.Staging {
 		return
 	}
 	var waited time.Duration

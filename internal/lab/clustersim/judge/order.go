@@ -23,6 +23,9 @@ func Orders(s *script.Script, recorded Order) Order {
 		return positions
 	}
 	n := s.Positions()
+	if s.Mix > 0 && s.Shuffle == "none" {
+		return inOrder(s)
+	}
 	switch s.Shuffle {
 	case "none":
 		return func(int) []int { return of(upTo(n)) }
@@ -37,6 +40,9 @@ func Orders(s *script.Script, recorded Order) Order {
 // Shuffled returns what is wrong with the orders of epochs that were recorded: each has all samples
 // once, and no two are equal.
 func Shuffled(s *script.Script, recorded Order) (wrong []string) {
+	if s.Mix > 0 {
+		return mixed(s, recorded)
+	}
 	all := s.Chosen()
 	if all == nil {
 		all = upTo(s.Samples)
@@ -104,7 +110,7 @@ type epoch struct {
 	ranks     int
 	positions []int // samples, padded or cut
 	missing   map[int]bool
-	chosen    map[int]bool // of the subset; nil: all are
+	chosen    map[int]bool // of the subset, or the epoch of a mix; nil: all are
 	dealt     [][][]int    // by step and rank, in a policy's order; nil: by the script's scheme
 }
 
@@ -122,7 +128,11 @@ func newEpoch(s *script.Script, ranks int, order []int) *epoch {
 	default:
 		e.positions = order
 	}
-	for _, id := range s.Chosen() {
+	chosen := s.Chosen()
+	if s.Mix > 0 {
+		chosen = order
+	}
+	for _, id := range chosen {
 		if e.chosen == nil {
 			e.chosen = map[int]bool{}
 		}

@@ -85,7 +85,7 @@ func (s *Script) checkNumbers() error {
 	return first(
 		within("samples", s.Samples, 1, 100_000), within("largest", s.Largest, 1, 1<<20),
 		within("epochs", s.Epochs, 1, 10_000), within("batch", s.Batch, 1, 100_000),
-		within("subset", s.Subset, 0, s.Samples),
+		within("subset", s.Subset, 0, s.Samples), within("mix", s.Mix, 0, 100_000),
 		within("memory", s.Memory, 0, most), within("disk", s.Disk, 0, most),
 		within("staging", s.Staging, 64<<10, most), within("prefetch", s.Prefetch, 0, 1000),
 		within("threads", s.Threads, 0, 64), within("hold", s.Hold, 0, 1000),
@@ -224,6 +224,11 @@ func (s *Script) checkTogether() error {
 		wrong bool
 		why   string
 	}{
+		{
+			s.Mix > 0 && (s.Subset > 0 || s.Samples < 2 || given || s.Shuffle == "torch" || s.Orders()),
+			`mix: it needs 2 samples or more, shuffle "feistel" or "none", no subset, and a policy ` +
+				"without an order of its own",
+		},
 		{
 			given && slices.ContainsFunc(s.Launches, s.cannotGive),
 			`shuffle: "given"; all launches must have as many ranks, which divide batch, and several ` +

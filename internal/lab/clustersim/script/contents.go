@@ -79,7 +79,16 @@ func (s *Script) LargestDelivered() int {
 func (s *Script) Label(id int) int { return 3 * id / s.Samples }
 
 // Positions returns how many samples an epoch has before it is padded or cut.
-func (s *Script) Positions() int { return cmp.Or(s.Subset, s.Samples) }
+func (s *Script) Positions() int { return cmp.Or(s.Mix, s.Subset, s.Samples) }
+
+// MixWeights are the weights of the datasets of a mix.
+var MixWeights = [2]int{3, 2}
+
+// MixSizes returns how many samples each dataset of a mix has.
+func (s *Script) MixSizes() [2]int {
+	first := max(s.Samples/3, 1)
+	return [2]int{first, s.Samples - first}
+}
 
 // Chosen returns the samples of the subset in their order; nil: all are read.
 func (s *Script) Chosen() []int {

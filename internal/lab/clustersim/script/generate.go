@@ -58,6 +58,7 @@ func Generate(seed uint64) Script {
 	(&chance{rand.New(rand.NewPCG(seed, 6))}).vanish(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 7))}).preload(&s)
 	(&chance{rand.New(rand.NewPCG(seed, 8))}).order(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 9))}).mix(&s)
 	return s
 }
 
@@ -171,6 +172,21 @@ func (r *chance) tighten(s *Script) {
 	s.Largest = s.Staging / (s.Batch * (s.Hold + 3))
 	if s.Transforms {
 		s.Largest /= 4
+	}
+}
+
+// mix has few scripts take samples from two datasets.
+func (r *chance) mix(s *Script) {
+	if !r.percent(10) || s.Subset > 0 || len(s.Members) > 0 || s.Orders() {
+		return
+	}
+	c := s.clone()
+	c.Mix = r.between(max(s.Samples/2, 2), 2*s.Samples)
+	if c.Shuffle == "torch" {
+		c.Shuffle = pick(r, "feistel", "none")
+	}
+	if c.valid() {
+		*s = c
 	}
 }
 

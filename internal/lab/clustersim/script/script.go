@@ -28,6 +28,9 @@ type Script struct {
 	Undecodable []int `json:"undecodable,omitempty"`
 	// Subset is how many samples the job reads, chosen by chance; 0: all.
 	Subset int `json:"subset,omitempty"`
+	// Mix is how many samples an epoch has of two datasets, the first third of the samples and the
+	// others, of which it takes three parts and two; 0: there is one dataset.
+	Mix int `json:"mix,omitempty"`
 
 	Epochs   int  `json:"epochs"`
 	Batch    int  `json:"batch"` // samples of a step over all ranks

@@ -72,6 +72,8 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Epochs = max(c.Epochs-1, min(c.Epochs, fewest)) })
 	try(func(c *Script) { c.Largest = 1 })
 	try(func(c *Script) { c.Subset = 0 })
+	try(func(c *Script) { c.Mix = 0 })
+	try(func(c *Script) { c.Mix = max(c.Mix/2, min(c.Mix, 1)) })
 	try(func(c *Script) { c.Uneven = false })
 	try(func(c *Script) { c.TLS = false })
 	try(func(c *Script) { c.Lies = false })

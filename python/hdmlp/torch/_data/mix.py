@@ -140,21 +140,27 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
             IndexError: There is no such sample.
         """
         if isinstance(index, (list, tuple, range)):
-            return tuple(map(list, zip(*map(self.source_of, index)))) or ([], [])
+            found = self._sources(torch.tensor(list(index), dtype=torch.int64))
+            return tuple(part.tolist() for part in found)
+        if isinstance(index, torch.Tensor) and index.ndim:
+            return self._sources(index)
         if getattr(index, "ndim", 0):
-            flat = [self._sources(i) for i in index.reshape(-1).tolist()]
-            parts = [[source[k] for source in flat] for k in (0, 1)]
-            if isinstance(index, torch.Tensor):
-                return tuple(torch.tensor(p, dtype=torch.int64).reshape(index.shape) for p in parts)
-            import numpy
-
-            return tuple(numpy.array(p, numpy.int64).reshape(index.shape) for p in parts)
-        return self._sources(index)
-
-    def _sources(self, index: int) -> tuple[int, int]:
+            found = self._sources(torch.as_tensor(index))
+            return tuple(part.numpy() for part in found)
         sample = self._index(index)
         number, _ = self._places.of(sample)
         return number, sample - self._places.starts[number]
+
+    def _sources(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+            raise TypeError(f"indices must be whole numbers, not {index.dtype}")
+        count, samples = len(self), index.to(torch.int64)
+        wrong = samples[samples.lt(-count) | samples.ge(count)]
+        if len(wrong):
+            self._index(int(wrong[0]))  # which raises
+        samples, starts = samples.remainder(count), torch.tensor(self._places.starts)
+        numbers = torch.bucketize(samples, starts, right=True).sub(1)
+        return numbers, samples.sub(starts[numbers])
 
     # What is made of samples.
 
