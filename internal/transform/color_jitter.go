@@ -1,8 +1,7 @@
 package transform
 
 import (
-	"encoding/json"
-	"strings"
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -19,43 +18,14 @@ var colorJitter = kind{
 	name:   "ColorJitter",
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},
 	build: func(a *arguments) step {
-		return jitter{[4]span{
-			a.span("brightness", 1, 0, 1e6), a.span("contrast", 1, 0, 1e6),
-			a.span("saturation", 1, 0, 1e6), a.span("hue", 0, -0.5, 0.5),
+		return jitter{[4]describe.Span{
+			a.Span("brightness", 1, 0, 1e6), a.Span("contrast", 1, 0, 1e6),
+			a.Span("saturation", 1, 0, 1e6), a.Span("hue", 0, -0.5, 0.5),
 		}}
 	},
 }
 
-// span is the interval that a factor is drawn from.
-type span struct {
-	from, to float64
-	on       bool
-}
-
-// span returns an argument that is null, one number (the largest distance from the centre) or
-// [least, most].
-func (a *arguments) span(name string, center, least, most float64) span {
-	raw, given := a.Given[name]
-	if !given || strings.TrimSpace(string(raw)) == "null" {
-		return span{}
-	}
-	var s span
-	var far float64
-	if json.Unmarshal(raw, &far) == nil {
-		if far < 0 || far > most {
-			a.Fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]",
-				most, least, most)
-			return span{}
-		}
-		s = span{from: max(center-far, least), to: center + far}
-	} else {
-		s.from, s.to = a.Pair(name, least, most)
-	}
-	s.on = s.from != center || s.to != center
-	return s
-}
-
-type jitter struct{ spans [4]span }
+type jitter struct{ spans [4]describe.Span }
 
 // Indices of jitter's spans.
 const (
@@ -72,8 +42,8 @@ func (s jitter) apply(v *view, d *draws) error {
 	d.Torch.Permute(order[:])
 	var factors [4]float64
 	for i, span := range s.spans {
-		if span.on {
-			factors[i] = float64(d.Torch.Uniform(float32(span.from), float32(span.to)))
+		if span.On {
+			factors[i] = float64(d.Torch.Uniform(float32(span.From), float32(span.To)))
 		}
 	}
 	img, err := v.pixels()
@@ -82,7 +52,7 @@ func (s jitter) apply(v *view, d *draws) error {
 	}
 	names := [4]string{"brightness", "contrast", "saturation", "hue"}
 	for _, i := range order {
-		if !s.spans[i].on {
+		if !s.spans[i].On {
 			continue
 		}
 		v.note(Param{names[i], factors[i]})

@@ -16,7 +16,7 @@ var convertImageDtype = kind{
 	params: []param{{"dtype", `"float32"`}, {"scale", `"divide"`}},
 	build: func(a *arguments) step {
 		scale := a.Choice("scale", "divide", "multiply", "none")
-		return converted{a.dtype("dtype"), scales[scale]}
+		return converted{a.Type("dtype"), scales[scale]}
 	},
 }
 

@@ -18,7 +18,7 @@ func (a *arguments) motion() policy.Motion {
 	default:
 		m.Filter = pixels.Nearest
 	}
-	m.Fill.Levels, m.Fill.One = a.fill()
+	m.Fill.Levels, m.Fill.One = a.Fill()
 	return m
 }
 

@@ -71,6 +71,6 @@ var randomGrayscale = kind{
 	name:   "RandomGrayscale",
 	params: []param{{"p", "0.1"}},
 	build: func(a *arguments) step {
-		return planned{&policy.Maybe{P: float64(a.chance("p")), Kind: policy.Gray}}
+		return planned{&policy.Maybe{P: float64(a.Chance("p")), Kind: policy.Gray}}
 	},
 }

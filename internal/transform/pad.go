@@ -61,22 +61,8 @@ type border struct {
 func (a *arguments) border() border {
 	var b border
 	b.Mode = a.Choice("padding_mode", "constant", "edge", "reflect", "symmetric")
-	b.Fill, b.one = a.fill()
+	b.Fill, b.one = a.Fill()
 	return b
-}
-
-// fill returns the argument fill: a level for each channel, and whether one was given for all.
-func (a *arguments) fill() (fill [3]byte, one bool) {
-	if a.None("fill") {
-		return fill, true
-	}
-	levels := a.Numbers("fill", 0, 255, "a level or one per channel", 1, 3)
-	for i := range fill {
-		if len(levels) > 0 {
-			fill[i] = byte(levels[min(i, len(levels)-1)])
-		}
-	}
-	return fill, len(levels) < 2
 }
 
 func (b border) follow(k *known) error {

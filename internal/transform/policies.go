@@ -31,7 +31,7 @@ var randAugment = kind{
 	build: func(a *arguments) step {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
 		magnitude := a.Whole("magnitude", 0, bins-1)
-		p := &policy.Several{Motion: a.motion(), V2: a.apart()}
+		p := &policy.Several{Motion: a.motion(), V2: a.Apart()}
 		p.Count = a.Whole("num_ops", 0, 100)
 		p.Offers = a.offers(func() []policy.Offer {
 			return policy.RandAugmentOffers(bins, magnitude)
@@ -58,7 +58,7 @@ var trivialAugmentWide = kind{
 	},
 	build: func(a *arguments) step {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
-		p := &policy.Several{Count: 1, Motion: a.motion(), V2: a.apart()}
+		p := &policy.Several{Count: 1, Motion: a.motion(), V2: a.Apart()}
 		p.Offers = a.offers(func() []policy.Offer { return policy.TrivialAugmentOffers(bins) })
 		return planned{p}
 	},
@@ -82,7 +82,7 @@ var autoAugment = kind{
 	},
 	build: func(a *arguments) step {
 		name := a.Choice("policy", "imagenet", "cifar10", "svhn")
-		p := &policy.SubPolicies{Motion: a.motion(), V2: a.apart()}
+		p := &policy.SubPolicies{Motion: a.motion(), V2: a.Apart()}
 		if a.None("policies") {
 			p.Policies = policy.Published(name)
 			return planned{p}
@@ -113,7 +113,7 @@ var timmRandAugment = kind{
 	help:   "timm's RandAugment, of rand_augment_transform",
 	params: []param{{"operations", ""}, {"layers", "2"}, {"pillow", "12"}},
 	build: func(a *arguments) step {
-		p := &policy.Layers{Count: a.Whole("layers", 0, 100), Strict: a.strict()}
+		p := &policy.Layers{Count: a.Whole("layers", 0, 100), Strict: a.Strict()}
 		if a.List("operations", &p.Levels); len(p.Levels) == 0 {
 			a.Fault("operations", "it must not be empty")
 		}
@@ -130,7 +130,7 @@ var timmAutoAugment = kind{
 	help:   "timm's AutoAugment, of auto_augment_transform",
 	params: []param{{"policies", ""}, {"pillow", "12"}},
 	build: func(a *arguments) step {
-		p := &policy.TimmPolicies{Strict: a.strict()}
+		p := &policy.TimmPolicies{Strict: a.Strict()}
 		if a.List("policies", &p.Policies); len(p.Policies) == 0 {
 			a.Fault("policies", "it must not be empty")
 		}
@@ -148,12 +148,6 @@ func (a *arguments) offers(otherwise func() []policy.Offer) (list []policy.Offer
 	}
 	return list
 }
-
-// apart returns the argument draws: whether a step draws as torchvision's v2.
-func (a *arguments) apart() bool { return a.Choice("draws", "v1", "v2") == "v2" }
-
-// strict returns whether the argument pillow is a release that does not posterize to 0 bits.
-func (a *arguments) strict() bool { return a.Whole("pillow", 1, 1000) >= 13 }
 
 // planned applies what a policy draws.
 type planned struct{ policy policy.Policy }

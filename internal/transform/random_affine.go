@@ -23,8 +23,8 @@ var randomAffine = kind{
 		{"center", "null"},
 	},
 	build: func(a *arguments) step {
-		p := &policy.RandomAffine{Motion: a.motion(), Center: a.center()}
-		p.From, p.To = a.around("degrees", 1e6)
+		p := &policy.RandomAffine{Motion: a.motion(), Center: a.Center()}
+		p.From, p.To = a.Around("degrees", 1e6)
 		if !a.None("translate") {
 			p.Move = a.Numbers("translate", 0, 1, "[x, y]", 2)
 		}

@@ -12,7 +12,7 @@ var randomApply = kind{
 	build: func(a *arguments) step {
 		var list json.RawMessage
 		a.Decode("transforms", &list, "a list of transforms")
-		return &sometimes{a.steps("transforms", list), a.chance("p"), a.apart()}
+		return &sometimes{a.steps("transforms", list), a.Chance("p"), a.Apart()}
 	},
 }
 

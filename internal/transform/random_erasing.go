@@ -30,7 +30,7 @@ var randomErasing = kind{
 	},
 	build: func(a *arguments) step {
 		a.Flag("inplace")
-		s := &erasing{p: a.chance("p")}
+		s := &erasing{p: a.Chance("p")}
 		s.part.Scale[0], s.part.Scale[1] = a.Pair("scale", 0, 1)
 		s.part.Ratio[0], s.part.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
 		s.part.Logs = a.Logs("log_ratio", s.part.Ratio)

@@ -19,7 +19,7 @@ var randomPerspective = kind{
 		{"fill", "0"},
 	},
 	build: func(a *arguments) step {
-		return &randomCorners{a.Number("distortion_scale", 0, 1), a.chance("p"), a.motion()}
+		return &randomCorners{a.Number("distortion_scale", 0, 1), a.Chance("p"), a.motion()}
 	},
 }
 

@@ -30,8 +30,8 @@ var randomResizedCrop = kind{
 		{"log_ratio", "null"},
 	},
 	build: func(a *arguments) step {
-		s := &randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
-		a.antialias("antialias")
+		s := &randomPart{filters: a.Filters("interpolation"), order: a.Order("pillow")}
+		a.Antialias("antialias")
 		s.height, s.width = a.Size("size")
 		s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
 		s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)

@@ -16,7 +16,7 @@ var pilGaussianBlur = kind{
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Blur, Drawn: true}
 		p.From, p.To = a.Pair("radius", 0, 1000)
-		p.P, p.Chance = a.perhaps()
+		p.P, p.Chance = a.Perhaps()
 		return planned{p}
 	},
 }
@@ -31,7 +31,7 @@ var pilSolarize = kind{
 	params: []param{{"threshold", "128"}, {"p", "null"}},
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Solarize, From: a.Number("threshold", 0, 256)}
-		p.P, p.Chance = a.perhaps()
+		p.P, p.Chance = a.Perhaps()
 		return planned{p}
 	},
 }
@@ -45,15 +45,7 @@ var pilGrayscale = kind{
 	params: []param{{"p", "null"}},
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Gray}
-		p.P, p.Chance = a.perhaps()
+		p.P, p.Chance = a.Perhaps()
 		return planned{p}
 	},
-}
-
-// perhaps returns the argument p, and whether it is not null.
-func (a *arguments) perhaps() (p float64, given bool) {
-	if a.None("p") {
-		return 0, false
-	}
-	return a.Number("p", 0, 1), true
 }
