@@ -17,6 +17,7 @@ import (
 var colorJitter = kind{
 	name:   "ColorJitter",
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		return jitter{[4]describe.Span{
 			a.Span("brightness", 1, 0, 1e6), a.Span("contrast", 1, 0, 1e6),
@@ -50,27 +51,33 @@ func (s jitter) apply(v *view, d *draws) error {
 	if err != nil {
 		return err
 	}
-	names := [4]string{"brightness", "contrast", "saturation", "hue"}
 	for _, i := range order {
-		if !s.spans[i].On {
-			continue
-		}
-		v.note(Param{names[i], factors[i]})
-		if i == brightness || i == contrast || i == hue && img.Channels == 3 {
-			v.bare = true
-		}
-		switch factor := float32(factors[i]); i {
-		case brightness:
-			pixels.Brightness(img, factor)
-		case contrast:
-			pixels.Contrast(img, factor)
-		case saturation:
-			v.grayed = true
-			pixels.Color(img, factor)
-		case hue:
-			// As numpy's uint8, a negative number wraps.
-			pixels.Hue(img, byte(int(factors[i]*255)))
+		if s.spans[i].On {
+			v.tint(img, i, factors[i])
 		}
 	}
 	return nil
+}
+
+// colours are the names of what jitter changes.
+var colours = [4]string{"brightness", "contrast", "saturation", "hue"}
+
+// tint changes one of colours, of the pixels of the view.
+func (v *view) tint(img *pixels.Image, i int, by float64) {
+	v.note(Param{colours[i], by})
+	if i == brightness || i == contrast || i == hue && img.Channels == 3 {
+		v.bare = true
+	}
+	switch factor := float32(by); i {
+	case brightness:
+		pixels.Brightness(img, factor)
+	case contrast:
+		pixels.Contrast(img, factor)
+	case saturation:
+		v.grayed = true
+		pixels.Color(img, factor)
+	case hue:
+		// As numpy's uint8, a negative number wraps.
+		pixels.Hue(img, byte(int(by*255)))
+	}
 }

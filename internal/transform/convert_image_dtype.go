@@ -14,6 +14,7 @@ import (
 var convertImageDtype = kind{
 	name:   "ConvertImageDtype",
 	params: []param{{"dtype", `"float32"`}, {"scale", `"divide"`}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		scale := a.Choice("scale", "divide", "multiply", "none")
 		return converted{a.Type("dtype"), scales[scale]}

@@ -4,6 +4,7 @@ package transform
 var randomHorizontalFlip = kind{
 	name:   "RandomHorizontalFlip",
 	params: []param{{"p", "0.5"}},
+	joint:  ofAll,
 	build:  func(a *arguments) step { return flipped{p: a.Chance("p")} },
 }
 
@@ -11,6 +12,7 @@ var randomHorizontalFlip = kind{
 var randomVerticalFlip = kind{
 	name:   "RandomVerticalFlip",
 	params: []param{{"p", "0.5"}},
+	joint:  ofAll,
 	build:  func(a *arguments) step { return flipped{p: a.Chance("p"), vertical: true} },
 }
 

@@ -11,6 +11,7 @@ import "github.com/hdmlp/hdmlp/internal/transform/pixels"
 var gaussianBlur = kind{
 	name:   "GaussianBlur",
 	params: []param{{"kernel_size", ""}, {"sigma", "[0.1, 2]"}, {"draws", `"v1"`}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		s := &blurredBy{v2: a.Apart()}
 		s.width, s.height = 1, 1

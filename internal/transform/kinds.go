@@ -21,6 +21,7 @@ var kinds = []kind{
 	randomVerticalFlip,
 	pad,
 	colorJitter,
+	randomPhotometricDistort,
 	grayscale,
 	randAugment,
 	trivialAugmentWide,
@@ -50,6 +51,10 @@ var kinds = []kind{
 	randomErasing,
 	timmRandomErasing,
 	views,
+	convertMaskDtype,
+	sanitizeBoundingBoxes,
+	clampBoundingBoxes,
+	convertBoundingBoxFormat,
 	scaleShift16,
 	reshape,
 	ragged,
@@ -60,8 +65,18 @@ type kind struct {
 	name   string
 	help   string // what it does, in a line; "" if torchvision has it
 	params []param
+	joint  jointly
 	build  func(a *arguments) step
 }
+
+// jointly is whether a transform may be in a list for several kinds of fields.
+type jointly uint8
+
+const (
+	refused  jointly = iota
+	ofImages         // it may, and changes only images
+	ofAll
+)
 
 // param is a parameter of a transform.
 type param = describe.Param

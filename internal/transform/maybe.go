@@ -10,6 +10,7 @@ import "github.com/hdmlp/hdmlp/internal/transform/policy"
 var randomInvert = kind{
 	name:   "RandomInvert",
 	params: []param{{"p", "0.5"}},
+	joint:  ofImages,
 	build:  func(a *arguments) step { return a.maybe(policy.Invert, 0) },
 }
 
@@ -17,6 +18,7 @@ var randomInvert = kind{
 var randomAutocontrast = kind{
 	name:   "RandomAutocontrast",
 	params: []param{{"p", "0.5"}},
+	joint:  ofImages,
 	build:  func(a *arguments) step { return a.maybe(policy.AutoContrast, 0) },
 }
 
@@ -24,6 +26,7 @@ var randomAutocontrast = kind{
 var randomEqualize = kind{
 	name:   "RandomEqualize",
 	params: []param{{"p", "0.5"}},
+	joint:  ofImages,
 	build:  func(a *arguments) step { return a.maybe(policy.Equalize, 0) },
 }
 
@@ -33,6 +36,7 @@ var randomEqualize = kind{
 var randomPosterize = kind{
 	name:   "RandomPosterize",
 	params: []param{{"bits", ""}, {"p", "0.5"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		return a.maybe(policy.Posterize, float64(a.Whole("bits", 0, 8)))
 	},
@@ -44,6 +48,7 @@ var randomPosterize = kind{
 var randomSolarize = kind{
 	name:   "RandomSolarize",
 	params: []param{{"threshold", ""}, {"p", "0.5"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		return a.maybe(policy.Solarize, a.Number("threshold", -1e6, 1e6))
 	},
@@ -55,6 +60,7 @@ var randomSolarize = kind{
 var randomAdjustSharpness = kind{
 	name:   "RandomAdjustSharpness",
 	params: []param{{"sharpness_factor", ""}, {"p", "0.5"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		return a.maybe(policy.Sharpness, a.Number("sharpness_factor", 0, 1e6))
 	},
@@ -70,6 +76,7 @@ func (a *arguments) maybe(kind policy.Kind, amount float64) step {
 var randomGrayscale = kind{
 	name:   "RandomGrayscale",
 	params: []param{{"p", "0.1"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		return planned{&policy.Maybe{P: float64(a.Chance("p")), Kind: policy.Gray}}
 	},

@@ -9,6 +9,7 @@ import "encoding/json"
 var randomApply = kind{
 	name:   "RandomApply",
 	params: []param{{"transforms", ""}, {"p", "0.5"}, {"draws", `"v1"`}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		var list json.RawMessage
 		a.Decode("transforms", &list, "a list of transforms")

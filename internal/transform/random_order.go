@@ -7,6 +7,7 @@ package transform
 var randomOrder = kind{
 	name:   "RandomOrder",
 	params: []param{{"transforms", ""}, {"draws", `"v1"`}},
+	joint:  ofAll,
 	build:  func(a *arguments) step { return &shuffled{a.parts("transforms"), a.Apart()} },
 }
 

@@ -27,6 +27,7 @@ var resize = kind{
 		{"antialias", "true"},
 		{"pillow", "12"},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
 		s := resized{filter: a.Filter("interpolation"), order: a.Order("pillow")}
 		a.Antialias("antialias")

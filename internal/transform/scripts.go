@@ -13,6 +13,7 @@ var pilGaussianBlur = kind{
 	name:   "PILGaussianBlur",
 	help:   "PIL's GaussianBlur of a random radius, of the classes of MoCo and DINO",
 	params: []param{{"radius", "[0.1, 2]"}, {"p", "null"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Blur, Drawn: true}
 		p.From, p.To = a.Pair("radius", 0, 1000)
@@ -29,6 +30,7 @@ var pilSolarize = kind{
 	name:   "PILSolarize",
 	help:   "PIL's solarize, of the classes of MoCo v3 and DINO",
 	params: []param{{"threshold", "128"}, {"p", "null"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Solarize, From: a.Number("threshold", 0, 256)}
 		p.P, p.Chance = a.Perhaps()
@@ -43,6 +45,7 @@ var pilGrayscale = kind{
 	name:   "PILGrayscale",
 	help:   "gray in three channels, of a class of DeiT",
 	params: []param{{"p", "null"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		p := &policy.Scripts{Kind: policy.Gray}
 		p.P, p.Chance = a.Perhaps()

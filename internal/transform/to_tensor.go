@@ -18,6 +18,7 @@ var toTensor = kind{
 		{"dtype", `"float32"`},
 		{"memory_format", `"contiguous_format"`},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
 		s := tensored{dtype: a.Type("dtype")}
 		if a.Choice("layout", "NCHW", "NHWC") == "NHWC" {

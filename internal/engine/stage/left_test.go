@@ -33,7 +33,7 @@ func (p leaving) fault(id int) error {
 	return nil
 }
 
-func (p leaving) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (p leaving) Apply(alloc func(int, int) ([]byte, error), src [][]byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	if err := p.fault(id); err != nil {
@@ -134,7 +134,7 @@ type counting struct {
 	whole map[int]int
 }
 
-func (p counting) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
+func (p counting) Apply(alloc func(int, int) ([]byte, error), src [][]byte, epoch, id, occurrence int,
 	whole bool, spent []time.Duration,
 ) error {
 	if whole {

@@ -65,20 +65,18 @@ func (a *Arguments) Antialias(name string) {
 	}
 }
 
-// Type returns an argument that is torch's name of a type.
+// Type returns an argument that is torch's name of a type of images.
 func (a *Arguments) Type(name string) pixels.Type {
-	all := []pixels.Type{pixels.Uint8, pixels.Float16, pixels.BFloat16, pixels.Float32}
+	return a.Types(name, pixels.Float32, pixels.Float16, pixels.BFloat16, pixels.Uint8)
+}
+
+// Types returns an argument that is torch's name of one of these types; the first if it is none.
+func (a *Arguments) Types(name string, all ...pixels.Type) pixels.Type {
 	names := make([]string, len(all))
 	for i, t := range all {
 		names[i] = t.String()
 	}
-	chosen := a.Choice(name, names...)
-	for _, t := range all {
-		if t.String() == chosen {
-			return t
-		}
-	}
-	return pixels.Float32
+	return all[slices.Index(names, a.Choice(name, names...))]
 }
 
 // Span is the interval that a factor is drawn from.
