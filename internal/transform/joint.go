@@ -271,7 +271,7 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 		return &InputError{i, fmt.Errorf("the mask has %d bits, and the first one of the dataset %d: "+
 			"save all in one form", depth, want)}
 	}
-	w.set.Mask(dst, &w.raw, origin, t)
+	w.set.Mask(dst, &w.raw, origin, t, 1<<depth-1)
 	return nil
 }
 

@@ -107,10 +107,12 @@ func (b *batch) apply(i, id int, data []byte) error {
 	var few [4][]byte
 	fields := b.o.Cache.Index().Split(few[:0], id, data)
 	whole := !b.o.Cache.Sound(id)
+	for at := i; at < len(b.lefts); at += len(b.IDs) {
+		b.lefts[at] = Left{}
+	}
 	for o := range b.o.Outputs {
 		out := &b.o.Outputs[o]
 		at := o*len(b.IDs) + i
-		b.lefts[at] = Left{}
 		n := out.steps()
 		var err error
 		if out.View == 0 {

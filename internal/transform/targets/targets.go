@@ -184,8 +184,9 @@ func (a *axis) reach() (from, to int) {
 }
 
 // Mask writes a mask, of whose numbers mask has the part that begins at origin: one byte each, or
-// two with the lower one first. dst has as many elements of the type as the image has pixels.
-func (s *Set) Mask(dst []byte, mask *pixels.Image, origin image.Point, t pixels.Type) {
+// two with the lower one first. dst has as many elements of the type as the image has pixels. most
+// is the largest number that the mask may have, and what larger fills become.
+func (s *Set) Mask(dst []byte, mask *pixels.Image, origin image.Point, t pixels.Type, most int) {
 	size := t.Size()
 	for y, row := range s.rows.at {
 		to := dst[y*len(s.columns.at)*size:][:len(s.columns.at)*size]
@@ -196,7 +197,7 @@ func (s *Set) Mask(dst []byte, mask *pixels.Image, origin image.Point, t pixels.
 		if size == 1 && mask.Channels == 1 {
 			for x, column := range s.columns.at {
 				if row < 0 || column < 0 {
-					to[x] = byte(s.fill(row, column))
+					to[x] = byte(min(s.fill(row, column), most))
 				} else {
 					to[x] = from[column-origin.X]
 				}
@@ -207,7 +208,7 @@ func (s *Set) Mask(dst []byte, mask *pixels.Image, origin image.Point, t pixels.
 			var v int
 			switch {
 			case row < 0 || column < 0:
-				v = s.fill(row, column)
+				v = min(s.fill(row, column), most)
 			case mask.Channels == 2:
 				v = int(from[2*(column-origin.X)]) | int(from[2*(column-origin.X)+1])<<8
 			default:

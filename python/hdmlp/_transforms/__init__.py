@@ -2,8 +2,8 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``jointly`` those of masks and boxes, ``tensors`` those which say what a batch consists of, ``multiview`` that which makes
-several tensors of an image.
+of others, ``jointly`` those of masks and boxes, ``tensors`` those which say what a batch consists
+of, ``multiview`` that which makes several tensors of an image.
 """
 
 from .arguments import InterpolationMode

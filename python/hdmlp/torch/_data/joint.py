@@ -408,8 +408,8 @@ def _tv_tensors() -> Any:
         from torchvision import tv_tensors
     except ImportError:
         raise ConfigError(
-            "kinds: transforms in Python need torchvision's v2 (torchvision 0.16 or newer): install "
-            "it, or use hdmlp.transforms, which the daemon carries out"
+            "kinds: transforms in Python need torchvision's v2 (torchvision 0.16 or newer): "
+            "install it, or use hdmlp.transforms, which the daemon carries out"
         ) from None
     return tv_tensors
 
