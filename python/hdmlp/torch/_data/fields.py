@@ -277,7 +277,9 @@ class FieldsRecipe(Recipe):
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
         self.group = fields.group
-        self._joint = entries_of_joint(fields.joint, fields.end)
+        joint = fields.joint
+        listed = isinstance(joint, Entries)
+        self._joint = joint if listed else entries_of_joint(joint, fields.end)
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
         self.parts = [

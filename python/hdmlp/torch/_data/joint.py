@@ -134,8 +134,10 @@ class Group:
         wanted: The daemon does what it can.
         say: Log what it cannot do.
         first: The position of the first transform.
+        strict: Refuse transforms which do not take such fields.
 
     Attributes:
+        given: The transforms.
         joined: What the daemon does; None: Python does all but decode.
 
     Raises:
@@ -151,7 +153,9 @@ class Group:
         wanted: bool,
         say: bool,
         first: int,
+        strict: bool = True,
     ):
+        self.given = list(flat(transform))
         self.kinds, self.pil, self.types = kinds.of, kinds.pil, dict(types)
         self.fields = [name for name in kinds.of if name not in columns]
         self.columns = {name: columns[name] for name in kinds.of if name in columns}
@@ -165,10 +169,11 @@ class Group:
         )
         self.joined: Joined | None = None
         self.outputs: dict[str, Output | None] = {}
-        steps = list(flat(transform))
+        steps = self.given
         own = [t for t in steps if isinstance(t, Transform)]
         inputs = Inputs(kinds.of, types, kinds.pil)
-        check(steps, inputs)
+        if strict:
+            check(steps, inputs)
         try:
             if self.columns:
                 raise Unknown("boxes are values of the process", None)

@@ -169,7 +169,7 @@ def _of_group(recipe: FieldsRecipe) -> list[object]:
     """Returns the transforms that Python applies to fields jointly."""
     if recipe.group is None or recipe.group.joined is not None:
         return []
-    return list(recipe.group.entries.steps)
+    return list(recipe.group.given)
 
 
 #: What HDMLP does in the place of libraries, and which libraries' transforms use.
