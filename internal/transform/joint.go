@@ -195,10 +195,13 @@ func (w *Worker) joint(alloc Alloc, srcs [][]byte, key Key) error {
 	w.srcs = srcs
 	err := w.image(alloc, srcs[first], key)
 	w.srcs = nil
-	if e := (*InputError)(nil); err != nil && !errors.As(err, &e) {
-		err = &InputError{first, err}
+	if e := (*InputError)(nil); err == nil || errors.As(err, &e) {
+		return err
 	}
-	return err
+	if e := (*codec.Error)(nil); errors.As(err, &e) {
+		w.step = 0
+	}
+	return &InputError{first, fmt.Errorf("%s: %w", w.program.names[w.step], err)}
 }
 
 // results writes the results of a joint Program, once all steps are applied.

@@ -200,7 +200,7 @@ func (w *Worker) ApplyTo(alloc Alloc, srcs [][]byte, key Key) error {
 		if e := (*codec.Error)(nil); errors.As(err, &e) {
 			w.step = 0
 		}
-		if p.known.joint == nil || w.srcs != nil { // else joint has named it
+		if p.known.joint == nil { // else joint has named the step
 			err = fmt.Errorf("%s: %w", p.names[w.step], err)
 		}
 		if p.known.leave && foreign(err) {

@@ -49,8 +49,7 @@ func rawDepth(src []byte, h *Header) (Depth, error) {
 			"save masks as PNGs with a palette or in gray")
 	case h.Format == JPEG || colour != pngGray && colour != pngPalette:
 		return 0, fail(ErrUnsupported, "a %v with colours, and a mask has numbers of classes: save "+
-			"masks as PNGs with a palette or in gray, or give a loader that makes numbers of colours",
-			h.Format)
+			"masks as PNGs with a palette or in gray", h.Format)
 	case src[pngDepthAt] == 16:
 		return TwoBytes, nil
 	case src[pngDepthAt] == 1 && colour == pngGray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,6 +71,9 @@ def boxes_of(given: Any, width: int, height: int) -> Boxes:
     return Boxes(boxes, labels, form)
 
 
+#: The largest float32.
+_MOST = 3.4028234e38
+
 _EXAMPLE = (
     'boxes are a JSON object such as {"boxes": [[x1, y1, x2, y2]], "labels": [1], "format": "XYXY"}'
 )
@@ -94,8 +96,8 @@ def _wrong(box: Any, form: str, width: int, height: int) -> str:
     """Returns what is wrong with a box; empty: nothing."""
     if not isinstance(box, Sequence) or len(box) != 4:
         return "does not have four numbers"
-    if not all(isinstance(x, (int, float)) and math.isfinite(x) for x in box):
-        return "has something other than finite numbers"
+    if not all(isinstance(x, (int, float)) and abs(x) <= _MOST for x in box):
+        return "has something other than numbers that are finite in float32"
     left, top, right, bottom = box
     if form == "CXCYWH":
         left, top = left - right / 2, top - bottom / 2

@@ -160,7 +160,7 @@ class Fields:
         form: Form,
         labels: Labels | None,
         target_transform: Step | None,
-        joint: Step | None,
+        joint: Step | Entries | None,
         then: Sequence[Step] = (),
         labeller: Step | None = None,
         end: int = 0,
@@ -277,9 +277,11 @@ class FieldsRecipe(Recipe):
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
         self.group = fields.group
-        joint = fields.joint
-        listed = isinstance(joint, Entries)
-        self._joint = joint if listed else entries_of_joint(joint, fields.end)
+        self._joint = (
+            fields.joint
+            if isinstance(fields.joint, Entries)
+            else entries_of_joint(fields.joint, fields.end)
+        )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
         self.parts = [

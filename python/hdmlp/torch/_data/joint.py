@@ -56,8 +56,7 @@ def raw_mask(data: Any) -> Any:
     if mask.mode not in _TYPES and not mask.mode.startswith("I;16"):
         raise ValueError(
             f"the mask has colours (mode {mask.mode}), and a mask has numbers of classes: save "
-            "masks as PNGs with a palette or in gray, or give a loader that makes numbers of "
-            "colours"
+            "masks as PNGs with a palette or in gray"
         )
     mask.load()
     return mask
@@ -66,10 +65,13 @@ def raw_mask(data: Any) -> Any:
 def mask_type(data: bytes) -> str:
     """Returns the type of masks like this one; of what cannot be decoded, that of bytes."""
     try:
-        mode = raw_mask(data).mode
+        return _type_of(raw_mask(data))
     except Exception:  # the daemon, or the loader, says what is wrong with it
         return "uint8"
-    found = _TYPES.get(mode, "uint16")
+
+
+def _type_of(mask: Any) -> str:
+    found = _TYPES.get(mask.mode, "uint16")
     return found if hasattr(torch, found) else "int32"
 
 
@@ -232,7 +234,7 @@ class Group:
             key: The key of its random numbers; None: the generators are left as they are.
 
         Raises:
-            ValueError: A field is none of its kind.
+            Undecodable: A field is none of its kind.
         """
         if self.joined is not None and not any(isinstance(v, LeftBytes) for v in given.values()):
             return {name: self.result(name, value) for name, value in given.items()}
@@ -261,7 +263,8 @@ class Group:
                 raise ValueError(f"field {name}: the sample does not have it")
             if kind != "boxes" and isinstance(value, (bytes, bytearray, memoryview)):
                 try:
-                    value = decoded(raw_mask if kind == "mask" else pil_loader, value, None)
+                    view = value if isinstance(value, LeftBytes) else memoryview(value)
+                    value = decoded(raw_mask if kind == "mask" else pil_loader, view, None)
                 except Undecodable as error:
                     raise Undecodable(f"field {name}: {error}") from error.__cause__
             loaded[name] = value
@@ -271,7 +274,7 @@ class Group:
                 try:
                     loaded[name] = boxes_of(loaded[name], width, height)
                 except ValueError as error:
-                    raise ValueError(f"field {name}: {error}") from None
+                    raise Undecodable(f"field {name}: {error}") from None
         if self.pil:
             return self._of_pil(loaded, key)
         return self._of_tensors(loaded, width, height, key)
@@ -280,16 +283,22 @@ class Group:
         """Returns the image's width and height, which are those of masks.
 
         Raises:
-            ValueError: They are not.
+            Undecodable: They are not, or a mask has other numbers than the first one.
         """
         first = self._image or next(n for n, kind in self.kinds.items() if kind == "mask")
         width, height = loaded[first].size
         for name, kind in self.kinds.items():
             if kind != "boxes" and loaded[name].size != (width, height):
                 other = "x".join(map(str, loaded[name].size))
-                raise ValueError(
+                raise Undecodable(
                     f"field {name}: the mask has {other} pixels (width x height), and its image "
                     f"{width}x{height}: one crop cannot fit both; correct the file"
+                )
+            found = _type_of(loaded[name]) if kind == "mask" else ""
+            if found != self.types.get(name, ""):
+                raise Undecodable(
+                    f"field {name}: the mask is of type {found}, and the first one of the dataset "
+                    f"of {self.types[name]}: save all in one form"
                 )
         return width, height
 

@@ -51,12 +51,9 @@ class Found(NamedTuple):
 
 def vision(dataset: Any) -> Found | None:
     """Returns one of torchvision's datasets of images with targets; None: it is none."""
-    known = getattr(
-        sys.modules.get("torchvision.tv_tensors._dataset_wrapper"),
-        "VisionDatasetTVTensorWrapper",
-        None,
-    )
-    wraps = known is not None and type(dataset).__bases__[:1] == (known,)
+    module = sys.modules.get("torchvision.tv_tensors._dataset_wrapper")
+    known: Any = getattr(module, "VisionDatasetTVTensorWrapper", None)
+    wraps = type(dataset).__bases__[:1] == (known,)
     if wraps and own_methods(known, dataset, *ITEMS):
         return None
     inner = vars(dataset).get("_dataset") if wraps else dataset
@@ -176,10 +173,11 @@ class VisionFiles(Files):
 
     def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
         """Returns what is made of the files; see :meth:`hdmlp.torch.Files._plan`."""
-        transforms = getattr(self.of, "transforms", None) if "_found" in vars(self) else None
-        if "_made" not in vars(self) or raw:
-            parts = [Part(name, [], None, None) for name in self.__dict__.get("fields", ())]
-            return Fields(parts, self.__dict__.get("_form"), None, None, None)  # type: ignore[arg-type]
+        transforms: Any = self.of.transforms
+        if raw:
+            return Fields(
+                [Part(n, [], None, None) for n in self.fields], self._form, None, None, None
+            )
         standard = getattr(sys.modules["torchvision.datasets.vision"], "StandardTransform", None)
         separate = type(transforms) is standard
         wrapper, names = self._found.wrapper, self.fields
@@ -204,10 +202,9 @@ class VisionFiles(Files):
         else:
             parts += [Part(n, [], load, None) for n, load in zip(names[1:], self._loaders)]
             joint = self._jointly(transforms, separate, say)
-        target = transforms.target_transform if separate and self._labels is not None else None
-        if wrapper is not None:
-            target = None
-        return Fields(parts, self._form, self._labels, target, joint, end=first, group=group)
+        labelled = separate and wrapper is None and self._labels is not None
+        of_label = transforms.target_transform if labelled else None
+        return Fields(parts, self._form, self._labels, of_label, joint, end=first, group=group)
 
     def _group_of(
         self, kinds: dict[str, str], transforms: Any, wanted: bool, pil: bool, first: int
