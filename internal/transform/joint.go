@@ -82,7 +82,7 @@ func (k *known) joins(name string) error {
 
 // Varies reports whether results have sizes of their own.
 func (p *Program) Varies() bool {
-	return p.Ragged() || slices.ContainsFunc(p.Outputs(), func(o Output) bool { return o.Bytes() == 0 })
+	return slices.ContainsFunc(p.Outputs(), func(o Output) bool { return o.Bytes() == 0 })
 }
 
 // expected is Expected for a joint Program whose results vary.
@@ -128,19 +128,6 @@ func (k *known) ofInputs() (list []Output) {
 // its width in pixels, u32 each.
 const sizedHead = 8
 
-// SizeError reports fields of a sample whose sizes differ.
-type SizeError struct {
-	Input         int
-	Width, Height int // of that field
-	ImageWidth    int
-	ImageHeight   int
-}
-
-func (e *SizeError) Error() string {
-	return fmt.Sprintf("the mask has %d x %d pixels (width x height), and its image %d x %d: one "+
-		"crop cannot fit both; correct the file", e.Width, e.Height, e.ImageWidth, e.ImageHeight)
-}
-
 // beginTargets starts the targets of a sample: it checks the masks' sizes and reads the boxes.
 func (w *Worker) beginTargets(v *view) error {
 	in := w.program.known.joint
@@ -160,7 +147,9 @@ func (w *Worker) beginTargets(v *view) error {
 				return &InputError{i, err}
 			}
 			if h.Width != width || h.Height != height {
-				return &InputError{i, &SizeError{i, h.Width, h.Height, width, height}}
+				return &InputError{i, fmt.Errorf("the mask has %d x %d pixels (width x height), and its "+
+					"image %d x %d: one crop cannot fit both; correct the file", h.Width, h.Height, width,
+					height)}
 			}
 		case i == in.boxes:
 			if err := w.boxes.Parse(srcs[i], width, height); err != nil {
@@ -270,7 +259,7 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 		}
 		return &InputError{i, err}
 	}
-	if want := depthOf(w.program.known.joint.list[i].Type); depth != want {
+	if want := targets.Depth(w.program.known.joint.list[i].Type); depth != want {
 		return &InputError{i, fmt.Errorf("the mask has %d bits, and the first one of the dataset %d: "+
 			"save all in one form", depth, want)}
 	}
@@ -278,20 +267,15 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 	return nil
 }
 
-// depthOf returns the depth of masks that are decoded as a type.
-func depthOf(t pixels.Type) codec.Depth {
-	switch t {
-	case pixels.Bool:
-		return codec.OneBit
-	case pixels.Uint16, pixels.Int32:
-		return codec.TwoBytes
+// targeting returns the transform of boxes of that name.
+func targeting(name string) kind {
+	e := targets.Entries[slices.IndexFunc(targets.Entries, func(e targets.Entry) bool {
+		return e.Name == name
+	})]
+	return kind{
+		name: name, params: e.Params, joint: ofAll,
+		build: func(a *arguments) step { return targeted{change: e.Build(&a.Arguments)} },
 	}
-	return codec.EightBits
-}
-
-// MaskTypes are the types of masks.
-var MaskTypes = []pixels.Type{
-	pixels.Uint8, pixels.Bool, pixels.Uint16, pixels.Int32, pixels.Int64, pixels.Float32,
 }
 
 // A targeted step changes only masks or boxes.
@@ -336,40 +320,5 @@ var convertMaskDtype = kind{
 			in.mask, in.typed = t, true
 			return nil
 		}}
-	},
-}
-
-// SanitizeBoundingBoxes removes boxes that are too small, or reach outside of the image, with their
-// labels.
-//
-//	min_size  the least width and height, in pixels, at least 1
-//	min_area  the least area, in pixels, at least 1
-var sanitizeBoundingBoxes = kind{
-	name:   "SanitizeBoundingBoxes",
-	params: []param{{"min_size", "1"}, {"min_area", "1"}},
-	joint:  ofAll,
-	build: func(a *arguments) step {
-		size, area := float32(a.Number("min_size", 1, 1e6)), float32(a.Number("min_area", 1, 1e12))
-		return targeted{change: func(s *targets.Set) { s.Sanitize(size, area) }}
-	},
-}
-
-// ClampBoundingBoxes clamps boxes to the image.
-var clampBoundingBoxes = kind{
-	name:  "ClampBoundingBoxes",
-	joint: ofAll,
-	build: func(*arguments) step { return targeted{change: (*targets.Set).Clamp} },
-}
-
-// ConvertBoundingBoxFormat converts boxes to another format.
-//
-//	format  XYXY, XYWH or CXCYWH
-var convertBoundingBoxFormat = kind{
-	name:   "ConvertBoundingBoxFormat",
-	params: []param{{"format", ""}},
-	joint:  ofAll,
-	build: func(a *arguments) step {
-		to := targets.Format(slices.Index(targets.Formats, a.Choice("format", targets.Formats...)))
-		return targeted{change: func(s *targets.Set) { s.Convert(to) }}
 	},
 }

@@ -19,7 +19,8 @@ var randomPerspective = kind{
 		{"fill", "0"},
 	},
 	build: func(a *arguments) step {
-		return &randomCorners{a.Number("distortion_scale", 0, 1), a.Chance("p"), a.motion()}
+		motion := policy.ReadMotion(&a.Arguments)
+		return &randomCorners{a.Number("distortion_scale", 0, 1), a.Chance("p"), motion}
 	},
 }
 

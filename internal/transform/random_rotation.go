@@ -18,7 +18,8 @@ var randomRotation = kind{
 		{"fill", "0"},
 	},
 	build: func(a *arguments) step {
-		s := &randomRotated{motion: a.motion(), expand: a.Flag("expand"), center: a.Center()}
+		s := &randomRotated{expand: a.Flag("expand"), center: a.Center()}
+		s.motion = policy.ReadMotion(&a.Arguments)
 		s.from, s.to = a.Around("degrees", 1e6)
 		return s
 	},

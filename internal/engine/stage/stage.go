@@ -90,11 +90,11 @@ type Preprocessor interface {
 	Expected(bytes int64) int64
 	// Steps returns the names of the steps, in order.
 	Steps() []string
-	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch. It writes each result into a buffer from
-	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. What
-	// is random follows from the epoch, the sample's ID, and how often the epoch has the sample
-	// before. whole makes damage an error also in parts of the bytes that the result does not
-	// depend on. Any other error is permanent.
+	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch. It
+	// writes each result into a buffer from alloc, and adds the time of each step to spent. An error
+	// of alloc is returned, wrapped. What is random follows from the epoch, the sample's ID, and how
+	// often the epoch has the sample before. whole makes damage an error also in parts of the bytes
+	// that the result does not depend on. Any other error is permanent.
 	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, epoch, id, occurrence int,
 		whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and

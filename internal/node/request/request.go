@@ -17,6 +17,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 const (
@@ -234,12 +235,12 @@ func joint(transforms json.RawMessage, inputs []input, mask string) (o Output, e
 	for _, in := range inputs {
 		made := transform.Input{Kind: in.Kind}
 		if in.Type != "" {
-			i := slices.IndexFunc(transform.MaskTypes,
+			i := slices.IndexFunc(targets.Types,
 				func(t pixels.Type) bool { return t.String() == in.Type })
 			if i < 0 {
 				return o, failure.Input("field %s: %q is no type of masks", human.Name(in.Field), in.Type)
 			}
-			made.Type = transform.MaskTypes[i]
+			made.Type = targets.Types[i]
 		}
 		list = append(list, made)
 		o.Inputs = append(o.Inputs, in.Field)

@@ -159,7 +159,8 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 		w := p.gate.take()
 		p.gate.mu.Unlock()
 		var short *transform.MemoryError
-		if err := w.fields[0].ApplyTo(into(dst), [][]byte{large}, transform.Key{}); !errors.As(err, &short) {
+		err := w.fields[0].ApplyTo(into(dst), [][]byte{large}, transform.Key{})
+		if !errors.As(err, &short) {
 			t.Errorf("without asking: %v", err)
 		}
 		p.gate.mu.Lock()
@@ -189,7 +190,9 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		large := pngOf(t, 900)
-		go func() { done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false, spent) }()
+		go func() {
+			done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false, spent)
+		}()
 		synctest.Wait()
 		select {
 		case err := <-done:
@@ -243,7 +246,8 @@ func TestBudgetWaits(t *testing.T) {
 	large, small := pngOf(t, 1500), pngOf(t, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false, make([]time.Duration, 3))
+		done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false,
+			make([]time.Duration, 3))
 	}()
 	for range 3 {
 		if err := p.Apply(into(make([]byte, p.Size(0))), [][]byte{small}, 0, 1, 0, false,

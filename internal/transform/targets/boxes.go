@@ -250,7 +250,8 @@ func (s *Set) Sanitize(size, area float32) {
 	if s == nil || s.Boxes == nil {
 		return
 	}
-	b, width, height := s.Boxes, float32(s.width), float32(s.height)
+	b := s.Boxes
+	width, height := float32(s.width), float32(s.height)
 	kept := 0
 	for k, box := range b.list {
 		c := b.Format.corners(box)
