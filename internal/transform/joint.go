@@ -13,15 +13,13 @@ import (
 
 // Input is one of the fields of a sample that a list of transforms is applied to jointly.
 type Input struct {
-	Kind string // one of InputKinds
+	// Kind is "image", of which there is at most one; "mask", of its size, whose pixels are numbers;
+	// or "boxes" around objects of the image, as JSON, of which there is at most one.
+	Kind string
 	// Type is that of a mask as it is decoded: uint8, of one byte; bool, of a PNG of one bit; or
 	// uint16 or int32, of 16 bits. A sample with another is an error.
 	Type pixels.Type
 }
-
-// InputKinds are the kinds of fields: an image, at most one; masks, of its size, whose pixels are
-// numbers; boxes around objects of the image, as JSON, at most one.
-var InputKinds = []string{"image", "mask", "boxes"}
 
 // inputs is what is known of the fields of a joint Program.
 type inputs struct {
@@ -49,7 +47,7 @@ func CompileJoint(description []byte, list []Input, pil bool) (*Program, error) 
 			at, in.boxes = in.boxes, i
 		case "mask":
 		default:
-			return nil, fmt.Errorf("kinds: %q is no kind of field; allowed: %q", input.Kind, InputKinds)
+			return nil, fmt.Errorf("kinds: %q is no kind; allowed: image, mask, boxes", input.Kind)
 		}
 		if at >= 0 {
 			return nil, fmt.Errorf("kinds: two fields are of the kind %s; one may be", input.Kind)
@@ -87,11 +85,10 @@ func (p *Program) Varies() bool {
 
 // expected is Expected for a joint Program whose results vary.
 func (p *Program) expected(file float64) (sum float64) {
-	const perBox, boxes = 24, 16
 	for _, o := range p.known.ofInputs() {
 		switch {
 		case o.Boxes:
-			sum += targets.Header + boxes*perBox
+			sum += targets.Typical
 		case o.Sized:
 			sum += sizedHead + encodedRatio*file/3*float64(max(o.Shape[0], o.Shape[2])*o.Type.Size())
 		default:
@@ -136,13 +133,12 @@ func (w *Worker) beginTargets(v *view) error {
 	}
 	v.targets, v.hollow = &w.set, in.image < 0
 	width, height := v.size()
-	srcs := w.srcs
 	w.set.PIL = in.pil
 	w.set.Begin(width, height)
 	for i, input := range in.list {
 		switch {
 		case input.isMask():
-			h, err := w.decoder.Header(srcs[i])
+			h, err := w.decoder.Header(w.srcs[i])
 			if err != nil {
 				return &InputError{i, err}
 			}
@@ -152,7 +148,7 @@ func (w *Worker) beginTargets(v *view) error {
 					height)}
 			}
 		case i == in.boxes:
-			if err := w.boxes.Parse(srcs[i], width, height); err != nil {
+			if err := w.boxes.Parse(w.srcs[i], width, height); err != nil {
 				return &InputError{i, err}
 			}
 			w.set.Boxes = &w.boxes

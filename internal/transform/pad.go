@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image"
 
-	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -36,16 +35,8 @@ type margins struct{ left, top, right, bottom int }
 
 // padding returns an argument that specifies margins.
 func (a *arguments) padding(name string) margins {
-	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
-	switch m := a.Wholes(name, -describe.MaxEdge, describe.MaxEdge, allowed, 1, 2, 4); len(m) {
-	case 1:
-		return margins{m[0], m[0], m[0], m[0]}
-	case 2:
-		return margins{m[0], m[1], m[0], m[1]}
-	case 4:
-		return margins{m[0], m[1], m[2], m[3]}
-	}
-	return margins{}
+	m := a.Margins(name)
+	return margins{m[0], m[1], m[2], m[3]}
 }
 
 // outside returns r extended by the margins.

@@ -36,6 +36,12 @@ type Boxes struct {
 // Header is the size in bytes of what precedes encoded boxes.
 const Header = 16
 
+// Typical is the size in bytes of typical encoded boxes: of 16 objects.
+const Typical = Header + 16*perBox
+
+// perBox is the size in bytes of a box and its label.
+const perBox = 16 + 8
+
 // Parse reads boxes of an image of this size: a JSON object with "boxes", a list of four
 // numbers each; "labels", a whole number for each; and "format", by default "XYXY". The error names
 // the key.
@@ -266,7 +272,7 @@ func (s *Set) Sanitize(size, area float32) {
 }
 
 // Bytes returns how many bytes Encode writes.
-func (b *Boxes) Bytes() int { return Header + len(b.list)*(16+8) }
+func (b *Boxes) Bytes() int { return Header + len(b.list)*perBox }
 
 // Encode writes the boxes of an image of this size (docs/FORMATS.md): their number, their format,
 // the image's height and width, u32 each; the boxes, four float32 each; the labels, int64.
