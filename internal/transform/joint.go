@@ -79,13 +79,11 @@ func (k *known) joins(name string) error {
 }
 
 // Varies reports whether results have sizes of their own.
-func (p *Program) Varies() bool {
-	return slices.ContainsFunc(p.Outputs(), func(o Output) bool { return o.Bytes() == 0 })
-}
+func (p *Program) Varies() bool { return p.varies }
 
 // expected is Expected for a joint Program whose results vary.
 func (p *Program) expected(file float64) (sum float64) {
-	for _, o := range p.known.ofInputs() {
+	for _, o := range p.outputs {
 		switch {
 		case o.Boxes:
 			sum += targets.Typical
@@ -192,7 +190,7 @@ func (w *Worker) joint(alloc Alloc, srcs [][]byte, key Key) error {
 // results writes the results of a joint Program, once all steps are applied.
 func (w *Worker) results(alloc Alloc) error {
 	width, height := w.set.Size()
-	for i, o := range w.program.known.ofInputs() {
+	for i, o := range w.program.outputs {
 		if o.Boxes {
 			dst, err := alloc(i, w.boxes.Bytes())
 			if err != nil {

@@ -165,6 +165,8 @@ type Program struct {
 	erasers   []*pixels.Eraser // of steps that erase parts of the tensor; nil for others
 	packed    int              // the step that packing is charged to
 	bytes     int              // of a sample, in all its views
+	outputs   []Output         // of a joint Program
+	varies    bool             // results have sizes of their own
 	views     []chain
 }
 
@@ -337,8 +339,12 @@ func (k *known) complete() error {
 
 // prepare initializes what workers share.
 func (p *Program) prepare() error {
+	if p.known.joint != nil {
+		p.outputs = p.known.ofInputs()
+	}
 	for _, o := range p.Outputs() {
 		p.bytes += o.Bytes()
+		p.varies = p.varies || o.Bytes() == 0
 	}
 	switch p.known.stage {
 	case raw:
@@ -392,7 +398,7 @@ func (k *known) output() Output {
 // Outputs returns the shape and type of every sample's outputs: one, or one of each view.
 func (p *Program) Outputs() []Output {
 	if p.known.joint != nil {
-		return p.known.ofInputs()
+		return slices.Clone(p.outputs)
 	}
 	if !p.Views() {
 		return []Output{p.known.output().clone()}

@@ -24,6 +24,7 @@ type Worker struct {
 	view     view
 	// Of a joint Program: the fields, what moves with the image, and a mask that was decoded.
 	srcs  [][]byte
+	only  [1][]byte // the field of a Program that is for one
 	set   targets.Set
 	boxes targets.Boxes
 	raw   pixels.Image
@@ -158,10 +159,11 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 			"transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
 	used := 0
+	w.only[0] = src
 	return w.ApplyTo(func(_, size int) ([]byte, error) {
 		used += size
 		return dst[used-size : used], nil
-	}, [][]byte{src}, key)
+	}, w.only[:], key)
 }
 
 // Alloc returns size bytes of memory for a view of a sample, by its number, or for the only result;
@@ -207,7 +209,7 @@ func (w *Worker) ApplyTo(alloc Alloc, srcs [][]byte, key Key) error {
 			err = &LeftError{err}
 		}
 	}
-	w.view = view{} // do not keep src
+	w.view, w.only[0] = view{}, nil // do not keep src
 	w.trim()
 	w.lap(w.step)
 	return err

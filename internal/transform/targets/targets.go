@@ -37,7 +37,7 @@ func (s *Set) Begin(width, height int) {
 	s.Boxes = nil
 	s.columns.whole(width)
 	s.rows.whole(height)
-	s.fills = append(s.fills[:0], 0) // of crops that reach outside
+	s.fills = s.fills[:0]
 }
 
 // Size returns the size of the image as it is now.
@@ -87,9 +87,7 @@ func (s *Set) CropApart(r, boxes image.Rectangle) {
 	if s == nil {
 		return
 	}
-	s.columns.cut(r.Min.X, r.Max.X, s.width, pixels.Border{}, 0)
-	s.rows.cut(r.Min.Y, r.Max.Y, s.height, pixels.Border{}, 0)
-	s.width, s.height = r.Dx(), r.Dy()
+	s.cut(r, pixels.Border{}, 0)
 	s.Boxes.shift(-boxes.Min.X, -boxes.Min.Y, s.width, s.height)
 }
 
@@ -116,12 +114,17 @@ func (s *Set) Pad(r image.Rectangle, mode string, fill int) error {
 				"torchvision refuses for masks", mode, s.width, s.height)
 		}
 	}
+	s.cut(r, b, fill)
+	s.Boxes.shift(-r.Min.X, -r.Min.Y, s.width, s.height)
+	return nil
+}
+
+// cut keeps a rectangle, outside of which is the border, or fill.
+func (s *Set) cut(r image.Rectangle, b pixels.Border, fill int) {
 	s.fills = append(s.fills, fill)
 	s.columns.cut(r.Min.X, r.Max.X, s.width, b, len(s.fills)-1)
 	s.rows.cut(r.Min.Y, r.Max.Y, s.height, b, len(s.fills)-1)
 	s.width, s.height = r.Dx(), r.Dy()
-	s.Boxes.shift(-r.Min.X, -r.Min.Y, s.width, s.height)
-	return nil
 }
 
 // cut keeps what lies between from and to; outside of n places is the border.

@@ -92,7 +92,7 @@ def _listed(given: Any) -> list[Any] | None:
     return [row.tolist() if hasattr(row, "tolist") else row for row in given]
 
 
-def _wrong(box: Any, form: str, width: int, height: int) -> str:
+def _wrong(box: object, form: str, width: int, height: int) -> str:
     """Returns what is wrong with a box; empty: nothing."""
     if not isinstance(box, Sequence) or len(box) != 4:
         return "does not have four numbers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .. import _transforms as ours
@@ -17,6 +17,8 @@ from .jointly import MASK_TYPES, OfTargets
 from .nested import Nested
 from .policies import is_v2
 from .recognition import class_name, does_nothing, name_of, timm_class_name
+
+_Replaced = Callable[..., str]
 
 #: The kinds of fields.
 KINDS = ("image", "mask", "boxes")
@@ -60,7 +62,7 @@ class Joined(NamedTuple):
 
     described: list[ours.Transform]
     sized: bool
-    image: Any
+    image: Callable[[object], object] | None
     wraps: bool
 
 
@@ -125,7 +127,8 @@ def split_joint(transforms: object, inputs: Inputs, first: int = 0) -> Joined:
         raise Unknown("the daemon takes one image", given[0] if given else None)
     if not images and not inputs.has("mask"):
         raise Unknown("there is neither an image nor a mask", given[0] if given else None)
-    state, image, wraps = State(), None, False
+    state, wraps = State(), False
+    image: Any = None
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)
     for i, t in enumerate(given):
         try:
@@ -173,7 +176,7 @@ def _check(step: Step, inputs: Inputs) -> None:
         raise Unknown("fill has several numbers, and masks have one")
 
 
-def _steps(t: Any, inputs: Inputs, state: State, replaced: Any) -> Iterator[Step]:
+def _steps(t: Any, inputs: Inputs, state: State, replaced: _Replaced) -> Iterator[Step]:
     """Our transforms for one, where they differ from those for an image alone."""
     if isinstance(t, ours.Transform) or does_nothing(t) or not is_v2(t) or not name_of(t):
         yield from split.steps_of(t, replaced)
@@ -198,14 +201,14 @@ def _tensors(name: str) -> Any:
     return getattr(sys.modules["torchvision.tv_tensors"], name)
 
 
-def _fill(t: attributes.Fill, kind: type, default: Any) -> Any:
+def _fill(t: attributes.Fill, kind: type, default: object) -> object:
     """Returns the fill that v2 takes for a type of input."""
     if not isinstance(t.fill, dict):
         return t.fill
     return t.fill.get(kind, t.fill.get("others", default))
 
 
-def _filled(t: Any, inputs: Inputs, state: State, replaced: Any) -> Iterator[Step]:
+def _filled(t: Any, inputs: Inputs, state: State, replaced: _Replaced) -> Iterator[Step]:
     """Pad or RandomCrop, whose fill may be one for each type."""
     plain = copy.copy(t)
     kind = _tensors("Image") if state.tensor else sys.modules["PIL.Image"].Image
@@ -213,14 +216,14 @@ def _filled(t: Any, inputs: Inputs, state: State, replaced: Any) -> Iterator[Ste
     if plain.fill is None:
         plain.fill = 0
     of_mask = _fill(t, _tensors("Mask"), 0) or 0
-    if inputs.has("mask") and (not isinstance(of_mask, (int, float)) or of_mask != int(of_mask)):
-        raise Unknown("its fill of masks is no whole number")
+    if not isinstance(of_mask, (int, float)) or of_mask not in range(1 << 16):
+        if inputs.has("mask"):
+            raise Unknown("its fill of masks is no number of theirs")
+        of_mask = 0
     for step in split.steps_of(plain, replaced):
         assert isinstance(step, (ours.Pad, ours.RandomCrop))
         if inputs.has("mask"):
             step.mask_fill = int(of_mask)
-            if not 0 <= step.mask_fill < 1 << 16:
-                raise Unknown("its fill of masks is no number of theirs")
         yield step
 
 
@@ -272,14 +275,9 @@ def _format(t: Any, _: Inputs, __: State) -> Iterator[Step]:
         raise Unknown(str(error)) from None
 
 
-_OWN: dict[str, Any] = {
+_OWN: dict[str, Callable[[Any, Inputs, State], Iterator[Step]]] = {
     "ToDtype": _to_dtype,
     "SanitizeBoundingBoxes": _sanitize,
     "ClampBoundingBoxes": _clamp,
     "ConvertBoundingBoxFormat": _format,
 }
-
-
-def own_of(given: Sequence[object]) -> list[ours.Transform]:
-    """Returns those of a list that only the daemon can carry out."""
-    return [t for t in given if isinstance(t, ours.Transform)]

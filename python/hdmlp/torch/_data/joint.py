@@ -6,8 +6,8 @@ import copy
 import io
 import logging
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -34,7 +34,25 @@ log = logging.getLogger("hdmlp")
 _TYPES = {"1": "bool", "L": "uint8", "P": "uint8", "I": "int32", "I;16": "uint16"}
 
 
-class BoxesItem(dict[str, Any]):
+class Picture(Protocol):
+    """An image of PIL.
+
+    Attributes:
+        mode: Its mode.
+        size: (width, height) in pixels.
+    """
+
+    mode: str
+    size: tuple[int, int]
+
+
+#: What there is of each field, by name.
+Values = dict[str, Any]
+
+_Step = Callable[..., object]
+
+
+class BoxesItem(Values):
     """The boxes of an image: ``"boxes"`` (n, 4) and ``"labels"`` (n); a batch has lists of them.
 
     Attributes:
@@ -44,7 +62,7 @@ class BoxesItem(dict[str, Any]):
     format = ""
 
 
-def raw_mask(data: Any) -> Any:
+def raw_mask(data: bytes | memoryview) -> Picture:
     """Decodes a mask as it is in its file: numbers, and not colours.
 
     Raises:
@@ -59,7 +77,8 @@ def raw_mask(data: Any) -> Any:
             "masks as PNGs with a palette or in gray"
         )
     mask.load()
-    return mask
+    found: Picture = mask
+    return found
 
 
 def mask_type(data: bytes) -> str:
@@ -70,7 +89,7 @@ def mask_type(data: bytes) -> str:
         return "uint8"
 
 
-def _type_of(mask: Any) -> str:
+def _type_of(mask: Picture) -> str:
     found = _TYPES.get(mask.mode, "uint16")
     return found if hasattr(torch, found) else "int32"
 
@@ -150,7 +169,7 @@ class Group:
         self,
         kinds: Kinds,
         types: Mapping[str, str],
-        transform: Any,
+        transform: object,
         columns: Mapping[str, Sequence[object]],
         wanted: bool,
         say: bool,
@@ -225,7 +244,7 @@ class Group:
 
     # In Python, item by item.
 
-    def values(self, given: Mapping[str, Any], sample: int, key: int | None) -> dict[str, Any]:
+    def values(self, given: Values, sample: int, key: int | None) -> Values:
         """Returns what becomes of the fields of a record.
 
         Args:
@@ -240,7 +259,7 @@ class Group:
             return {name: self.result(name, value) for name, value in given.items()}
         return self.of_bytes(given, sample, key)
 
-    def result(self, name: str, view: Any) -> Any:
+    def result(self, name: str, view: memoryview) -> object:
         """Returns one of the daemon's results, as the transforms return it."""
         joined = self.joined
         assert joined is not None
@@ -254,9 +273,9 @@ class Group:
             return _tv_tensors().Mask(made) if joined.wraps else made
         return made if joined.image is None else joined.image(made)
 
-    def of_bytes(self, given: Mapping[str, Any], sample: int, key: int | None) -> dict[str, Any]:
+    def of_bytes(self, given: Values, sample: int, key: int | None) -> Values:
         """Returns what Python makes of fields, from their bytes or decoded images."""
-        loaded: dict[str, Any] = {}
+        loaded: Values = {}
         for name, kind in self.kinds.items():
             value = self.columns[name][sample] if name in self.columns else given[name]
             if value is None:
@@ -279,7 +298,7 @@ class Group:
             return self._of_pil(loaded, key)
         return self._of_tensors(loaded, width, height, key)
 
-    def _size(self, loaded: Mapping[str, Any]) -> tuple[int, int]:
+    def _size(self, loaded: Values) -> tuple[int, int]:
         """Returns the image's width and height, which are those of masks.
 
         Raises:
@@ -302,11 +321,9 @@ class Group:
                 )
         return width, height
 
-    def _of_tensors(
-        self, loaded: Mapping[str, Any], width: int, height: int, key: int | None
-    ) -> dict[str, Any]:
+    def _of_tensors(self, loaded: Values, width: int, height: int, key: int | None) -> Values:
         types = _tv_tensors()
-        target: dict[str, Any] = {}
+        target: Values = {}
         for name, kind in self.kinds.items():
             value = loaded[name]
             if kind == "boxes":
@@ -320,7 +337,7 @@ class Group:
             elif name != self._image:
                 target[name] = value
         inputs = (target,) if self._image is None else (loaded[self._image], target)
-        made: Any = self.entries.jointly(inputs, key)
+        made = self.entries.jointly(inputs, key)
         pair = made if isinstance(made, (tuple, list)) else (made,)
         if len(pair) != len(inputs) or not isinstance(pair[-1], Mapping):
             raise TypeError(
@@ -337,7 +354,7 @@ class Group:
                 results[name] = pair[0] if name == self._image else target[name]
         return results
 
-    def _of_pil(self, loaded: Mapping[str, Any], key: int | None) -> dict[str, Any]:
+    def _of_pil(self, loaded: Values, key: int | None) -> Values:
         """Applies v1's transforms, with the same random numbers for each of several PIL images."""
         names, values = list(self.kinds), [loaded[name] for name in self.kinds]
         with generators_kept():
@@ -366,10 +383,10 @@ class _WithoutMasks:
         masks: The names of the masks.
     """
 
-    def __init__(self, step: Any, masks: Sequence[str]):
+    def __init__(self, step: _Step, masks: Sequence[str]):
         self.step, self.masks = step, masks
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any) -> tuple[object, ...]:
         target = inputs[-1]
         masks = {name: target[name] for name in self.masks}
         made = self.step(*inputs[:-1], {k: v for k, v in target.items() if k not in masks})
@@ -380,7 +397,7 @@ class _WithoutMasks:
         return repr(self.step)
 
 
-def _of_mask(step: Any) -> Any:
+def _of_mask(step: Any) -> _Step | None:
     """Returns what v1's transform is for a mask: with the nearest pixels; None: it is not for one.
 
     Raises:
@@ -388,9 +405,9 @@ def _of_mask(step: Any) -> Any:
     """
     from torchvision import transforms
 
-    name = class_name(step)
+    name, made = class_name(step), step
     if name in ("ToTensor", "PILToTensor"):
-        return transforms.PILToTensor()
+        made = transforms.PILToTensor()
     if name in _COLOURS:
         return None
     if hasattr(step, "transforms"):
@@ -399,12 +416,11 @@ def _of_mask(step: Any) -> Any:
             raise ValueError(f"{name} has transforms of colours, and masks have none")
         made = copy.copy(step)
         made.transforms = parts
-        return made
-    if not hasattr(step, "interpolation"):
-        return step
-    made = copy.copy(step)
-    made.interpolation = transforms.InterpolationMode.NEAREST
-    return made
+    elif hasattr(step, "interpolation"):
+        made = copy.copy(step)
+        made.interpolation = transforms.InterpolationMode.NEAREST
+    found: _Step = made
+    return found
 
 
 #: v1's transforms that do not move pixels.
@@ -428,7 +444,7 @@ def _tv_tensors() -> Any:
     return tv_tensors
 
 
-def _boxes_in(view: Any, wraps: bool) -> BoxesItem:
+def _boxes_in(view: memoryview, wraps: bool) -> BoxesItem:
     """Returns the boxes that the daemon delivers of a record."""
     n, form, height, width = HEAD.unpack_from(view)
     whole = bytearray(view[HEAD.size :])
@@ -446,7 +462,7 @@ def _boxes_in(view: Any, wraps: bool) -> BoxesItem:
     return made
 
 
-def collate_boxes(items: Sequence[BoxesItem]) -> dict[str, list[Any]]:
+def collate_boxes(items: Sequence[BoxesItem]) -> dict[str, list[object]]:
     """Returns a batch of boxes: lists, with one tensor for each image.
 
     Raises:

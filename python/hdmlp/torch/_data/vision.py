@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..._lib import originals
@@ -19,7 +19,7 @@ from ..._records.labels import Labels
 from ..._transforms.entries import Entries, Entry
 from ..._transforms.recognition import class_name, name_of
 from ..._transforms.split import entries_of, entries_of_joint, flat, length_of
-from .fields import Fields, Part, part_of
+from .fields import Fields, Part, Step, part_of
 from .folder import pil_loader
 from .joint import Group, Kinds, mask_type
 from .reasons import ITEMS, own_methods
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
     name: str
     inner: Any
-    wrapper: Callable[..., Any] | None
+    wrapper: Step | None
 
 
 def vision(dataset: Any) -> Found | None:
@@ -66,7 +66,7 @@ def vision(dataset: Any) -> Found | None:
     return Found(name, inner, dataset._wrapper if wraps else None)
 
 
-def _opened(data: Any) -> Any:
+def _opened(data: bytes) -> object:
     """Returns an image as PIL opens it."""
     from PIL import Image
 
@@ -75,13 +75,13 @@ def _opened(data: Any) -> Any:
     return image
 
 
-def _annotation(data: Any) -> Any:
+def _annotation(data: bytes) -> object:
     """Returns the annotation of VOC, as its class does."""
     voc = sys.modules["torchvision.datasets.voc"]
     return voc.VOCDetection.parse_voc_xml(voc.ET_parse(io.BytesIO(bytes(data))).getroot())
 
 
-def _json(data: Any) -> Any:
+def _json(data: bytes) -> object:
     return json.loads(bytes(data))
 
 
@@ -93,12 +93,13 @@ class _Wrapped:
         indexed: The target is (index, target).
     """
 
-    def __init__(self, wrapper: Callable[..., Any], indexed: bool):
+    def __init__(self, wrapper: Step, indexed: bool):
         self.wrapper, self.indexed = wrapper, indexed
 
-    def __call__(self, image: object, target: Any) -> Any:
-        index, target = target if self.indexed else (0, target)
-        return self.wrapper(index, (image, target))
+    def __call__(self, image: object, target: tuple[int, object]) -> object:
+        if self.indexed:
+            return self.wrapper(target[0], (image, target[1]))
+        return self.wrapper(0, (image, target))
 
 
 class _Several:
@@ -115,10 +116,10 @@ class _OfTarget:
         transform: That; None: nothing is.
     """
 
-    def __init__(self, transform: Callable[..., object] | None):
+    def __init__(self, transform: Step | None):
         self.transform = transform
 
-    def __call__(self, image: object, target: object) -> Any:
+    def __call__(self, image: object, target: object) -> tuple[object, object]:
         return image, target if self.transform is None else self.transform(target)
 
 
@@ -138,9 +139,9 @@ class VisionFiles(Files):
         self._listed_as = _listing(found)
         self._steps: tuple[object, Entries] | None = None
         self._said = False
-        self._loaders: list[Any] = []
+        self._loaders: list[Step] = []
         labels = None
-        paths: list[Any]
+        paths: list[object]
         inner = found.inner
         if found.name == "CocoDetection":
             entries = [inner.coco.loadImgs(i)[0]["file_name"] for i in inner.ids]
@@ -207,7 +208,7 @@ class VisionFiles(Files):
         return Fields(parts, self._form, self._labels, of_label, joint, end=first, group=group)
 
     def _group_of(
-        self, kinds: dict[str, str], transforms: Any, wanted: bool, pil: bool, first: int
+        self, kinds: dict[str, str], transforms: object, wanted: bool, pil: bool, first: int
     ) -> Group | None:
         """Returns what the daemon does of a list, all of it; None: it does not."""
         if "mask" not in self._mask_types:
@@ -249,7 +250,7 @@ class VisionFiles(Files):
         return self._steps[1]
 
 
-def _of_nearest(transforms: Any) -> bool:
+def _of_nearest(transforms: object) -> bool:
     """Reports whether a list makes a tensor of a mask and takes the nearest of its pixels."""
     steps = list(flat(transforms))
     if not steps or name_of(steps[-1]) != "PILToTensor":
