@@ -261,15 +261,14 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 	return nil
 }
 
-// targeting returns the transform of boxes of that name.
-func targeting(name string) kind {
-	e := targets.Entries[slices.IndexFunc(targets.Entries, func(e targets.Entry) bool {
-		return e.Name == name
-	})]
-	return kind{
-		name: name, params: e.Params, joint: ofAll,
-		build: func(a *arguments) step { return targeted{change: e.Build(&a.Arguments)} },
+// targeting returns the transforms of boxes.
+func targeting() (list []kind) {
+	for _, e := range targets.Entries {
+		k := kind{name: e.Name, params: e.Params, joint: ofAll}
+		k.build = func(a *arguments) step { return targeted{change: e.Build(&a.Arguments)} }
+		list = append(list, k)
 	}
+	return list
 }
 
 // A targeted step changes only masks or boxes.

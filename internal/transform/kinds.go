@@ -3,6 +3,7 @@ package transform
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // kinds lists all transforms, in the order of the documentation.
-var kinds = []kind{
+var kinds = slices.Concat([]kind{
 	imgDecode,
 	resize,
 	centerCrop,
@@ -23,25 +24,10 @@ var kinds = []kind{
 	colorJitter,
 	randomPhotometricDistort,
 	grayscale,
-	planning("RandAugment"),
-	planning("TrivialAugmentWide"),
-	planning("AutoAugment"),
+}, planning(), []kind{
 	randomRotation,
-	planning("RandomAffine"),
 	randomPerspective,
 	gaussianBlur,
-	planning("TimmRandAugment"),
-	planning("TimmAutoAugment"),
-	planning("PILGaussianBlur"),
-	planning("PILSolarize"),
-	planning("PILGrayscale"),
-	planning("RandomInvert"),
-	planning("RandomPosterize"),
-	planning("RandomSolarize"),
-	planning("RandomAdjustSharpness"),
-	planning("RandomAutocontrast"),
-	planning("RandomEqualize"),
-	planning("RandomGrayscale"),
 	randomApply,
 	randomOrder,
 	randomChoice,
@@ -51,14 +37,12 @@ var kinds = []kind{
 	randomErasing,
 	timmRandomErasing,
 	views,
+}, targeting(), []kind{
 	convertMaskDtype,
-	targeting("SanitizeBoundingBoxes"),
-	targeting("ClampBoundingBoxes"),
-	targeting("ConvertBoundingBoxFormat"),
 	scaleShift16,
 	reshape,
 	ragged,
-}
+})
 
 // A kind is an entry of the table of transforms.
 type kind struct {

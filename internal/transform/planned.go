@@ -2,37 +2,35 @@ package transform
 
 import (
 	"errors"
-	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/transform/planned"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
-// planning returns the transform of that name that applies what a policy draws.
-func planning(name string) kind {
-	e := policy.Entries[slices.IndexFunc(policy.Entries, func(e policy.Entry) bool {
-		return e.Name == name
-	})]
-	k := kind{
-		name: name, help: e.Help, params: e.Params,
-		build: func(a *arguments) step { return planned{e.Build(&a.Arguments)} },
+// planning returns the transforms that apply what a policy draws.
+func planning() (list []kind) {
+	for _, e := range planned.Entries {
+		k := kind{name: e.Name, help: e.Help, params: e.Params}
+		k.build = func(a *arguments) step { return byPolicy{e.Build(&a.Arguments)} }
+		if e.Colours {
+			k.joint = ofImages
+		}
+		list = append(list, k)
 	}
-	if e.Colours {
-		k.joint = ofImages
-	}
-	return k
+	return list
 }
 
-// planned applies what a policy draws.
-type planned struct{ policy policy.Policy }
+// byPolicy applies what a policy draws.
+type byPolicy struct{ policy policy.Policy }
 
-func (s planned) follow(k *known) error {
+func (s byPolicy) follow(k *known) error {
 	if s.policy.Channels() > k.channels {
 		return errors.New("fill has three numbers, and images have one channel")
 	}
 	return k.image()
 }
 
-func (s planned) apply(v *view, d *draws) error {
+func (s byPolicy) apply(v *view, d *draws) error {
 	width, height := v.size()
 	return s.policy.Draw(d, width, height, v.act)
 }

@@ -1,6 +1,9 @@
 package transform
 
-import "github.com/hdmlp/hdmlp/internal/transform/policy"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/planned"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // RandomRotation rotates an image by a random angle.
 //
@@ -19,7 +22,7 @@ var randomRotation = kind{
 	},
 	build: func(a *arguments) step {
 		s := &randomRotated{expand: a.Flag("expand"), center: a.Center()}
-		s.motion = policy.ReadMotion(&a.Arguments)
+		s.motion = planned.ReadMotion(&a.Arguments)
 		s.from, s.to = a.Around("degrees", 1e6)
 		return s
 	},

@@ -386,8 +386,9 @@ class _WithoutMasks:
     def __init__(self, step: _Step, masks: Sequence[str]):
         self.step, self.masks = step, masks
 
-    def __call__(self, *inputs: Any) -> tuple[object, ...]:
+    def __call__(self, *inputs: object) -> tuple[object, ...]:
         target = inputs[-1]
+        assert isinstance(target, dict)
         masks = {name: target[name] for name in self.masks}
         made = self.step(*inputs[:-1], {k: v for k, v in target.items() if k not in masks})
         made = made if isinstance(made, tuple) else (made,)

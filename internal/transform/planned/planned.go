@@ -1,8 +1,11 @@
-package policy
+// Package planned lists the transforms that apply what a policy draws: their parameters, and the
+// policy that arguments describe. Package policy draws, and package transform applies.
+package planned
 
 import (
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // An Entry is a transform that applies what a policy draws: its name, its parameters, and the
@@ -12,7 +15,7 @@ type Entry struct {
 	Help    string // what it does, in a line; "" if torchvision has it
 	Params  []describe.Param
 	Colours bool // it moves no pixels
-	Build   func(a *describe.Arguments) Policy
+	Build   func(a *describe.Arguments) policy.Policy
 }
 
 // Entries lists the transforms of policies.
@@ -36,8 +39,8 @@ var Entries = []Entry{
 }
 
 // ReadMotion returns the arguments interpolation and fill of a step that moves pixels.
-func ReadMotion(a *describe.Arguments) Motion {
-	var m Motion
+func ReadMotion(a *describe.Arguments) policy.Motion {
+	var m policy.Motion
 	switch a.Choice("interpolation", "nearest", "bilinear", "bicubic") {
 	case "bilinear":
 		m.Filter = pixels.Bilinear
@@ -72,13 +75,13 @@ var randAugment = Entry{
 		{"draws", `"v1"`},
 		{"operations", "null"},
 	},
-	Build: func(a *describe.Arguments) Policy {
+	Build: func(a *describe.Arguments) policy.Policy {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
 		magnitude := a.Whole("magnitude", 0, bins-1)
-		p := &Several{Motion: ReadMotion(a), V2: a.Apart()}
+		p := &policy.Several{Motion: ReadMotion(a), V2: a.Apart()}
 		p.Count = a.Whole("num_ops", 0, 100)
-		p.Offers = offers(a, func() []Offer {
-			return RandAugmentOffers(bins, magnitude)
+		p.Offers = offers(a, func() []policy.Offer {
+			return policy.RandAugmentOffers(bins, magnitude)
 		})
 		return p
 	},
@@ -100,10 +103,10 @@ var trivialAugmentWide = Entry{
 		{"draws", `"v1"`},
 		{"operations", "null"},
 	},
-	Build: func(a *describe.Arguments) Policy {
+	Build: func(a *describe.Arguments) policy.Policy {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
-		p := &Several{Count: 1, Motion: ReadMotion(a), V2: a.Apart()}
-		p.Offers = offers(a, func() []Offer { return TrivialAugmentOffers(bins) })
+		p := &policy.Several{Count: 1, Motion: ReadMotion(a), V2: a.Apart()}
+		p.Offers = offers(a, func() []policy.Offer { return policy.TrivialAugmentOffers(bins) })
 		return p
 	},
 }
@@ -124,18 +127,18 @@ var autoAugment = Entry{
 		{"draws", `"v1"`},
 		{"policies", "null"},
 	},
-	Build: func(a *describe.Arguments) Policy {
+	Build: func(a *describe.Arguments) policy.Policy {
 		name := a.Choice("policy", "imagenet", "cifar10", "svhn")
-		p := &SubPolicies{Motion: ReadMotion(a), V2: a.Apart()}
+		p := &policy.SubPolicies{Motion: ReadMotion(a), V2: a.Apart()}
 		if a.None("policies") {
-			p.Policies = Published(name)
+			p.Policies = policy.Published(name)
 			return p
 		}
 		a.List("policies", &p.Policies)
 		for _, list := range p.Policies {
-			if !p.V2 && len(list) > MostOperations {
+			if !p.V2 && len(list) > policy.MostOperations {
 				a.Fault("policies", "a sub-policy has at most %d operations",
-					MostOperations)
+					policy.MostOperations)
 				break
 			}
 		}
@@ -156,8 +159,8 @@ var timmRandAugment = Entry{
 	Name:   "TimmRandAugment",
 	Help:   "timm's RandAugment, of rand_augment_transform",
 	Params: []describe.Param{{"operations", ""}, {"layers", "2"}, {"pillow", "12"}},
-	Build: func(a *describe.Arguments) Policy {
-		p := &Layers{Count: a.Whole("layers", 0, 100), Strict: a.Strict()}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.Layers{Count: a.Whole("layers", 0, 100), Strict: a.Strict()}
 		if a.List("operations", &p.Levels); len(p.Levels) == 0 {
 			a.Fault("operations", "it must not be empty")
 		}
@@ -173,8 +176,8 @@ var timmAutoAugment = Entry{
 	Name:   "TimmAutoAugment",
 	Help:   "timm's AutoAugment, of auto_augment_transform",
 	Params: []describe.Param{{"policies", ""}, {"pillow", "12"}},
-	Build: func(a *describe.Arguments) Policy {
-		p := &TimmPolicies{Strict: a.Strict()}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.TimmPolicies{Strict: a.Strict()}
 		if a.List("policies", &p.Policies); len(p.Policies) == 0 {
 			a.Fault("policies", "it must not be empty")
 		}
@@ -183,7 +186,7 @@ var timmAutoAugment = Entry{
 }
 
 // offers returns the argument operations of torchvision's policies; if it is not given, otherwise.
-func offers(a *describe.Arguments, otherwise func() []Offer) (list []Offer) {
+func offers(a *describe.Arguments, otherwise func() []policy.Offer) (list []policy.Offer) {
 	if a.None("operations") {
 		return otherwise()
 	}

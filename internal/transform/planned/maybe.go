@@ -1,6 +1,9 @@
-package policy
+package planned
 
-import "github.com/hdmlp/hdmlp/internal/transform/describe"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // The transforms of this file change an image with a probability. torchvision compares what it
 // draws with p in float64, but in float32 where a comment says so; a description whose p is a
@@ -11,7 +14,7 @@ var randomInvert = Entry{
 	Name:    "RandomInvert",
 	Params:  []describe.Param{{"p", "0.5"}},
 	Colours: true,
-	Build:   func(a *describe.Arguments) Policy { return maybe(a, Invert, 0) },
+	Build:   func(a *describe.Arguments) policy.Policy { return maybe(a, policy.Invert, 0) },
 }
 
 // RandomAutocontrast stretches the levels of each channel with probability p.
@@ -19,7 +22,7 @@ var randomAutocontrast = Entry{
 	Name:    "RandomAutocontrast",
 	Params:  []describe.Param{{"p", "0.5"}},
 	Colours: true,
-	Build:   func(a *describe.Arguments) Policy { return maybe(a, AutoContrast, 0) },
+	Build:   func(a *describe.Arguments) policy.Policy { return maybe(a, policy.AutoContrast, 0) },
 }
 
 // RandomEqualize equalizes the histogram of each channel with probability p.
@@ -27,7 +30,7 @@ var randomEqualize = Entry{
 	Name:    "RandomEqualize",
 	Params:  []describe.Param{{"p", "0.5"}},
 	Colours: true,
-	Build:   func(a *describe.Arguments) Policy { return maybe(a, Equalize, 0) },
+	Build:   func(a *describe.Arguments) policy.Policy { return maybe(a, policy.Equalize, 0) },
 }
 
 // RandomPosterize keeps the high bits of each sample with probability p.
@@ -37,8 +40,8 @@ var randomPosterize = Entry{
 	Name:    "RandomPosterize",
 	Params:  []describe.Param{{"bits", ""}, {"p", "0.5"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		return maybe(a, Posterize, float64(a.Whole("bits", 0, 8)))
+	Build: func(a *describe.Arguments) policy.Policy {
+		return maybe(a, policy.Posterize, float64(a.Whole("bits", 0, 8)))
 	},
 }
 
@@ -49,8 +52,8 @@ var randomSolarize = Entry{
 	Name:    "RandomSolarize",
 	Params:  []describe.Param{{"threshold", ""}, {"p", "0.5"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		return maybe(a, Solarize, a.Number("threshold", -1e6, 1e6))
+	Build: func(a *describe.Arguments) policy.Policy {
+		return maybe(a, policy.Solarize, a.Number("threshold", -1e6, 1e6))
 	},
 }
 
@@ -61,14 +64,14 @@ var randomAdjustSharpness = Entry{
 	Name:    "RandomAdjustSharpness",
 	Params:  []describe.Param{{"sharpness_factor", ""}, {"p", "0.5"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		return maybe(a, Sharpness, a.Number("sharpness_factor", 0, 1e6))
+	Build: func(a *describe.Arguments) policy.Policy {
+		return maybe(a, policy.Sharpness, a.Number("sharpness_factor", 0, 1e6))
 	},
 }
 
 // maybe returns a step that applies an operation with the probability p.
-func maybe(a *describe.Arguments, kind Kind, amount float64) Policy {
-	return &Maybe{P: a.Number("p", 0, 1), Kind: kind, Amount: amount}
+func maybe(a *describe.Arguments, kind policy.Kind, amount float64) policy.Policy {
+	return &policy.Maybe{P: a.Number("p", 0, 1), Kind: kind, Amount: amount}
 }
 
 // RandomGrayscale converts an image to gray with probability p (in float32), in as many channels as
@@ -77,7 +80,7 @@ var randomGrayscale = Entry{
 	Name:    "RandomGrayscale",
 	Params:  []describe.Param{{"p", "0.1"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		return &Maybe{P: float64(a.Chance("p")), Kind: Gray}
+	Build: func(a *describe.Arguments) policy.Policy {
+		return &policy.Maybe{P: float64(a.Chance("p")), Kind: policy.Gray}
 	},
 }

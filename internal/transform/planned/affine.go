@@ -1,6 +1,9 @@
-package policy
+package planned
 
-import "github.com/hdmlp/hdmlp/internal/transform/describe"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // RandomAffine rotates, moves, scales and shears an image, all at random.
 //
@@ -22,8 +25,8 @@ var randomAffine = Entry{
 		{"fill", "0"},
 		{"center", "null"},
 	},
-	Build: func(a *describe.Arguments) Policy {
-		p := &RandomAffine{Motion: ReadMotion(a), Center: a.Center()}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.RandomAffine{Motion: ReadMotion(a), Center: a.Center()}
 		p.From, p.To = a.Around("degrees", 1e6)
 		if !a.None("translate") {
 			p.Move = a.Numbers("translate", 0, 1, "[x, y]", 2)

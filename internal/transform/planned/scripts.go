@@ -1,6 +1,9 @@
-package policy
+package planned
 
-import "github.com/hdmlp/hdmlp/internal/transform/describe"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // The transforms of this file are those of training scripts: PIL's functions, with what Python's
 // random module draws.
@@ -14,8 +17,8 @@ var pilGaussianBlur = Entry{
 	Help:    "PIL's GaussianBlur of a random radius, of the classes of MoCo and DINO",
 	Params:  []describe.Param{{"radius", "[0.1, 2]"}, {"p", "null"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		p := &Scripts{Kind: Blur, Drawn: true}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.Scripts{Kind: policy.Blur, Drawn: true}
 		p.From, p.To = a.Pair("radius", 0, 1000)
 		p.P, p.Chance = a.Perhaps()
 		return p
@@ -31,8 +34,8 @@ var pilSolarize = Entry{
 	Help:    "PIL's solarize, of the classes of MoCo v3 and DINO",
 	Params:  []describe.Param{{"threshold", "128"}, {"p", "null"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		p := &Scripts{Kind: Solarize, From: a.Number("threshold", 0, 256)}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.Scripts{Kind: policy.Solarize, From: a.Number("threshold", 0, 256)}
 		p.P, p.Chance = a.Perhaps()
 		return p
 	},
@@ -46,8 +49,8 @@ var pilGrayscale = Entry{
 	Help:    "gray in three channels, of a class of DeiT",
 	Params:  []describe.Param{{"p", "null"}},
 	Colours: true,
-	Build: func(a *describe.Arguments) Policy {
-		p := &Scripts{Kind: Gray}
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.Scripts{Kind: policy.Gray}
 		p.P, p.Chance = a.Perhaps()
 		return p
 	},
