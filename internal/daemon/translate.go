@@ -123,7 +123,7 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 	for _, out := range o.Outputs {
 		m.Outputs = append(m.Outputs, protocol.OutputMessage{
 			Field: protocol.Name(out.Field), Shape: out.Shape, Type: out.Type, View: out.View,
-			ChannelsLast: out.ChannelsLast,
+			ChannelsLast: out.ChannelsLast, Sized: out.Sized,
 		})
 	}
 	return m

@@ -154,7 +154,8 @@ func TestBadMixesAreRefused(t *testing.T) {
 // and the audits of all epochs are complete.
 func TestMixIsDealtByLocality(t *testing.T) {
 	c := newNodes(t, 2, false)
-	ranks := c.open(mixing("feistel", asItIs), set("policy", policies.Locality{}.Name()), set("memory", "50000B"))
+	ranks := c.open(mixing("feistel", asItIs), set("policy", policies.Locality{}.Name()),
+		set("memory", "50000B"))
 	stream := ranks[0].entry.open.Order.Stream()
 	if stream.Order() == nil {
 		t.Fatal("the policy has no order of its own")

@@ -42,7 +42,7 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		c.Outputs = append(c.Outputs, resultsOf(outputs[i].name, m)...)
 		if m.Program != nil {
 			name := ""
-			if len(made) > 1 {
+			if len(made) > 1 && m.Inputs == nil {
 				name = outputs[i].name
 			}
 			parts = append(parts, runner.Part{Name: name, Program: m.Program})
@@ -55,12 +55,15 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		}
 		next := 0
 		for i, m := range made {
-			out := stage.Output{Field: outputs[i].number}
+			out := stage.Output{Field: outputs[i].number, Inputs: outputs[i].inputs}
 			if m.Program != nil {
 				out.Preprocessor = a.preprocessor.Fields()[next]
 				next++
 			}
 			for out.View = range m.Results() {
+				if out.Inputs != nil {
+					out.Field = out.Inputs[out.View]
+				}
 				a.parts.Outputs = append(a.parts.Outputs, out)
 			}
 		}
@@ -74,8 +77,16 @@ func resultsOf(field string, m request.Output) []job.Output {
 	}
 	var list []job.Output
 	for view, o := range m.Program.Outputs() {
+		if m.Inputs != nil {
+			field = m.Inputs[o.Input]
+		}
+		if o.Boxes {
+			list = append(list, job.Output{Field: field})
+			continue
+		}
 		out := job.Output{
 			Field: field, Shape: o.Shape, Type: o.Type.String(), ChannelsLast: o.ChannelsLast,
+			Sized: o.Sized,
 		}
 		if m.Program.Views() {
 			out.View = new(int)
@@ -90,19 +101,24 @@ func resultsOf(field string, m request.Output) []job.Output {
 type outputField struct {
 	name   string
 	number int
+	inputs []int // the numbers of all, where there are several
 }
 
 // fieldsOf returns the fields that outputs are of.
 func fieldsOf(index *source.Index, made []request.Output) (list []outputField, err error) {
 	fields := index.Fields()
 	for _, m := range made {
+		inputs, err := inputsOf(fields, m.Inputs)
+		if err != nil {
+			return nil, err
+		}
 		switch i := slices.Index(fields, m.Field); {
 		case m.Field == "" && len(fields) == 0:
-			list = append(list, outputField{})
+			list = append(list, outputField{inputs: inputs})
 		case m.Field == "" && len(fields) == 1:
-			list = append(list, outputField{fields[0], 0})
+			list = append(list, outputField{fields[0], 0, inputs})
 		case i >= 0:
-			list = append(list, outputField{m.Field, i})
+			list = append(list, outputField{m.Field, i, inputs})
 		case m.Field == "":
 			return nil, failure.Input("transforms: the samples have several fields (%s): give a list "+
 				"of transforms for each", human.And(fields))
@@ -112,6 +128,19 @@ func fieldsOf(index *source.Index, made []request.Output) (list []outputField, e
 		}
 	}
 	return list, nil
+}
+
+// inputsOf returns the numbers of fields that transforms are applied to jointly.
+func inputsOf(fields, names []string) (numbers []int, err error) {
+	for _, name := range names {
+		i := slices.Index(fields, name)
+		if i < 0 {
+			return nil, failure.Input("transforms: the samples have no field %s; they have %s",
+				human.Name(name), human.And(fields))
+		}
+		numbers = append(numbers, i)
+	}
+	return numbers, nil
 }
 
 // threads returns the options of what transforms samples.
@@ -152,7 +181,7 @@ func (s sizesOf) Expected(bytes float64) (sum float64) {
 // Ragged implements job.Sizes.
 func (s sizesOf) Ragged() bool {
 	return slices.ContainsFunc(s, func(o request.Output) bool {
-		return o.Program == nil || o.Program.Ragged()
+		return o.Program == nil || o.Program.Varies()
 	})
 }
 

@@ -8,6 +8,7 @@ import "image"
 var centerCrop = kind{
 	name:   "CenterCrop",
 	params: []param{{"size", ""}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		height, width := a.Size("size")
 		return centered{width, height}
@@ -27,6 +28,8 @@ func (s centered) follow(k *known) error {
 func (s centered) apply(v *view, _ *draws) error {
 	width, height := v.size()
 	left, top := middle(width, s.width), middle(height, s.height)
+	v.targets.CropApart(image.Rect(left, top, left+s.width, top+s.height),
+		image.Rectangle{Min: image.Pt(half(width-s.width), half(height-s.height))})
 	return v.extend(image.Rect(left, top, left+s.width, top+s.height), border{})
 }
 
@@ -36,5 +39,8 @@ func middle(have, want int) int {
 	if want > have {
 		return -((want - have) / 2)
 	}
-	return round(float64(have-want) / 2)
+	return half(have - want)
 }
+
+// half rounds halves to even.
+func half(n int) int { return round(float64(n) / 2) }

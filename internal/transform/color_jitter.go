@@ -1,8 +1,7 @@
 package transform
 
 import (
-	"encoding/json"
-	"strings"
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -18,44 +17,16 @@ import (
 var colorJitter = kind{
 	name:   "ColorJitter",
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
-		return jitter{[4]span{
-			a.span("brightness", 1, 0, 1e6), a.span("contrast", 1, 0, 1e6),
-			a.span("saturation", 1, 0, 1e6), a.span("hue", 0, -0.5, 0.5),
+		return jitter{[4]describe.Span{
+			a.Span("brightness", 1, 0, 1e6), a.Span("contrast", 1, 0, 1e6),
+			a.Span("saturation", 1, 0, 1e6), a.Span("hue", 0, -0.5, 0.5),
 		}}
 	},
 }
 
-// span is the interval that a factor is drawn from.
-type span struct {
-	from, to float64
-	on       bool
-}
-
-// span returns an argument that is null, one number (the largest distance from the centre) or
-// [least, most].
-func (a *arguments) span(name string, center, least, most float64) span {
-	raw, given := a.Given[name]
-	if !given || strings.TrimSpace(string(raw)) == "null" {
-		return span{}
-	}
-	var s span
-	var far float64
-	if json.Unmarshal(raw, &far) == nil {
-		if far < 0 || far > most {
-			a.Fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]",
-				most, least, most)
-			return span{}
-		}
-		s = span{from: max(center-far, least), to: center + far}
-	} else {
-		s.from, s.to = a.Pair(name, least, most)
-	}
-	s.on = s.from != center || s.to != center
-	return s
-}
-
-type jitter struct{ spans [4]span }
+type jitter struct{ spans [4]describe.Span }
 
 // Indices of jitter's spans.
 const (
@@ -72,35 +43,41 @@ func (s jitter) apply(v *view, d *draws) error {
 	d.Torch.Permute(order[:])
 	var factors [4]float64
 	for i, span := range s.spans {
-		if span.on {
-			factors[i] = float64(d.Torch.Uniform(float32(span.from), float32(span.to)))
+		if span.On {
+			factors[i] = float64(d.Torch.Uniform(float32(span.From), float32(span.To)))
 		}
 	}
 	img, err := v.pixels()
 	if err != nil {
 		return err
 	}
-	names := [4]string{"brightness", "contrast", "saturation", "hue"}
 	for _, i := range order {
-		if !s.spans[i].on {
-			continue
-		}
-		v.note(Param{names[i], factors[i]})
-		if i == brightness || i == contrast || i == hue && img.Channels == 3 {
-			v.bare = true
-		}
-		switch factor := float32(factors[i]); i {
-		case brightness:
-			pixels.Brightness(img, factor)
-		case contrast:
-			pixels.Contrast(img, factor)
-		case saturation:
-			v.grayed = true
-			pixels.Color(img, factor)
-		case hue:
-			// As numpy's uint8, a negative number wraps.
-			pixels.Hue(img, byte(int(factors[i]*255)))
+		if s.spans[i].On {
+			v.tint(img, i, factors[i])
 		}
 	}
 	return nil
+}
+
+// colours are the names of what jitter changes.
+var colours = [4]string{"brightness", "contrast", "saturation", "hue"}
+
+// tint changes one of colours, of the pixels of the view.
+func (v *view) tint(img *pixels.Image, i int, by float64) {
+	v.note(Param{colours[i], by})
+	if i == brightness || i == contrast || i == hue && img.Channels == 3 {
+		v.bare = true
+	}
+	switch factor := float32(by); i {
+	case brightness:
+		pixels.Brightness(img, factor)
+	case contrast:
+		pixels.Contrast(img, factor)
+	case saturation:
+		v.grayed = true
+		pixels.Color(img, factor)
+	case hue:
+		// As numpy's uint8, a negative number wraps.
+		pixels.Hue(img, byte(int(by*255)))
+	}
 }

@@ -14,9 +14,10 @@ import (
 var convertImageDtype = kind{
 	name:   "ConvertImageDtype",
 	params: []param{{"dtype", `"float32"`}, {"scale", `"divide"`}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		scale := a.Choice("scale", "divide", "multiply", "none")
-		return converted{a.dtype("dtype"), scales[scale]}
+		return converted{a.Type("dtype"), scales[scale]}
 	},
 }
 

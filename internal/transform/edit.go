@@ -7,21 +7,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
-// motion returns the arguments interpolation and fill of a step that moves pixels.
-func (a *arguments) motion() policy.Motion {
-	var m policy.Motion
-	switch a.Choice("interpolation", "nearest", "bilinear", "bicubic") {
-	case "bilinear":
-		m.Filter = pixels.Bilinear
-	case "bicubic":
-		m.Filter = pixels.Bicubic
-	default:
-		m.Filter = pixels.Nearest
-	}
-	m.Fill.Levels, m.Fill.One = a.fill()
-	return m
-}
-
 // followMotion is follow for a step that moves pixels.
 func followMotion(k *known, m policy.Motion) error {
 	if !m.Fill.One && k.channels == 1 {

@@ -4,19 +4,17 @@ package transform
 var randomHorizontalFlip = kind{
 	name:   "RandomHorizontalFlip",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return flipped{p: a.chance("p")} },
+	joint:  ofAll,
+	build:  func(a *arguments) step { return flipped{p: a.Chance("p")} },
 }
 
 // RandomVerticalFlip mirrors an image vertically with probability p.
 var randomVerticalFlip = kind{
 	name:   "RandomVerticalFlip",
 	params: []param{{"p", "0.5"}},
-	build:  func(a *arguments) step { return flipped{p: a.chance("p"), vertical: true} },
+	joint:  ofAll,
+	build:  func(a *arguments) step { return flipped{p: a.Chance("p"), vertical: true} },
 }
-
-// chance returns an argument that is a probability, as torch compares it with what torch.rand
-// draws: as a float32.
-func (a *arguments) chance(name string) float32 { return float32(a.Number(name, 0, 1)) }
 
 type flipped struct {
 	p        float32

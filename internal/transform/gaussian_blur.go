@@ -11,8 +11,9 @@ import "github.com/hdmlp/hdmlp/internal/transform/pixels"
 var gaussianBlur = kind{
 	name:   "GaussianBlur",
 	params: []param{{"kernel_size", ""}, {"sigma", "[0.1, 2]"}, {"draws", `"v1"`}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
-		s := &blurredBy{v2: a.apart()}
+		s := &blurredBy{v2: a.Apart()}
 		s.width, s.height = 1, 1
 		size := a.Wholes("kernel_size", 1, 1023, "a whole number or [width, height]", 1, 2)
 		if len(size) > 0 {

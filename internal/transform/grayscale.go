@@ -10,6 +10,7 @@ import (
 var grayscale = kind{
 	name:   "Grayscale",
 	params: []param{{"num_output_channels", "1"}},
+	joint:  ofImages,
 	build: func(a *arguments) step {
 		s := gray{channels: a.Whole("num_output_channels", 1, 3)}
 		if s.channels == 2 {

@@ -25,6 +25,7 @@ var imgDecode = kind{
 		{"max_pixels", "178956970"},
 		{"leave", "false"},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
 		return decode{
 			gray: a.Choice("mode", "RGB", "L") == "L", fast: a.Flag("fast"),

@@ -3,6 +3,7 @@ package transform
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // kinds lists all transforms, in the order of the documentation.
-var kinds = []kind{
+var kinds = slices.Concat([]kind{
 	imgDecode,
 	resize,
 	centerCrop,
@@ -21,26 +22,12 @@ var kinds = []kind{
 	randomVerticalFlip,
 	pad,
 	colorJitter,
+	randomPhotometricDistort,
 	grayscale,
-	randAugment,
-	trivialAugmentWide,
-	autoAugment,
+}, planning(), []kind{
 	randomRotation,
-	randomAffine,
 	randomPerspective,
 	gaussianBlur,
-	timmRandAugment,
-	timmAutoAugment,
-	pilGaussianBlur,
-	pilSolarize,
-	pilGrayscale,
-	randomInvert,
-	randomPosterize,
-	randomSolarize,
-	randomAdjustSharpness,
-	randomAutocontrast,
-	randomEqualize,
-	randomGrayscale,
 	randomApply,
 	randomOrder,
 	randomChoice,
@@ -50,18 +37,30 @@ var kinds = []kind{
 	randomErasing,
 	timmRandomErasing,
 	views,
+}, targeting(), []kind{
+	convertMaskDtype,
 	scaleShift16,
 	reshape,
 	ragged,
-}
+})
 
 // A kind is an entry of the table of transforms.
 type kind struct {
 	name   string
 	help   string // what it does, in a line; "" if torchvision has it
 	params []param
+	joint  jointly
 	build  func(a *arguments) step
 }
+
+// jointly is whether a transform may be in a list for several kinds of fields.
+type jointly uint8
+
+const (
+	refused  jointly = iota
+	ofImages         // it may, and changes only images
+	ofAll
+)
 
 // param is a parameter of a transform.
 type param = describe.Param

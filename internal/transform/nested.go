@@ -8,12 +8,15 @@ import (
 
 // nested is a list of transforms of images within a transform. All draw from the generators of the
 // outer one, one after the other.
-type nested struct{ steps []mover }
+type nested struct {
+	steps []mover
+	names []string
+}
 
 // follow follows all steps in their order.
 func (n *nested) follow(k *known) error {
-	for _, step := range n.steps {
-		if err := step.follow(k); err != nil {
+	for i, step := range n.steps {
+		if err := errors.Join(k.joins(n.names[i]), step.follow(k)); err != nil {
 			return err
 		}
 	}
@@ -56,7 +59,7 @@ func (a *arguments) steps(name string, raw json.RawMessage) (n nested) {
 		a.Faults = append(a.Faults, fmt.Errorf("%s: %s must be a list of transforms", a.Place, name))
 	}
 	for i, entry := range list {
-		s, _, faults := a.nested(i, entry)
+		s, name, faults := a.nested(i, entry)
 		for _, fault := range faults {
 			a.Faults = append(a.Faults, fmt.Errorf("%s: %s: %w", a.Place, name, fault))
 		}
@@ -65,7 +68,7 @@ func (a *arguments) steps(name string, raw json.RawMessage) (n nested) {
 			a.Faults = append(a.Faults, fmt.Errorf("%s: %s: only transforms of images can be in it",
 				a.Place, name))
 		} else if ok {
-			n.steps = append(n.steps, m)
+			n.steps, n.names = append(n.steps, m), append(n.names, name)
 		}
 	}
 	return n

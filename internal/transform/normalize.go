@@ -14,6 +14,7 @@ import (
 var normalize = kind{
 	name:   "Normalize",
 	params: []param{{"mean", ""}, {"std", ""}, {"inplace", "false"}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		a.Flag("inplace")
 		s := normalized{a.Float32s("mean"), a.Float32s("std")}

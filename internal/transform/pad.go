@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image"
 
-	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -16,10 +15,14 @@ import (
 //	fill          the border's level, 0 to 255: a number, or one per channel
 //	padding_mode  constant: fill; edge: the outermost pixels; reflect: the image mirrored at its
 //	              outermost pixels; symmetric: mirrored at its edges, repeating these pixels
+//	mask_fill     the number that masks have there; null: fill
 var pad = kind{
-	name:   "Pad",
-	params: []param{{"padding", ""}, {"fill", "0"}, {"padding_mode", `"constant"`}},
-	build:  func(a *arguments) step { return padded{a.padding("padding"), a.border()} },
+	name: "Pad",
+	params: []param{
+		{"padding", ""}, {"fill", "0"}, {"padding_mode", `"constant"`}, {"mask_fill", "null"},
+	},
+	joint: ofAll,
+	build: func(a *arguments) step { return padded{a.padding("padding"), a.border()} },
 }
 
 type padded struct {
@@ -32,16 +35,8 @@ type margins struct{ left, top, right, bottom int }
 
 // padding returns an argument that specifies margins.
 func (a *arguments) padding(name string) margins {
-	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
-	switch m := a.Wholes(name, -describe.MaxEdge, describe.MaxEdge, allowed, 1, 2, 4); len(m) {
-	case 1:
-		return margins{m[0], m[0], m[0], m[0]}
-	case 2:
-		return margins{m[0], m[1], m[0], m[1]}
-	case 4:
-		return margins{m[0], m[1], m[2], m[3]}
-	}
-	return margins{}
+	m := a.Margins(name)
+	return margins{m[0], m[1], m[2], m[3]}
 }
 
 // outside returns r extended by the margins.
@@ -55,33 +50,35 @@ func (m margins) outside(r image.Rectangle) image.Rectangle {
 // border is the contents of a border: the arguments fill and padding_mode.
 type border struct {
 	pixels.Border
-	one bool // fill is the same for all channels
+	one  bool // fill is the same for all channels
+	mask int  // the fill of masks; -1: it has none
 }
 
 func (a *arguments) border() border {
 	var b border
 	b.Mode = a.Choice("padding_mode", "constant", "edge", "reflect", "symmetric")
-	b.Fill, b.one = a.fill()
+	b.Fill, b.one = a.Fill()
+	b.mask = int(b.Fill[0])
+	if !a.None("mask_fill") {
+		b.mask = a.Whole("mask_fill", 0, 1<<16-1)
+	} else if !b.one {
+		b.mask = -1
+	}
 	return b
-}
-
-// fill returns the argument fill: a level for each channel, and whether one was given for all.
-func (a *arguments) fill() (fill [3]byte, one bool) {
-	if a.None("fill") {
-		return fill, true
-	}
-	levels := a.Numbers("fill", 0, 255, "a level or one per channel", 1, 3)
-	for i := range fill {
-		if len(levels) > 0 {
-			fill[i] = byte(levels[min(i, len(levels)-1)])
-		}
-	}
-	return fill, len(levels) < 2
 }
 
 func (b border) follow(k *known) error {
 	if !b.one && k.channels == 1 {
 		return errors.New("fill has three numbers, and images have one channel")
+	}
+	if k.joint == nil {
+		return nil
+	}
+	for _, input := range k.joint.list {
+		if input.isMask() && (b.mask < 0 || b.mask > 255 && input.Type.Size() == 1) {
+			return errors.New("fill is no number of masks: give mask_fill, or of torchvision's a dict, " +
+				"as {tv_tensors.Mask: 255, \"others\": 0}")
+		}
 	}
 	return nil
 }
@@ -107,11 +104,16 @@ func (s padded) follow(k *known) error {
 }
 
 func (s padded) apply(v *view, _ *draws) error {
+	width, height := v.size()
+	all := s.margins.outside(image.Rect(0, 0, width, height))
 	whole, err := s.margins.around(v)
 	if err != nil {
 		return err
 	}
 	v.bare = true
+	if err := v.targets.Pad(all, s.border.Mode, s.border.mask); err != nil {
+		return err
+	}
 	return v.extend(whole, s.border)
 }
 

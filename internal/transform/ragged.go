@@ -60,6 +60,8 @@ const encodedRatio = 8
 func (p *Program) Expected(file float64) float64 {
 	k := &p.known
 	switch {
+	case k.joint != nil && p.Varies():
+		return p.expected(file)
 	case !p.Ragged():
 		return float64(p.bytes)
 	case k.width > 0:

@@ -18,7 +18,7 @@ func applied(t testing.TB, w *Worker, src []byte, key Key) (made []byte, asked [
 	err = w.ApplyTo(func(_, size int) ([]byte, error) {
 		asked, made = append(asked, size), make([]byte, size)
 		return made, nil
-	}, src, key)
+	}, [][]byte{src}, key)
 	return made, asked, err
 }
 
@@ -118,7 +118,8 @@ func TestRaggedRoom(t *testing.T) {
 	defer w.Close()
 	full := errors.New("full")
 	cut := encodedPNG(t, 50, 40)
-	err := w.ApplyTo(func(int, int) ([]byte, error) { return nil, full }, cut[:len(cut)/2], Key{})
+	alloc := func(int, int) ([]byte, error) { return nil, full }
+	err := w.ApplyTo(alloc, [][]byte{cut[:len(cut)/2]}, Key{})
 	if !errors.Is(err, full) {
 		t.Errorf("%v, want %v", err, full)
 	}

@@ -9,10 +9,11 @@ import "encoding/json"
 var randomApply = kind{
 	name:   "RandomApply",
 	params: []param{{"transforms", ""}, {"p", "0.5"}, {"draws", `"v1"`}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		var list json.RawMessage
 		a.Decode("transforms", &list, "a list of transforms")
-		return &sometimes{a.steps("transforms", list), a.chance("p"), a.apart()}
+		return &sometimes{a.steps("transforms", list), a.Chance("p"), a.Apart()}
 	},
 }
 

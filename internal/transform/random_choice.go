@@ -7,6 +7,7 @@ package transform
 var randomChoice = kind{
 	name:   "RandomChoice",
 	params: []param{{"transforms", ""}, {"p", "null"}},
+	joint:  ofAll,
 	build: func(a *arguments) step {
 		s := &chosen{choices: a.parts("transforms")}
 		if !a.None("p") {

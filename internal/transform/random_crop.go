@@ -14,6 +14,7 @@ import (
 //	padding_mode   as in Pad
 //	draws          "v1": two numbers unless the image has the size, as torchvision's v1; "v2": one
 //	               for each edge that is longer than the part's, as its v2
+//	mask_fill      as in Pad
 var randomCrop = kind{
 	name: "RandomCrop",
 	params: []param{
@@ -23,7 +24,9 @@ var randomCrop = kind{
 		{"fill", "0"},
 		{"padding_mode", `"constant"`},
 		{"draws", `"v1"`},
+		{"mask_fill", "null"},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
 		s := randomCropped{needed: a.Flag("pad_if_needed"), border: a.border()}
 		s.height, s.width = a.Size("size")
@@ -68,6 +71,9 @@ func (s randomCropped) follow(k *known) error {
 }
 
 func (s randomCropped) apply(v *view, d *draws) error {
+	if err := s.pad(v); err != nil {
+		return err
+	}
 	whole, err := s.padding.around(v)
 	if err != nil {
 		return err
@@ -102,7 +108,41 @@ func (s randomCropped) apply(v *view, d *draws) error {
 	if extra.X > 0 || extra.Y > 0 && !s.apart {
 		at.X = d.Torch.Below(extra.X + 1)
 	}
+	if !s.apart || extra != (image.Point{}) {
+		v.targets.Crop(image.Rectangle{at, at.Add(image.Pt(s.width, s.height))})
+	}
 	v.note(Param{"top", float64(at.Y)}, Param{"left", float64(at.X)})
 	at = at.Add(whole.Min)
 	return v.extend(image.Rect(at.X, at.Y, at.X+s.width, at.Y+s.height), s.border)
+}
+
+// pad pads masks and boxes: v2 once, v1 for each reason that there is.
+func (s randomCropped) pad(v *view) error {
+	width, height := v.size()
+	all := s.padding.outside(image.Rect(0, 0, width, height))
+	across, down := 0, 0
+	if s.needed {
+		across, down = max(s.width-all.Dx(), 0), max(s.height-all.Dy(), 0)
+	}
+	if s.apart {
+		all = margins{across, down, across, down}.outside(all)
+		across, down = 0, 0
+	}
+	if v.targets == nil {
+		return nil
+	}
+	for _, r := range []image.Rectangle{
+		all,
+		image.Rect(-across, 0, all.Dx()+across, all.Dy()),
+		image.Rect(0, -down, all.Dx()+2*across, all.Dy()+down),
+	} {
+		w, h := v.targets.Size()
+		if r.Min == (image.Point{}) && r.Max == image.Pt(w, h) {
+			continue
+		}
+		if err := v.targets.Pad(r, s.border.Mode, s.border.mask); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package transform
 import (
 	"errors"
 	"image"
-	"math"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
@@ -28,22 +27,7 @@ var randomErasing = kind{
 		{"inplace", "false"},
 		{"log_ratio", "null"},
 	},
-	build: func(a *arguments) step {
-		a.Flag("inplace")
-		s := &erasing{p: a.chance("p")}
-		s.part.Scale[0], s.part.Scale[1] = a.Pair("scale", 0, 1)
-		s.part.Ratio[0], s.part.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.part.Logs = a.Logs("log_ratio", s.part.Ratio)
-		if text := ""; a.Text("value", &text) {
-			s.noise = perElement
-			if text != "random" {
-				a.Fault("value", `it must be a number, one for each channel, or "random"`)
-			}
-			return s
-		}
-		s.value = a.Float32s("value")
-		return s
-	},
+	build: func(a *arguments) step { return erasing{policy.ReadErasing(&a.Arguments)} },
 }
 
 // TimmRandomErasing sets random rectangles of a tensor to a value, as timm's RandomErasing.
@@ -63,32 +47,8 @@ var timmRandomErasing = kind{
 		{"mode", `"const"`},
 		{"count", "[1, 1]"},
 	},
-	build: func(a *arguments) step {
-		s := &timmErasing{p: a.Number("p", 0, 1), value: []float32{0}}
-		s.area[0], s.area[1] = a.Pair("area", 0, 1e6)
-		s.logs[0], s.logs[1] = a.Pair("log_aspect", -20, 20)
-		switch a.Choice("mode", "const", "rand", "pixel") {
-		case "rand":
-			s.noise = perChannel
-		case "pixel":
-			s.noise = perElement
-		}
-		count := a.Wholes("count", 0, 1000, "[least, most]", 2)
-		if len(count) == 2 {
-			s.least, s.most = count[0], max(count[0], count[1])
-		}
-		return s
-	},
+	build: func(a *arguments) step { return erasing{policy.ReadTimmErasing(&a.Arguments)} },
 }
-
-// noise is what is drawn for a rectangle in the place of a value.
-type noise uint8
-
-const (
-	noNoise noise = iota
-	perChannel
-	perElement
-)
 
 // A patch is a rectangle of the tensor that becomes something else.
 type patch struct {
@@ -97,19 +57,20 @@ type patch struct {
 	value []float32
 	// The elements in the order (channel, row, column), or one for each channel, are
 	// Worker.noise[from:], of which there are several if it is noise.
-	noise noise
+	noise policy.Noise
 	from  int
 }
 
-func (*erasing) erases()     {}
-func (*timmErasing) erases() {}
+type erasing struct{ policy.Eraser }
 
-// followErasing is what the two kinds of steps have in common.
-func followErasing(k *known, n noise, value []float32) error {
+func (erasing) erases() {}
+
+func (s erasing) follow(k *known) error {
+	value, noise := s.Content()
 	switch {
 	case k.stage != tensor:
 		return errors.New("it works on tensors, and needs ToTensor before it")
-	case n != noNoise && k.target.Type == pixels.Uint8:
+	case noise != policy.NoNoise && k.target.Type == pixels.Uint8:
 		return errors.New("its random values are not levels; add ConvertImageDtype before it")
 	case len(value) > k.channels:
 		return errors.New("value has three numbers, and images have one channel")
@@ -118,88 +79,24 @@ func followErasing(k *known, n noise, value []float32) error {
 	return nil
 }
 
-type erasing struct {
-	p     float32
-	part  policy.Part
-	value []float32
-	noise noise
-}
-
-func (s *erasing) follow(k *known) error { return followErasing(k, s.noise, s.value) }
-
-func (s *erasing) apply(v *view, d *draws) error {
-	if d.Torch.Rand() >= s.p {
-		return nil
-	}
-	width, height := v.size()
-	for range 10 {
-		a := s.part.Attempt(float64(width*height), d)
-		sides, sure := a.Sides() // its X is the height here
-		if !sure && v.w.program.known.leaves() {
-			return errRounding
-		}
-		if sides.X >= height || sides.Y >= width {
-			continue
-		}
-		p := v.patch(s.noise, s.value, image.Pt(sides.Y, sides.X), d)
-		top := d.Torch.Below(height - sides.X + 1)
-		left := d.Torch.Below(width - sides.Y + 1)
-		v.erase(p, left, top)
-		return nil
-	}
-	return nil
-}
-
-type timmErasing struct {
-	p           float64
-	area, logs  [2]float64
-	value       []float32
-	noise       noise
-	least, most int
-}
-
-func (s *timmErasing) follow(k *known) error { return followErasing(k, s.noise, s.value) }
-
-func (s *timmErasing) apply(v *view, d *draws) error {
-	if d.Python.Random() > s.p {
-		return nil
-	}
-	width, height := v.size()
-	count := s.least
-	if s.least != s.most {
-		count += d.Python.Below(s.most - s.least + 1)
-	}
-	for range count {
-		for range 10 {
-			area := d.Python.Uniform(s.area[0], s.area[1]) * float64(width*height) / float64(count)
-			ratio := math.Exp(d.Python.Uniform(s.logs[0], s.logs[1]))
-			sides := image.Pt(round(math.Sqrt(area/ratio)), round(math.Sqrt(area*ratio)))
-			if sides.X >= width || sides.Y >= height {
-				continue
-			}
-			top := d.Python.Below(height - sides.Y + 1)
-			left := d.Python.Below(width - sides.X + 1)
-			v.erase(v.patch(s.noise, s.value, sides, d), left, top)
-			break
-		}
-	}
-	return nil
-}
-
-// patch returns a patch of this size, whose noise it draws.
-func (v *view) patch(n noise, value []float32, size image.Point, d *draws) patch {
+func (s erasing) apply(v *view, d *draws) error {
 	w := v.w
-	p := patch{
-		at: image.Rectangle{Max: size}, index: w.index, value: value, noise: n, from: len(w.noise),
+	width, height := v.size()
+	sure := s.Erase(d, width, height, func(size image.Point) func(left, top int) {
+		p := patch{at: image.Rectangle{Max: size}, index: w.index, from: len(w.noise)}
+		p.value, p.noise = s.Content()
+		switch channels := w.known.channels; p.noise {
+		case policy.PerChannel:
+			w.noise = d.Torch.Normal(w.noise, channels)
+		case policy.PerElement:
+			w.noise = d.Torch.Normal(w.noise, channels*size.X*size.Y)
+		}
+		return func(left, top int) { v.erase(p, left, top) }
+	})
+	if !sure && w.program.known.leaves() {
+		return errRounding
 	}
-	channels := w.known.channels
-	switch n {
-	case perChannel:
-		w.noise = d.Torch.Normal(w.noise, channels)
-	case perElement:
-		w.noise = d.Torch.Normal(w.noise, channels*size.X*size.Y)
-	}
-	return p
+	return nil
 }
 
 // erase records a patch, at this place.
@@ -229,11 +126,11 @@ func (w *Worker) erase(dst []byte, erasers []*pixels.Eraser) {
 			Rectangle: patch.at, Width: k.width, Height: k.height, Channels: k.channels,
 		}
 		switch patch.noise {
-		case noNoise:
+		case policy.NoNoise:
 			e.Fill(dst, area, patch.value)
-		case perChannel:
+		case policy.PerChannel:
 			e.Fill(dst, area, w.noise[patch.from:][:area.Channels])
-		case perElement:
+		case policy.PerElement:
 			e.Copy(dst, area, w.noise[patch.from:])
 		}
 	}

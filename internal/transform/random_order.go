@@ -7,7 +7,8 @@ package transform
 var randomOrder = kind{
 	name:   "RandomOrder",
 	params: []param{{"transforms", ""}, {"draws", `"v1"`}},
-	build:  func(a *arguments) step { return &shuffled{a.parts("transforms"), a.apart()} },
+	joint:  ofAll,
+	build:  func(a *arguments) step { return &shuffled{a.parts("transforms"), a.Apart()} },
 }
 
 type shuffled struct {

@@ -2,6 +2,7 @@ package transform
 
 import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/planned"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
@@ -19,7 +20,8 @@ var randomPerspective = kind{
 		{"fill", "0"},
 	},
 	build: func(a *arguments) step {
-		return &randomCorners{a.Number("distortion_scale", 0, 1), a.chance("p"), a.motion()}
+		motion := planned.ReadMotion(&a.Arguments)
+		return &randomCorners{a.Number("distortion_scale", 0, 1), a.Chance("p"), motion}
 	},
 }
 

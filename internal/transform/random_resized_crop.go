@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"errors"
 	"image"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -29,9 +30,10 @@ var randomResizedCrop = kind{
 		{"draws", `"torchvision"`},
 		{"log_ratio", "null"},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
-		s := &randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
-		a.antialias("antialias")
+		s := &randomPart{filters: a.Filters("interpolation"), order: a.Order("pillow")}
+		a.Antialias("antialias")
 		s.height, s.width = a.Size("size")
 		s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
 		s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
@@ -74,6 +76,10 @@ func (s *randomPart) apply(v *view, d *draws) error {
 		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
 	}
 	v.note(drawn...)
+	if part.Empty() && v.targets != nil {
+		return errors.New("the part of the image is empty, and masks have no pixels for it")
+	}
+	v.targets.Crop(part)
 	if part.Empty() { // PIL resizes it to black
 		return v.extend(image.Rect(width, height, width+s.width, height+s.height), border{})
 	}

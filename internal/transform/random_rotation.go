@@ -1,6 +1,9 @@
 package transform
 
-import "github.com/hdmlp/hdmlp/internal/transform/policy"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/planned"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // RandomRotation rotates an image by a random angle.
 //
@@ -18,36 +21,11 @@ var randomRotation = kind{
 		{"fill", "0"},
 	},
 	build: func(a *arguments) step {
-		s := &randomRotated{motion: a.motion(), expand: a.Flag("expand"), center: a.center()}
-		s.from, s.to = a.around("degrees", 1e6)
+		s := &randomRotated{expand: a.Flag("expand"), center: a.Center()}
+		s.motion = planned.ReadMotion(&a.Arguments)
+		s.from, s.to = a.Around("degrees", 1e6)
 		return s
 	},
-}
-
-// around returns an argument that is [least, most], or the most in either direction.
-func (a *arguments) around(name string, limit float64) (from, to float64) {
-	list := a.Numbers(name, -limit, limit, "a number or [least, most]", 1, 2)
-	switch {
-	case len(list) == 2:
-		return list[0], list[1]
-	case len(list) == 1 && list[0] < 0:
-		a.Fault(name, "a single number must not be negative")
-	case len(list) == 1:
-		return -list[0], list[0]
-	}
-	return 0, 0
-}
-
-// center returns the argument center.
-func (a *arguments) center() *[2]float64 {
-	if a.None("center") {
-		return nil
-	}
-	list := a.Numbers("center", -1e6, 1e6, "[x, y]", 2)
-	if len(list) < 2 {
-		return nil
-	}
-	return &[2]float64{list[0], list[1]}
 }
 
 type randomRotated struct {

@@ -1,11 +1,8 @@
 package transform
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -30,9 +27,10 @@ var resize = kind{
 		{"antialias", "true"},
 		{"pillow", "12"},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
-		s := resized{filter: a.filter("interpolation"), order: a.order("pillow")}
-		a.antialias("antialias")
+		s := resized{filter: a.Filter("interpolation"), order: a.Order("pillow")}
+		a.Antialias("antialias")
 		switch size := a.Wholes("size", 1, describe.MaxEdge, "a whole number or [height, width]", 1,
 			2); len(size) {
 		case 1:
@@ -57,63 +55,6 @@ type resized struct {
 	shorter, longest int
 	filter           pixels.Filter
 	order            pixels.Order
-}
-
-// order returns the order of the two passes of a resize, from an argument that is a release of
-// Pillow.
-func (a *arguments) order(name string) pixels.Order {
-	if a.Whole(name, 12, 13) == 13 {
-		return pixels.AsSteep
-	}
-	return pixels.AlongRows
-}
-
-// filter returns an argument that is torchvision's name of an interpolation.
-func (a *arguments) filter(name string) pixels.Filter {
-	all, names := filters()
-	return all[slices.Index(names, a.Choice(name, names...))]
-}
-
-// filters returns an argument that is one interpolation or a list of them.
-func (a *arguments) filters(name string) (chosen []pixels.Filter) {
-	var list []string
-	if json.Unmarshal(a.Given[name], &list) != nil { // not a list
-		return []pixels.Filter{a.filter(name)}
-	}
-	all, names := filters()
-	for _, l := range list {
-		if i := slices.Index(names, l); i >= 0 {
-			chosen = append(chosen, all[i])
-		}
-	}
-	if len(chosen) == 0 || len(chosen) < len(list) || len(list) > maxFilters {
-		a.Fault(name, "it must be one of %s, or a list of at most %d of these",
-			strings.Join(names, ", "), maxFilters)
-		return all[:1]
-	}
-	return chosen
-}
-
-// maxFilters is the largest number of interpolations in a list.
-const maxFilters = 16
-
-// filters returns all interpolations and their names.
-func filters() (all []pixels.Filter, names []string) {
-	all = []pixels.Filter{
-		pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming,
-		pixels.Bicubic, pixels.Lanczos,
-	}
-	for _, f := range all {
-		names = append(names, f.String())
-	}
-	return all, names
-}
-
-// antialias validates an argument that has no effect.
-func (a *arguments) antialias(name string) {
-	if raw, given := a.Given[name]; given && string(raw) != "null" {
-		a.Flag(name)
-	}
 }
 
 // size returns the size that an image of this size is resized to (torchvision's

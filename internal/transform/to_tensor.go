@@ -18,8 +18,9 @@ var toTensor = kind{
 		{"dtype", `"float32"`},
 		{"memory_format", `"contiguous_format"`},
 	},
+	joint: ofAll,
 	build: func(a *arguments) step {
-		s := tensored{dtype: a.dtype("dtype")}
+		s := tensored{dtype: a.Type("dtype")}
 		if a.Choice("layout", "NCHW", "NHWC") == "NHWC" {
 			s.layout = pixels.HWC
 		}
@@ -40,22 +41,6 @@ type tensored struct {
 	dtype        pixels.Type
 	layout       pixels.Layout
 	channelsLast bool
-}
-
-// dtype returns an argument that is torch's name of a type.
-func (a *arguments) dtype(name string) pixels.Type {
-	all := []pixels.Type{pixels.Uint8, pixels.Float16, pixels.BFloat16, pixels.Float32}
-	names := make([]string, len(all))
-	for i, t := range all {
-		names[i] = t.String()
-	}
-	chosen := a.Choice(name, names...)
-	for _, t := range all {
-		if t.String() == chosen {
-			return t
-		}
-	}
-	return pixels.Float32
 }
 
 func (s tensored) follow(k *known) error {

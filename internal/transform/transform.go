@@ -81,6 +81,7 @@ type known struct {
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
 	views              []known         // of each view at its end
+	joint              *inputs         // of a list for several fields; nil: it is for one
 	within             bool            // the list is that of a view
 }
 
@@ -131,11 +132,19 @@ type Output struct {
 	Layout pixels.Layout
 	// ChannelsLast means that Shape is channels, height, width, though Layout is HWC.
 	ChannelsLast bool
+	Input        int  // the number of the field that it is made of, of a joint Program
+	Boxes        bool // it is encoded boxes (package targets) and has no shape
+	// Sized means that height and width, which are 0 in Shape, are those of each sample. They
+	// precede the elements.
+	Sized bool
 }
 
-// Bytes returns the output's size in bytes; 0 for a ragged Program, where sizes differ.
+// Bytes returns the output's size in bytes; 0 where sizes differ.
 func (o Output) Bytes() int {
 	n := o.Type.Size()
+	if o.Boxes {
+		return 0
+	}
 	for _, d := range o.Shape {
 		n *= d
 	}
@@ -156,6 +165,8 @@ type Program struct {
 	erasers   []*pixels.Eraser // of steps that erase parts of the tensor; nil for others
 	packed    int              // the step that packing is charged to
 	bytes     int              // of a sample, in all its views
+	outputs   []Output         // of a joint Program
+	varies    bool             // results have sizes of their own
 	views     []chain
 }
 
@@ -167,13 +178,16 @@ type Program struct {
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
-func Compile(description []byte) (*Program, error) {
+func Compile(description []byte) (*Program, error) { return compile(description, nil) }
+
+// compile is Compile, or for a list that is for several fields CompileJoint.
+func compile(description []byte, joint *inputs) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {
 		return nil, fmt.Errorf("transforms: %s: it must be a list of objects: %w",
 			describe.Abbreviate(string(description)), err)
 	}
-	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}}}
+	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}, joint: joint}}
 	var faults []error
 	decodes := 0 // entries that decode
 	for i, entry := range list {
@@ -195,6 +209,9 @@ func Compile(description []byte) (*Program, error) {
 		faults = append(faults, errs...)
 		if s != nil {
 			p.add(name, s, position)
+			if err := p.known.joins(name); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", place(i, name), err))
+			}
 		}
 	}
 	if len(faults) > 0 {
@@ -312,7 +329,9 @@ func (k *known) complete() error {
 	case k.stage == encoded:
 		return errors.New("the list is empty; it needs a transform that gives images " +
 			"a fixed size, such as RandomResizedCrop(224)")
-	case (k.stage == picture || k.stage == tensor) && k.width == 0:
+	case k.joint != nil && k.joint.image >= 0 && k.stage != tensor:
+		return errors.New("the list is for several fields, and needs ToTensor for its images")
+	case (k.stage == picture || k.stage == tensor) && k.width == 0 && k.joint == nil:
 		return fmt.Errorf("the output has no fixed size: %s", k.varies)
 	}
 	return nil
@@ -320,8 +339,12 @@ func (k *known) complete() error {
 
 // prepare initializes what workers share.
 func (p *Program) prepare() error {
+	if p.known.joint != nil {
+		p.outputs = p.known.ofInputs()
+	}
 	for _, o := range p.Outputs() {
 		p.bytes += o.Bytes()
+		p.varies = p.varies || o.Bytes() == 0
 	}
 	switch p.known.stage {
 	case raw:
@@ -374,6 +397,9 @@ func (k *known) output() Output {
 
 // Outputs returns the shape and type of every sample's outputs: one, or one of each view.
 func (p *Program) Outputs() []Output {
+	if p.known.joint != nil {
+		return slices.Clone(p.outputs)
+	}
 	if !p.Views() {
 		return []Output{p.known.output().clone()}
 	}

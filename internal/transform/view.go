@@ -7,6 +7,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 // A view is an image that has not been computed yet: box, a part of the source, is resized; window
@@ -38,6 +39,10 @@ type view struct {
 	// bare records that a step made a new image, which in PIL has nothing beside its pixels, and
 	// grayed that PIL converted it to gray, and with it a transparent colour.
 	bare, grayed bool
+	// targets are the masks and boxes that move with the image; nil: there are none. hollow: there is
+	// no image, and the view has only a size.
+	targets *targets.Set
+	hollow  bool
 }
 
 // size returns the image's width and height.
@@ -74,6 +79,7 @@ func (v *view) cut(r image.Rectangle) {
 
 // flip mirrors the image.
 func (v *view) flip(vertical bool) {
+	v.targets.Flip(vertical)
 	if vertical {
 		v.mirror ^= pixels.FlipVertical
 	} else {
@@ -83,7 +89,12 @@ func (v *view) flip(vertical bool) {
 
 // resize resizes the image to width x height, as PIL does.
 func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error {
+	v.targets.Resize(width, height)
 	if w, h := v.size(); w == width && h == height {
+		return nil
+	}
+	if v.hollow {
+		v.box, v.mirror = image.Rect(0, 0, width, height), 0
 		return nil
 	}
 	if v.scaled {
@@ -270,6 +281,10 @@ func (v *view) extend(r image.Rectangle, b border) error {
 		return nil
 	}
 	v.bare = true
+	if v.hollow {
+		v.box, v.mirror = image.Rect(0, 0, r.Dx(), r.Dy()), 0
+		return nil
+	}
 	if int64(r.Dx())*int64(r.Dy()) > v.most() {
 		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(),
 			r.Dy(), v.most())

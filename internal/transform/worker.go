@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 // Worker applies a Program to samples, one at a time. It is not safe for concurrent use, reuses its
@@ -21,6 +22,12 @@ type Worker struct {
 	base     pixels.Image // of which views are made
 	extender pixels.Extender
 	view     view
+	// Of a joint Program: the fields, what moves with the image, and a mask that was decoded.
+	srcs  [][]byte
+	only  [1][]byte // the field of a Program that is for one
+	set   targets.Set
+	boxes targets.Boxes
+	raw   pixels.Image
 	// metadata is what the current sample says beside its pixels; of large ones nothing is kept.
 	metadata []byte
 	draws    draws
@@ -62,7 +69,7 @@ func (w *Worker) Close() { w.decoder.Close() }
 // pixels of the largest sample so far, at most 128 MiB. While it transforms a sample it may use
 // more, which it frees afterwards.
 func (w *Worker) Memory() int {
-	return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) + cap(w.base.Pix)
+	return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) + cap(w.base.Pix) + cap(w.raw.Pix)
 }
 
 // MemoryError reports that a sample needs more memory than the worker may use, and how much. After
@@ -87,6 +94,7 @@ func (w *Worker) Whole(on bool) { w.whole = on }
 func (w *Worker) Drop() {
 	w.decoder.Drop()
 	w.buffers, w.base = [2]pixels.Image{}, pixels.Image{}
+	w.raw = pixels.Image{}
 	w.resizer = pixels.Resizer{}
 	w.editor = pixels.Editor{}
 	debug.FreeOSMemory()
@@ -146,15 +154,16 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 // way again.
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
-	if want := p.bytes; len(dst) != want || p.Ragged() {
+	if want := p.bytes; len(dst) != want || p.Varies() || p.known.joint != nil {
 		return fmt.Errorf(
 			"transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
 	used := 0
+	w.only[0] = src
 	return w.ApplyTo(func(_, size int) ([]byte, error) {
 		used += size
 		return dst[used-size : used], nil
-	}, src, key)
+	}, w.only[:], key)
 }
 
 // Alloc returns size bytes of memory for a view of a sample, by its number, or for the only result;
@@ -163,9 +172,11 @@ type Alloc func(view, size int) ([]byte, error)
 
 // ApplyTo is like Apply, but gets the memory for each result from alloc. It calls alloc as soon as
 // the size is known, and again with another size if a ragged sample turns out to need delivery in
-// encoded form. It wraps an error of alloc.
-func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
+// encoded form. It wraps an error of alloc. srcs are the fields of a joint Program, or one; their
+// errors are an InputError.
+func (w *Worker) ApplyTo(alloc Alloc, srcs [][]byte, key Key) error {
 	p := w.program
+	src := srcs[0]
 	w.last = time.Now()
 	w.drawn = w.drawn[:0]
 	w.step = 0
@@ -174,13 +185,15 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	w.spared = [2]int64{}
 	w.eraseNothing()
 	var err error
-	switch p.known.stage {
-	case raw:
+	switch {
+	case p.known.joint != nil:
+		err = w.joint(alloc, srcs, key)
+	case p.known.stage == raw:
 		var dst []byte
 		if dst, err = alloc(0, p.bytes); err == nil {
 			err = p.known.array.Apply(dst, src)
 		}
-	case sizes:
+	case p.known.stage == sizes:
 		err = w.ragged(alloc, src, key)
 	default:
 		err = w.image(alloc, src, key)
@@ -189,12 +202,14 @@ func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 		if e := (*codec.Error)(nil); errors.As(err, &e) {
 			w.step = 0
 		}
-		err = fmt.Errorf("%s: %w", p.names[w.step], err)
+		if p.known.joint == nil { // else joint has named the step
+			err = fmt.Errorf("%s: %w", p.names[w.step], err)
+		}
 		if p.known.leave && foreign(err) {
 			err = &LeftError{err}
 		}
 	}
-	w.view = view{} // do not keep src
+	w.view, w.only[0] = view{}, nil // do not keep src
 	w.trim()
 	w.lap(w.step)
 	return err
@@ -211,7 +226,7 @@ func (w *Worker) trim() {
 	if cap(w.metadata) > mostMetadata {
 		w.metadata = nil
 	}
-	for _, m := range []*pixels.Image{&w.buffers[0], &w.buffers[1], &w.base} {
+	for _, m := range []*pixels.Image{&w.buffers[0], &w.buffers[1], &w.base, &w.raw} {
 		if cap(m.Pix) > codec.MostKept {
 			*m, large = pixels.Image{}, true
 		}
@@ -240,6 +255,9 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
+	if err := w.beginTargets(v); err != nil {
+		return err
+	}
 	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
@@ -257,6 +275,9 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if w.program.Views() {
 		return w.views(alloc, item)
 	}
+	if v.targets != nil {
+		return w.results(alloc)
+	}
 	if err := w.describable(&header); err != nil {
 		return err
 	}
@@ -264,6 +285,12 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err != nil {
 		return err
 	}
+	return w.pack(dst)
+}
+
+// pack computes the pixels and writes the tensor.
+func (w *Worker) pack(dst []byte) error {
+	v := &w.view
 	img, err := v.pixels()
 	if err != nil {
 		return err

@@ -46,6 +46,7 @@ from ._records.files import Files
 from ._records.lmdb import LMDB
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
+from ._transforms.base import descriptions
 from ._transforms.decode import within_pil_limit
 from ._transforms.generators import generators_kept, seed_generators
 from ._transforms.keys import batch_key, collate_key, place_key
@@ -318,12 +319,32 @@ def described(transforms: object) -> Any:
     if not transforms:
         return None
     if isinstance(transforms, FieldTransforms):
-        fields = [{"field": name, "transforms": described(own)} for name, own in transforms]
-        return {"fields": fields}
+        return {"fields": [_described_field(name, own) for name, own in transforms]}
     try:
         return within_pil_limit(describe(transforms))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"transforms: {error}") from None
+
+
+def _described_field(name: str, own: object) -> dict[str, object]:
+    if not isinstance(own, Jointly):
+        return {"field": name, "transforms": described(own)}
+    steps = within_pil_limit(descriptions(own.transforms))
+    return {"inputs": own.inputs, "transforms": steps, "mask": own.mask}
+
+
+class Jointly(NamedTuple):
+    """In a :class:`FieldTransforms`: transforms that are applied to several fields jointly.
+
+    Attributes:
+        inputs: ``field``, ``kind`` and, of a mask, ``type`` of each (docs/FORMATS.md).
+        transforms: The daemon's.
+        mask: How masks are sampled: ``"tensor"`` or ``"pil"``.
+    """
+
+    inputs: list[dict[str, str]]
+    transforms: list[Any]
+    mask: str
 
 
 class FieldTransforms(list[Any]):

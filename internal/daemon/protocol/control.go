@@ -228,7 +228,7 @@ type OutputMessage struct {
 	Field Name `json:"field"` // "": samples have no named fields
 	// Shape is the shape of the array that transforms make. If height and width, the first two, are
 	// 0, they differ between samples and precede each sample's pixels. nil: the field is delivered
-	// as it is.
+	// as it is, or as boxes.
 	Shape []int `json:"shape"`
 	// Type is the element type: uint8, float16, bfloat16 or float32; "" without a shape.
 	Type string `json:"type"`
@@ -237,6 +237,9 @@ type OutputMessage struct {
 	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
 	// memory.
 	ChannelsLast bool `json:"channels_last,omitempty"`
+	// Sized means that the height and the width, which are 0 in Shape, precede each sample's
+	// elements, of an output of a joint list.
+	Sized bool `json:"sized,omitempty"`
 }
 
 // CallMessage calls a method. It is answered by a ReplyMessage with the same ID.

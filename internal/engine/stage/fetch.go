@@ -107,19 +107,21 @@ func (b *batch) apply(i, id int, data []byte) error {
 	var few [4][]byte
 	fields := b.o.Cache.Index().Split(few[:0], id, data)
 	whole := !b.o.Cache.Sound(id)
+	for at := i; at < len(b.lefts); at += len(b.IDs) {
+		b.lefts[at] = Left{}
+	}
 	for o := range b.o.Outputs {
 		out := &b.o.Outputs[o]
 		at := o*len(b.IDs) + i
-		b.lefts[at] = Left{}
 		n := out.steps()
 		var err error
 		if out.View == 0 {
-			err = b.applyTo(o, at, id, fields[out.Field], whole, spent[:n:n])
+			err = b.applyTo(o, at, id, fields, whole, spent[:n:n])
 		}
 		if err != nil {
 			clear(b.spent[i*steps : (i+1)*steps])
 			if names := b.o.Cache.Index().Fields(); len(names) > 1 && len(b.o.Outputs) > 1 {
-				err = fmt.Errorf("field %s: %w", names[out.Field], err)
+				err = fmt.Errorf("field %s: %w", names[out.fault(err)], err)
 			}
 			return err
 		}
@@ -141,8 +143,19 @@ func (b *batch) withhold(at int) error {
 var errNoField = errors.New("the sample does not have it")
 
 // applyTo makes output o of sample id, at its place in the columns, and its further views.
-func (b *batch) applyTo(o, at, id int, src []byte, whole bool, spent []time.Duration) error {
+func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time.Duration) error {
 	out := &b.o.Outputs[o]
+	src := fields[out.Field]
+	srcs := [][]byte{src}
+	if out.Inputs != nil {
+		srcs = srcs[:0]
+		for _, field := range out.Inputs {
+			if fields[field] == nil {
+				return &inputError{field, errNoField}
+			}
+			srcs = append(srcs, fields[field])
+		}
+	}
 	switch {
 	case src == nil && out.size() == 0:
 		clear(spent)
@@ -159,15 +172,34 @@ func (b *batch) applyTo(o, at, id int, src []byte, whole bool, spent []time.Dura
 		return b.resultBuffer(&b.o.Outputs[o+view], at+view*len(b.IDs), size)
 	}
 	occurrence := int(b.Occurrences[at%len(b.IDs)])
-	err := out.Preprocessor.Apply(alloc, src, b.Epoch, id, occurrence, whole, spent)
+	err := out.Preprocessor.Apply(alloc, srcs, b.Epoch, id, occurrence, whole, spent)
 	if err == nil {
 		return nil
 	}
 	if left, usual := out.Preprocessor.Left(err); left {
 		clear(spent)
-		return b.leave(at, src, usual)
+		return b.leaveAll(o, at, srcs, usual)
 	}
 	return err
+}
+
+// An inputError is an error of one of several fields, by its number in the index.
+type inputError struct {
+	field int
+	error
+}
+
+// fault returns the number of the field that an error of an output is about.
+func (o *Output) fault(err error) int {
+	var own *inputError
+	var of interface{ OfInput() int }
+	switch {
+	case errors.As(err, &own):
+		return own.field
+	case o.Inputs != nil && errors.As(err, &of):
+		return o.Inputs[of.OfInput()]
+	}
+	return o.Field
 }
 
 // resultBuffer returns a buffer of size bytes for a result, or errParked if there is no memory. It
@@ -213,6 +245,23 @@ func (b *batch) take(at, size int) (part []byte, segment uint32, offset uint64, 
 		part = from.take(size)
 	}
 	return part, from.slot.Segment, uint64(from.slot.Offset + begin), nil
+}
+
+// leaveAll leaves a sample to the process, with the bytes of the fields that output o is made of.
+func (b *batch) leaveAll(o, at int, srcs [][]byte, usual bool) error {
+	for i, src := range srcs {
+		at := at + i*len(b.IDs)
+		if err := b.leave(at, src, usual); err != nil {
+			return err
+		}
+		if b.o.Outputs[o+i].size() == 0 {
+			b.dst[at] = nil
+			if err := b.place(at, 0); err != nil { // in memory that the process maps
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // leave leaves what is at this place in the columns to the process, with its bytes.

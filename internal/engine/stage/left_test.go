@@ -33,8 +33,8 @@ func (p leaving) fault(id int) error {
 	return nil
 }
 
-func (p leaving) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
+func (p leaving) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
+	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	if err := p.fault(id); err != nil {
 		return err
@@ -134,8 +134,8 @@ type counting struct {
 	whole map[int]int
 }
 
-func (p counting) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
+func (p counting) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
+	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	if whole {
 		p.mu.Lock()

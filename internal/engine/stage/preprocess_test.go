@@ -39,8 +39,8 @@ func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
 
-func (d summary) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	_ bool, spent []time.Duration,
+func (d summary) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
+	epoch, id, occurrence int, _ bool, spent []time.Duration,
 ) error {
 	dst, err := alloc(0, 20)
 	if err != nil {
@@ -54,7 +54,7 @@ func (d summary) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, 
 	}
 	binary.LittleEndian.PutUint64(dst, uint64(epoch))
 	binary.LittleEndian.PutUint64(dst[8:], uint64(occurrence)<<32|uint64(id))
-	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src))
+	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src[0]))
 	spent[1] += time.Millisecond
 	return nil
 }
@@ -174,8 +174,8 @@ type late struct {
 	bad map[int]bool
 }
 
-func (p late) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
+func (p late) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
+	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	<-time.After(time.Second)
 	if p.bad[id] {

@@ -29,7 +29,7 @@ func (ragged) Steps() []string          { return []string{"Make"} }
 func (ragged) Takes(int) float64        { return 0 }
 func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%uint64(r.largest)) }
 
-func (r ragged) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, _ int,
+func (r ragged) Apply(alloc func(int, int) ([]byte, error), src [][]byte, epoch, id, _ int,
 	_ bool, _ []time.Duration,
 ) error {
 	size := r.size(epoch, id)
@@ -58,7 +58,7 @@ func (r ragged) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, i
 	}
 	binary.LittleEndian.PutUint64(dst, uint64(epoch))
 	binary.LittleEndian.PutUint64(dst[8:], uint64(id))
-	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src))
+	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src[0]))
 	return nil
 }
 

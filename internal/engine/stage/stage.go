@@ -90,12 +90,12 @@ type Preprocessor interface {
 	Expected(bytes int64) int64
 	// Steps returns the names of the steps, in order.
 	Steps() []string
-	// Apply transforms a sample's bytes for an epoch. It writes each result into a buffer from
-	// alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped. What
-	// is random follows from the epoch, the sample's ID, and how often the epoch has the sample
-	// before. whole makes damage an error also in parts of the bytes that the result does not
-	// depend on. Any other error is permanent.
-	Apply(alloc func(view, size int) ([]byte, error), src []byte, epoch, id, occurrence int,
+	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch. It
+	// writes each result into a buffer from alloc, and adds the time of each step to spent. An error
+	// of alloc is returned, wrapped. What is random follows from the epoch, the sample's ID, and how
+	// often the epoch has the sample before. whole makes damage an error also in parts of the bytes
+	// that the result does not depend on. Any other error is permanent.
+	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, epoch, id, occurrence int,
 		whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and
 	// whether it is a file like others, of which only what is drawn is uncertain. That depends only
@@ -162,9 +162,12 @@ type Options struct {
 // Output is a field of samples as it is delivered, or one of several views of it.
 type Output struct {
 	Field int // its number in the index
-	// View is the result's number among those that Preprocessor makes of the field. They follow one
-	// another, from 0 on.
+	// View is the result's number among those that Preprocessor makes of the field, or of Inputs.
+	// They follow one another, from 0 on.
 	View int
+	// Inputs are the fields of which Preprocessor makes a result each, in their order; nil: it is
+	// for Field alone.
+	Inputs []int
 	// Preprocessor transforms the field. The results of a batch form one tensor if all have the same
 	// size. Those of a job share Takes, Report and ThreadChanges. nil: the field is copied.
 	Preprocessor Preprocessor

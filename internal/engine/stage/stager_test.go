@@ -189,8 +189,8 @@ type lasting struct {
 	time.Duration
 }
 
-func (p lasting) Apply(alloc func(int, int) ([]byte, error), src []byte, epoch, id, occurrence int,
-	whole bool, spent []time.Duration,
+func (p lasting) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
+	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	<-time.After(p.Duration)
 	spent[1] += p.Duration

@@ -166,6 +166,9 @@ type Output struct {
 	// ChannelsLast means that Shape is channels, height, width, and that channels are last in
 	// memory.
 	ChannelsLast bool
+	// Sized means that the height and the width, which are 0 in Shape, precede each sample's
+	// elements.
+	Sized bool
 }
 
 // Opened returns the description of the job for its process.

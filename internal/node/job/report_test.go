@@ -202,12 +202,13 @@ func (*twice) ThreadChanges() iter.Seq2[time.Time, int] {
 	return maps.All(map[time.Time]int{{}: 3})
 }
 
-func (p *twice) Apply(alloc func(int, int) ([]byte, error), src []byte, _, _, _ int,
+func (p *twice) Apply(alloc func(int, int) ([]byte, error), src [][]byte, _, _, _ int,
 	_ bool, _ []time.Duration,
 ) error {
-	dst, err := alloc(0, 2*len(src))
+	data := src[0]
+	dst, err := alloc(0, 2*len(data))
 	if err == nil {
-		copy(dst[copy(dst, src):], src)
+		copy(dst[copy(dst, data):], data)
 		p.did.Add(1)
 	}
 	return err

@@ -10,12 +10,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 const (
@@ -201,6 +204,7 @@ func Describes(transforms json.RawMessage) bool {
 // Output is a field of samples as it is delivered.
 type Output struct {
 	Field   string             // "" if Transforms names none: that of samples of one field
+	Inputs  []string           // the fields that Program is applied to jointly; nil: to Field
 	Program *transform.Program // nil: the field is delivered as it is
 }
 
@@ -217,7 +221,44 @@ type fields struct {
 	Fields []struct {
 		Field      string          `json:"field"`
 		Transforms json.RawMessage `json:"transforms"`
+		// Inputs are the fields that Transforms are applied to jointly, in the place of Field.
+		Inputs []input `json:"inputs"`
+		// Mask says how masks are sampled: "tensor", the default, or "pil".
+		Mask string `json:"mask"`
 	} `json:"fields"`
+}
+
+// input is a field of a joint list, with its kind and, of a mask, its type.
+type input struct {
+	Field string `json:"field"`
+	Kind  string `json:"kind"`
+	Type  string `json:"type"`
+}
+
+// joint compiles a list that is applied to several fields.
+func joint(transforms json.RawMessage, inputs []input, mask string) (o Output, err error) {
+	var list []transform.Input
+	for _, in := range inputs {
+		made := transform.Input{Kind: in.Kind}
+		if in.Type != "" {
+			i := slices.IndexFunc(targets.Types,
+				func(t pixels.Type) bool { return t.String() == in.Type })
+			if i < 0 {
+				return o, failure.Input("field %s: %q is no type of masks", human.Name(in.Field), in.Type)
+			}
+			made.Type = targets.Types[i]
+		}
+		list = append(list, made)
+		o.Inputs = append(o.Inputs, in.Field)
+	}
+	if mask != "" && mask != "tensor" && mask != "pil" {
+		return o, failure.Input("mask: %q; allowed: tensor, pil", mask)
+	}
+	o.Field = o.Inputs[0]
+	if o.Program, err = transform.CompileJoint(transforms, list, mask == "pil"); err != nil {
+		return o, failure.Input("fields %s: %v", human.And(o.Inputs), err)
+	}
+	return o, nil
 }
 
 // Compile compiles a description of what is delivered (docs/FORMATS.md): a list of transforms for
@@ -245,7 +286,12 @@ func Compile(transforms json.RawMessage) ([]Output, error) {
 	results := 0
 	for _, f := range given.Fields {
 		o := Output{Field: f.Field}
-		if Describes(f.Transforms) {
+		if len(f.Inputs) > 0 {
+			var err error
+			if o, err = joint(f.Transforms, f.Inputs, f.Mask); err != nil {
+				return nil, err
+			}
+		} else if Describes(f.Transforms) {
 			var err error
 			if o.Program, err = transform.Compile(f.Transforms); err != nil {
 				return nil, failure.Input("field %s: %v", human.Name(f.Field), err)

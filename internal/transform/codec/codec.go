@@ -115,6 +115,7 @@ func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixe
 // Want describes what to decode of an image.
 type Want struct {
 	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
+	raw  bool // the numbers of the file (DecodeRaw)
 	// Orient applies Header.Orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
 	// refer to the oriented image.
 	Orient bool
@@ -261,6 +262,9 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	}
 	if !want.Orient {
 		h.Orientation = 1
+	}
+	if want.raw {
+		h.Channels = 1
 	}
 	switch want.Scale {
 	case 0, 8:

@@ -33,6 +33,7 @@ type pngDecoder struct {
 	request *C.codec_png_request
 	packed  []byte // the zlib stream, if it is split over several chunks
 	raw     []byte // the inflated stream: filtered rows
+	indices bool   // a palette's indices are the pixels
 }
 
 func (p *pngDecoder) close() {
@@ -51,6 +52,9 @@ func (d *Decoder) decodePNG(
 		return image.Point{}, err
 	}
 	layout, ok := layoutOf(src)
+	if d.png.indices = want.raw; want.raw && layout.depth == 16 {
+		ok = false
+	}
 	if ok {
 		row := layout.row(h)
 		inflated := pngRoom(row, h.Height)
@@ -83,6 +87,9 @@ func (d *Decoder) decodePNG(
 			d.png.drop()
 		}
 		return image.Point{}, decodePNGGo(dst, src, h, want)
+	}
+	if want.raw {
+		unscale(dst, src)
 	}
 	return region.Min, nil
 }
@@ -139,7 +146,9 @@ func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gr
 	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
 	r.columns, r.rows = C.int(region.Dx()), C.int(region.Dy())
 	r.channels = C.int(channels)
-	if layout.colour == pngPalette {
+	if layout.colour == pngPalette && p.indices {
+		r.colour = pngGray
+	} else if layout.colour == pngPalette {
 		colours := unsafe.Slice(&r.palette[0][0], len(r.palette)*3)
 		r.colours = C.int(len(layout.palette) / 3)
 		for i, v := range layout.palette {

@@ -19,7 +19,7 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	return guarded(h, dst, func() error {
 		m, err := png.Decode(bytes.NewReader(src))
 		if err == nil {
-			return fromPNG(dst, m, src, want.Gray)
+			return fromPNG(dst, m, src, want)
 		}
 		if int64(h.Width)*int64(h.Height) > MostKept {
 			m = nil
@@ -28,7 +28,7 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 		whole, cut := mended(src)
 		if whole != nil {
 			if m, still := png.Decode(bytes.NewReader(whole)); still == nil {
-				return fromPNG(dst, m, src, want.Gray)
+				return fromPNG(dst, m, src, want)
 			}
 		}
 		if cut {
@@ -40,7 +40,10 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 
 // fromPNG is like fromImage, but refuses pixels without a colour in the palette: PIL shows them in
 // gray up to version 12, and in black since then. image/png shows black.
-func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
+func fromPNG(dst *pixels.Image, m image.Image, src []byte, want Want) error {
+	if want.raw {
+		return fromRaw(dst, m, src)
+	}
 	if p, ok := m.(*image.Paletted); ok {
 		if colours := pngColours(src); int(slices.Max(p.Pix)) >= colours {
 			return fail(ErrUnsupported,
@@ -51,7 +54,7 @@ func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 	if deep, ok := m.(*image.NRGBA64); ok && src[pngColourAt] == pngGray {
 		m = withoutAlpha(deep)
 	}
-	return fromImage(dst, m, gray)
+	return fromImage(dst, m, want.Gray)
 }
 
 // withoutAlpha returns the gray image that image/png gave an alpha channel because of a tRNS chunk,

@@ -33,25 +33,29 @@ func (e *Extender) Extend(dst, src *Image, from image.Point, b Border) {
 // for the fill.
 func (b Border) places(list []int, from, to, n int) []int {
 	for i := from; i < to; i++ {
-		at := i
-		switch {
-		case i >= 0 && i < n:
-		case b.Mode == "edge" || b.Mode == "reflect" && n == 1:
-			at = min(max(i, 0), n-1)
-		case b.Mode == "reflect":
-			period := 2 * (n - 1)
-			at = (i%period + period) % period
-			at = min(at, period-at)
-		case b.Mode == "symmetric":
-			period := 2 * n
-			at = (i%period + period) % period
-			at = min(at, period-1-at)
-		default:
-			at = -1
-		}
-		list = append(list, at)
+		list = append(list, b.Place(i, n))
 	}
 	return list
+}
+
+// Place returns the pixel that is shown at position i along an axis of n pixels, or -1 for the
+// fill.
+func (b Border) Place(i, n int) int {
+	switch {
+	case i >= 0 && i < n:
+		return i
+	case b.Mode == "edge" || b.Mode == "reflect" && n == 1:
+		return min(max(i, 0), n-1)
+	case b.Mode == "reflect":
+		period := 2 * (n - 1)
+		at := (i%period + period) % period
+		return min(at, period-at)
+	case b.Mode == "symmetric":
+		period := 2 * n
+		at := (i%period + period) % period
+		return min(at, period-1-at)
+	}
+	return -1
 }
 
 // paint fills a row with the fill colour.

@@ -1,6 +1,7 @@
 package pixels
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -14,12 +15,37 @@ const (
 	Float16
 	BFloat16
 	Float32
+	// Of masks only: a Packer makes none of them.
+	Bool
+	Uint16
+	Int32
+	Int64
 )
 
 // Size returns an element's size in bytes.
-func (t Type) Size() int { return [...]int{1, 2, 2, 4}[t] }
+func (t Type) Size() int { return [...]int{1, 2, 2, 4, 1, 2, 4, 8}[t] }
 
-func (t Type) String() string { return [...]string{"uint8", "float16", "bfloat16", "float32"}[t] }
+func (t Type) String() string {
+	return [...]string{
+		"uint8", "float16", "bfloat16", "float32", "bool", "uint16", "int32", "int64",
+	}[t]
+}
+
+// Put writes a number of a mask, from 0 to 65535, as an element.
+func (t Type) Put(dst []byte, v int) {
+	switch t {
+	case Float32:
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(v)))
+	case Uint16:
+		binary.LittleEndian.PutUint16(dst, uint16(v))
+	case Int32:
+		binary.LittleEndian.PutUint32(dst, uint32(v))
+	case Int64:
+		binary.LittleEndian.PutUint64(dst, uint64(v))
+	default:
+		dst[0] = byte(v)
+	}
+}
 
 // Layout is the order of a tensor's dimensions.
 type Layout uint8
@@ -76,6 +102,9 @@ const channels = 3
 
 // NewPacker returns the Packer for t, or an error if t is invalid.
 func NewPacker(t Target) (*Packer, error) {
+	if t.Type > Float32 {
+		return nil, fmt.Errorf("images have no tensors of type %v", t.Type)
+	}
 	if (t.Scale != Levels || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
 		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalized", t.Type)
 	}

@@ -139,3 +139,18 @@ func equalizer(t *table, h *[256]uint32, n int) {
 
 // histogram counts the samples of each level, for each channel.
 type histogram [3][256]uint32
+
+// Permute makes channel c of an image that which was channel order[c].
+func Permute(m *Image, order []int) {
+	n := m.Channels
+	var pixel [4]byte
+	for y := range m.Height {
+		row := m.Row(y)
+		for ; len(row) > 0; row = row[n:] {
+			copy(pixel[:n], row)
+			for c, from := range order {
+				row[c] = pixel[from]
+			}
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (b *budget) limit(w *transform.Worker) {
 // apply calls the worker's ApplyTo, with as much memory as the sample needs.
 func (b *budget) apply(w *transform.Worker, it *item) error {
 	w.Whole(it.whole)
-	err := w.ApplyTo(it.alloc, it.src, it.key)
+	err := w.ApplyTo(it.alloc, it.srcs, it.key)
 	var short *transform.MemoryError
 	for b != nil && errors.As(err, &short) {
 		if short.Need > b.most {
@@ -73,7 +73,7 @@ func (b *budget) large(w *transform.Worker, it *item, need int64) error {
 	w.Drop()
 	_ = b.rest.Acquire(context.Background(), lacking) // cannot fail: the context never ends
 	w.Limit(max(need, b.allowance), b.most, 0)        // keep nothing
-	err := w.ApplyTo(it.alloc, it.src, it.key)
+	err := w.ApplyTo(it.alloc, it.srcs, it.key)
 	b.limit(w)
 	b.rest.Release(lacking)
 	return err

@@ -49,7 +49,7 @@ type Runner struct {
 	refuse bool
 }
 
-// Field transforms one field of samples. It is safe for concurrent use.
+// Field transforms one field of samples, or several jointly. It is safe for concurrent use.
 type Field struct {
 	*Runner
 	number  int
@@ -116,7 +116,7 @@ func (f *Field) Steps() []string { return f.names }
 type work struct {
 	field int
 	alloc transform.Alloc
-	src   []byte
+	srcs  [][]byte // of its fields that the program takes
 	key   transform.Key
 	whole bool
 	spent []time.Duration
@@ -129,13 +129,13 @@ type work struct {
 // spent, which has an entry per transform of the field, and distributes the time waited in
 // proportion, because it waited for transforms of other samples. id is the sample's ID, and
 // occurrence how often the epoch has it before; with the epoch they determine all random
-// parameters. whole makes damage anywhere in src an error, whatever is decoded of it. The error
-// says why src cannot be transformed.
-func (f *Field) Apply(alloc func(view, size int) ([]byte, error), src []byte,
+// parameters. whole makes damage anywhere in srcs an error, whatever is decoded of them. The
+// error says why they cannot be transformed.
+func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte,
 	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	it, inside := f.gate.enter(work{
-		field: f.number, alloc: alloc, src: src,
+		field: f.number, alloc: alloc, srcs: srcs,
 		key: transform.Key{
 			Seed: f.seed, Epoch: epoch, Sample: id, Occurrence: occurrence,
 		},

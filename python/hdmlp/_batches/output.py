@@ -21,6 +21,7 @@ from .source import LeftBytes
 #: them: what its file says beside its pixels, if anything.
 _SIZE = struct.Struct("<II")
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+_SIZES.update({"bool": 1, "uint16": 2, "int32": 4, "int64": 8})  # of masks
 
 
 def arrays_for(torch: ModuleType) -> ModuleType | None:
@@ -46,7 +47,8 @@ class Output:
         shape: The shape of a sample, without the batch's dimension.
         ragged: Height and width, the first two of ``shape``, differ between samples; both are 0
             there.
-        type: The elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+        type: The elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``; of
+            masks also ``"bool"``, ``"uint16"``, ``"int32"`` or ``"int64"``.
         count: Number of elements of a sample.
         nbytes: Number of bytes of a sample.
         views: What each of several views of a sample becomes; empty: there is one array.
@@ -63,6 +65,8 @@ class Output:
         if answer.get("channels_last"):
             self._stored, self._order = (*self.shape[1:], self.shape[0]), (0, 3, 1, 2)
         self.ragged = 0 in self.shape
+        # Each sample's elements follow its height and width.
+        self._sized: bool = answer.get("sized", False)
         self.type: str = answer["type"]
         self.count = 1
         for edge in self.shape:
@@ -122,7 +126,11 @@ class Output:
     def sample(self, view: memoryview) -> object:
         """Returns a copy of one sample as a tensor."""
         torch = self._torch or self._import()
-        whole = torch.frombuffer(bytearray(view), dtype=self._dtype).view(1, *self._stored)
+        stored = self._stored
+        if self._sized:
+            size = iter(_SIZE.unpack_from(view))
+            stored, view = tuple(edge or next(size) for edge in stored), view[_SIZE.size :]
+        whole = torch.frombuffer(bytearray(view), dtype=self._dtype).view(1, *stored)
         return (whole if self._order is None else whole.permute(self._order))[0]
 
     def _import(self) -> ModuleType:

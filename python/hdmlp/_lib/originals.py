@@ -160,6 +160,12 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         ),
         Row("torchvision.datasets.imagenet", "ImageNet.__getitem__ ImageNet.__getitems__"),
     ),
+    "torchvision's datasets": (
+        Row("torchvision.datasets.voc", ALL),
+        Row("torchvision.datasets.coco", ALL),
+        Row("torchvision.datasets.cityscapes", ALL),
+        Row("torchvision.datasets.vision", "StandardTransform.__call__"),
+    ),
     "torchvision's loader": (
         Row("torchvision.datasets.folder", "pil_loader", modules="Image=PIL.Image"),
         Row("torchvision", "get_image_backend"),

@@ -20,11 +20,13 @@ class OutputAnswer(_OutputAnswer, total=False):
 
     ``shape`` is None if the field comes as it is. With ``channels_last`` it is channels, height,
     width, and lies in memory as height, width, channels. ``view`` is only there if it is one of
-    several views of the field, and then its number.
+    several views of the field, and then its number. With ``sized`` the
+    height and width, which are 0 there, precede each sample's elements.
     """
 
     channels_last: bool
     view: int
+    sized: bool
 
 
 class Facts(TypedDict, total=False):

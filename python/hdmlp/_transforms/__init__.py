@@ -2,8 +2,8 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``tensors`` those which say what a batch consists of, ``multiview`` that which makes
-several tensors of an image.
+of others, ``jointly`` those of masks and boxes, ``tensors`` those which say what a batch consists
+of, ``multiview`` that which makes several tensors of an image.
 """
 
 from .arguments import InterpolationMode
@@ -36,6 +36,13 @@ from .images import (
     RandomVerticalFlip,
     Resize,
 )
+from .jointly import (
+    ClampBoundingBoxes,
+    ConvertBoundingBoxFormat,
+    ConvertMaskDtype,
+    RandomPhotometricDistort,
+    SanitizeBoundingBoxes,
+)
 from .multiview import Views
 from .nested import RandomApply, RandomChoice, RandomOrder
 from .tensors import (
@@ -51,8 +58,11 @@ from .tensors import (
 __all__ = [
     "AutoAugment",
     "CenterCrop",
+    "ClampBoundingBoxes",
     "ColorJitter",
+    "ConvertBoundingBoxFormat",
     "ConvertImageDtype",
+    "ConvertMaskDtype",
     "GaussianBlur",
     "Grayscale",
     "ImgDecode",
@@ -74,6 +84,7 @@ __all__ = [
     "RandomInvert",
     "RandomOrder",
     "RandomPerspective",
+    "RandomPhotometricDistort",
     "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
@@ -81,6 +92,7 @@ __all__ = [
     "RandomVerticalFlip",
     "Reshape",
     "Resize",
+    "SanitizeBoundingBoxes",
     "ScaleShift16",
     "ToTensor",
     "Transform",

@@ -176,6 +176,19 @@ def as_fill(fill: object) -> Any:
     return fill
 
 
+def as_mask_fill(fill: int | None) -> int | None:
+    """Returns the number of a mask's border; None: as the image's.
+
+    Raises:
+        ValueError: It is no number of a mask.
+    """
+    if fill is None:
+        return None
+    if isinstance(fill, bool) or not isinstance(fill, int) or not 0 <= fill < 1 << 16:
+        raise ValueError(f"mask_fill should be a whole number from 0 to 65535. Got {fill!r}")
+    return fill
+
+
 def as_levels(fill: Any) -> int | list[int]:
     """What :func:`as_fill` returned, as integers."""
     return [int(v) for v in fill] if isinstance(fill, (tuple, list)) else int(fill)

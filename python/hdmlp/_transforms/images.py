@@ -12,6 +12,7 @@ from .arguments import (
     as_interpolation,
     as_interpolations,
     as_levels,
+    as_mask_fill,
     as_padding,
     as_padding_mode,
     as_probability,
@@ -120,6 +121,7 @@ class RandomCrop(Transform):
             is an error. Default: False.
         fill: As for :class:`Pad`. Default: 0.
         padding_mode: As for :class:`Pad`. Default: ``"constant"``.
+        mask_fill: As for :class:`Pad`. Default: None.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -137,8 +139,10 @@ class RandomCrop(Transform):
         pad_if_needed: bool = False,
         fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
+        mask_fill: int | None = None,
     ):
         self.size = as_size(size)
+        self.mask_fill = as_mask_fill(mask_fill)
         if padding is not None:
             as_padding(padding)
         self.padding, self.pad_if_needed = padding, bool(pad_if_needed)
@@ -154,6 +158,7 @@ class RandomCrop(Transform):
             "fill": as_levels(self.fill),
             "padding_mode": self.padding_mode,
             **({} if self._draws_as == "v1" else {"draws": self._draws_as}),
+            **({} if self.mask_fill is None else {"mask_fill": self.mask_fill}),
         }
 
     def __repr__(self) -> str:
@@ -270,6 +275,8 @@ class Pad(Transform):
         padding_mode: ``"constant"`` pads with ``fill``, ``"edge"`` with the outermost pixel;
             ``"reflect"`` mirrors the image without repeating the outermost pixel, ``"symmetric"``
             with repeating it. Default: ``"constant"``.
+        mask_fill: The number that masks get there, in a list with ``kinds=``. Default: None,
+            ``fill``.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -283,8 +290,10 @@ class Pad(Transform):
         padding: int | Sequence[int],
         fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
+        mask_fill: int | None = None,
     ):
         as_padding(padding)
+        self.mask_fill = as_mask_fill(mask_fill)
         self.padding, self.fill, self.padding_mode = (
             padding,
             as_fill(fill),
@@ -297,6 +306,7 @@ class Pad(Transform):
             "padding": as_padding(self.padding),
             "fill": as_levels(self.fill),
             "padding_mode": self.padding_mode,
+            **({} if self.mask_fill is None else {"mask_fill": self.mask_fill}),
         }
 
     def __repr__(self) -> str:

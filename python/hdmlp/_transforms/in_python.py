@@ -137,6 +137,11 @@ def _in_torchvision(t: object) -> Step:
             for mode in t.interpolation
         ]
         return lambda image: random.choice(crops)(image)
+    if isinstance(t, ours.RandomPhotometricDistort):
+        from torchvision.transforms import v2
+
+        span = t.brightness, t.contrast, t.saturation, t.hue
+        return v2.RandomPhotometricDistort(*span, p=t.p)  # type: ignore[no-any-return]
     arguments = _ARGUMENTS[type(t)](t)
     if isinstance(t, Nested):
         arguments["transforms"] = [

@@ -186,11 +186,11 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
     Raises:
         TypeError: One of our transforms would have to run in Python, which it cannot.
     """
-    given: list[Any] = list(_flat(transforms))
+    given: list[Any] = list(flat(transforms))
     first -= _decodes(given)
     if given and all(map(_is_described, given)):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape, ours.Views)) for t in given)
-        placed: list[Any] = [_at(t, i) for i, t in enumerate(given, first)]
+        placed: list[Any] = [at(t, i) for i, t in enumerate(given, first)]
         return Split(placed, [], "tensor" if stage else "image", "", (), given, first=first)
     prefix, stop = _longest_prefix(given, ragged, first)
     done, described, wraps, hands = prefix
@@ -224,7 +224,7 @@ def _decodes(given: Sequence[object]) -> int:
     return int(bool(given) and isinstance(given[0], ours.ImgDecode))
 
 
-def _at(step: Step, position: int) -> Step:
+def at(step: Step, position: int) -> Step:
     """Returns a step of the daemon's at a position of the list, unless it has one."""
     if not isinstance(step, ours.Transform) or step._position is not None:
         return step
@@ -239,14 +239,14 @@ def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Pre
     wraps: list[object] = []  # the ToImage whose tv_tensors.Image is the current result
     why, cause = "", 0
     replaced = functools.lru_cache(maxsize=None)(originals.replaced)  # compared once for each list
-    steps = functools.partial(_steps, replaced=replaced)
+    steps = functools.partial(steps_of, replaced=replaced)
     t: Any
     for i, t in enumerate(given):
         sized = state.size is not None
         try:
-            made = several(t, state, _flat, steps, _wraps)
+            made = several(t, state, flat, steps, _wraps)
             for step in steps(t) if made is None else [made.step]:
-                state.take(_at(step, first + i))
+                state.take(at(step, first + i))
         except Unknown as e:
             if isinstance(e, _Refused):
                 try_out(t, bool(state.tensor) and state.dtype, state.channels)
@@ -289,7 +289,7 @@ def in_python(transforms: object, why: str, first: int = 0) -> Split:
     Raises:
         TypeError: One of our transforms is in the list.
     """
-    given: list[Any] = list(_flat(transforms))
+    given: list[Any] = list(flat(transforms))
     for t in given:
         if _only_daemon(t):
             raise _not_in_python(t, why)
@@ -303,7 +303,7 @@ def entries_of(transforms: object, first: int = 0) -> Entries:
         transforms: As for :func:`split`.
         first: The same.
     """
-    return _in_one([Entry(i, t, draws(t)) for i, t in enumerate(_flat(transforms), first)])
+    return _in_one([Entry(i, t, draws(t)) for i, t in enumerate(flat(transforms), first)])
 
 
 def _in_one(entries: list[Entry]) -> Entries:
@@ -324,12 +324,12 @@ def _with_tails(t: object) -> object:
     if type(t) is not ours.Views or not t.callable:
         return t
     # Their own entry seeds for all of them.
-    return t.mapped(lambda steps: _in_one([Entry(i, s, False) for i, s in enumerate(_flat(steps))]))
+    return t.mapped(lambda steps: _in_one([Entry(i, s, False) for i, s in enumerate(flat(steps))]))
 
 
 def length_of(transforms: object) -> int:
     """Returns the number of entries of a flattened list; see :func:`split`."""
-    given = list(_flat(transforms))
+    given = list(flat(transforms))
     return len(given) - _decodes(given)
 
 
@@ -363,7 +363,7 @@ def may_draw(transforms: object) -> bool:
     Args:
         transforms: As for :func:`split`.
     """
-    return any(map(draws, _flat(transforms)))
+    return any(map(draws, flat(transforms)))
 
 
 def _not_in_python(t: ours.Transform, why: str) -> TypeError:
@@ -371,7 +371,7 @@ def _not_in_python(t: ours.Transform, why: str) -> TypeError:
     return TypeError(f"{what} {why}{t._alternative('there')}")
 
 
-def _flat(transforms: Any) -> Iterator[object]:
+def flat(transforms: Any) -> Iterator[object]:
     """The transforms of lists, Composes and Sequentials."""
     if transforms is None:
         return
@@ -396,7 +396,7 @@ def _flat(transforms: Any) -> Iterator[object]:
         yield transforms
         return
     for t in inner:
-        yield from _flat(t)
+        yield from flat(t)
 
 
 def _timm_mapping(t: object) -> Callable[[Any], Sequence[Step]] | None:
@@ -406,7 +406,7 @@ def _timm_mapping(t: object) -> Callable[[Any], Sequence[Step]] | None:
     return timm.MAPPINGS.get(type(t).__module__, {}).get(timm_class_name(t))
 
 
-def _steps(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
+def steps_of(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
     """Our transforms for ``t``.
 
     Args:
@@ -469,9 +469,9 @@ def _nested(t: Any, replaced: Callable[..., str]) -> list[Step]:
     parts = []
     for inner in t.transforms:
         part: list[Step] = []
-        for one in _flat(inner):
+        for one in flat(inner):
             try:
-                part += _steps(one, replaced)
+                part += steps_of(one, replaced)
             except Unknown as e:
                 raise type(e)(f"{type(one).__name__} within it: {e}") from None
         parts.append(part)
@@ -554,6 +554,9 @@ _MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
     "Pad": lambda t: [ours.Pad(t.padding, plain_fill(t), t.padding_mode)],
     "ColorJitter": lambda t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
+    "RandomPhotometricDistort": lambda t: [
+        ours.RandomPhotometricDistort(t.brightness, t.contrast, t.saturation, t.hue, t.p)
+    ],
     "Grayscale": lambda t: [ours.Grayscale(t.num_output_channels)],
     "ToTensor": _to_tensor,
     "PILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],

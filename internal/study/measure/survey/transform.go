@@ -96,5 +96,5 @@ func (t *Transforms) apply(thread, draw int, data []byte) error {
 			t.outputs[thread] = make([]byte, size)
 		}
 		return t.outputs[thread][:size], nil
-	}, data, transform.Key{Sample: draw})
+	}, [][]byte{data}, transform.Key{Sample: draw})
 }

@@ -34,6 +34,7 @@ from .reasons import (
     revealed_by_calling,
     why_in_python,
 )
+from .vision import VisionFiles, vision
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,7 @@ class Datasets:
         self._mirrors: list[Mirror] = []
         self._parts: list[_Part] = []
         self._files: list[Declared] = []
+        self._pictures: list[VisionFiles] = []
 
     def samples(self, dataset: object) -> Samples:
         """Returns which samples the dataset's items are now.
@@ -135,6 +137,8 @@ class Datasets:
             return Samples(dataset)
         if is_torchvision(dataset):
             return self._mirror(dataset, Mirror).samples_of_it()
+        if vision(dataset) is not None:
+            return Samples(self._vision(dataset))
         return _unserved(why_in_python(dataset))
 
     def _mirror(self, dataset: Any, kind: type[Mirror]) -> Mirror:
@@ -144,6 +148,17 @@ class Datasets:
             mirror = kind(dataset)
             self._mirrors.append(mirror)
         return mirror
+
+    def _vision(self, dataset: Any) -> VisionFiles:
+        """Returns the files of one of torchvision's datasets of images with targets."""
+        known = next((known for known in self._pictures if known.of is dataset), None)
+        if known is None or not known.current():
+            self._pictures = [other for other in self._pictures if other is not known]
+            found = vision(dataset)
+            assert found is not None
+            known = VisionFiles(dataset, found)
+            self._pictures.append(known)
+        return known
 
     def _declared(self, dataset: FileDataset) -> Declared:
         """Returns the files of a dataset, asked for if its length is another one than before."""

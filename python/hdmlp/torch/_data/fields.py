@@ -35,6 +35,7 @@ from ...data import FieldTransforms
 from ...errors import ConfigError
 from .collation import torchs_default
 from .folder import offload, pil_loader
+from .joint import BoxesItem, Group, collate_boxes
 
 log = logging.getLogger("hdmlp")
 
@@ -150,6 +151,7 @@ class Fields:
         labeller: From a record's ID and its first field, as the daemon delivers it, to its label;
             None: ``labels`` has it.
         end: The position after those of the fields' transforms.
+        group: What is made of fields jointly; None: each has transforms of its own.
     """
 
     def __init__(
@@ -158,24 +160,27 @@ class Fields:
         form: Form,
         labels: Labels | None,
         target_transform: Step | None,
-        joint: Step | None,
+        joint: Step | Entries | None,
         then: Sequence[Step] = (),
         labeller: Step | None = None,
         end: int = 0,
+        group: Group | None = None,
     ):
-        self.labeller, self.end = labeller, end
+        self.labeller, self.end, self.group = labeller, end, group
         self.parts, self.form, self.labels = list(parts), form, labels
         self.target_transform, self.joint, self.then = target_transform, joint, list(then)
 
     @property
     def native(self) -> bool:
         """Reports whether Python has nothing to do but to put batches together."""
-        return self._only_fields and all(part.native for part in self.parts)
+        jointly = self.group is None or self.group.joined is not None
+        return self._only_fields and jointly and all(part.native for part in self.parts)
 
     @property
     def instant(self) -> bool:
         """Reports whether Python has hardly more to do than to put batches together."""
-        return self._only_fields and all(part.instant for part in self.parts)
+        jointly = self.group is None or self.group.joined is not None
+        return self._only_fields and jointly and all(part.instant for part in self.parts)
 
     @property
     def _only_fields(self) -> bool:
@@ -206,24 +211,50 @@ class Fields:
 
         If nothing is described it delivers all, in place.
         """
-        if not any(part.described for part in self.parts):
+        if not self._transformed:
             return list(range(len(self.parts)))
-        places, count = [], 0
-        for part in self.parts:
-            places.append(count if part.column is None else -1)
-            count += part.column is None
-        return places
+        delivered = self._delivered
+        return [delivered.index(i) if i in delivered else -1 for i in range(len(self.parts))]
+
+    @property
+    def _transformed(self) -> bool:
+        """Whether the daemon transforms any field."""
+        return self._jointly is not None or any(part.described for part in self.parts)
+
+    @property
+    def _jointly(self) -> Group | None:
+        """What the daemon does of several fields jointly; None: nothing."""
+        return None if self.group is None or self.group.joined is None else self.group
+
+    @property
+    def _delivered(self) -> list[int]:
+        """The numbers of the parts in the order in which the daemon delivers them."""
+        joint = () if self._jointly is None else self._jointly.fields
+        named = {part.name: i for i, part in enumerate(self.parts)}
+        order: list[int] = []
+        for i, part in enumerate(self.parts):
+            if part.name in joint:
+                order += [named[name] for name in joint if named[name] not in order]
+            elif part.column is None:
+                order.append(i)
+        return order
 
     @property
     def described(self) -> list[Transform] | FieldTransforms:
         """The daemon's transforms."""
-        if not any(part.described for part in self.parts):
+        if not self._transformed:
             return []
-        if len(self.parts) == 1:
+        group = self._jointly
+        if len(self.parts) == 1 and group is None:
             return self.parts[0].described
-        return FieldTransforms(
-            [(part.name, part.described) for part in self.parts if part.column is None]
-        )
+        made = FieldTransforms()
+        for i in self._delivered:
+            part = self.parts[i]
+            if group is None or part.name not in group.fields:
+                made.append((part.name, part.described))
+            elif part.name == group.fields[0]:
+                made.append((part.name, group.described))
+        return made
 
 
 class FieldsRecipe(Recipe):
@@ -245,7 +276,12 @@ class FieldsRecipe(Recipe):
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
-        self._joint = entries_of_joint(fields.joint, fields.end)
+        self.group = fields.group
+        self._joint = (
+            fields.joint
+            if isinstance(fields.joint, Entries)
+            else entries_of_joint(fields.joint, fields.end)
+        )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
         self.parts = [
@@ -261,6 +297,8 @@ class FieldsRecipe(Recipe):
         for part, place in zip(self.parts, self.places):
             if isinstance(part.load, Handed):
                 part.load.output = outputs[place]
+            if self.group is not None and part.name in self.group.fields:
+                self.group.outputs[part.name] = outputs[place]
 
     def read(
         self, payload: bytearray, segments: Mapping[int, Segment]
@@ -303,12 +341,17 @@ class FieldsRecipe(Recipe):
             sample: Its ID.
             key: The key of its random numbers; None: the generators are left as they are.
         """
+        joint = () if self.group is None or self.group.joined is None else self.group.fields
         values = [
             part.column[sample]
             if part.column is not None
+            else fields[place]
+            if part.name in joint
             else made_of(part, fields[place], sample, key, LOADER + i)
             for i, (part, place) in enumerate(zip(self.parts, self.places))
         ]
+        if self.group is not None:
+            return self._in_group(values, sample, key)
         label: object = NONE if self.labels is None else self.labels[sample]
         if self.labeller is not None:
             label = _called(self.labeller, sample, fields[0])
@@ -319,6 +362,22 @@ class FieldsRecipe(Recipe):
             item = self.form.item(values, sample, label)
         else:
             item = self._jointly(values, sample, label, key)
+        return self._then(item, key)
+
+    def _in_group(self, values: list[object], sample: int, key: int | None) -> object:
+        """Makes an item of fields that a list is applied to jointly."""
+        assert self.group is not None
+        names = [part.name for part in self.parts]
+        given = {name: v for name, v in zip(names, values) if name in self.group.fields}
+        made = self.group.values(given, sample, key)
+        label: object = NONE if self.labels is None else self.labels[sample]
+        if self.target_transform is not None and label is not NONE:
+            _seed(key, TARGET)
+            label = self.target_transform(label)
+        item = self.form.item([made.get(n, v) for n, v in zip(names, values)], sample, label)
+        for name in self.group.columns:
+            assert isinstance(item, dict)
+            item[name] = made[name]
         return self._then(item, key)
 
     def _jointly(self, values: list[object], sample: int, label: object, key: int | None) -> object:
@@ -409,6 +468,7 @@ class Assembled:
     def __init__(self, stream: Stream, fields: Fields):
         self._outputs, self._form = stream.outputs, fields.form
         self._parts, self._seed = fields.parts, int(stream.opened["seed"])
+        self._group = fields.group
         self._places = fields.places
         self._labels = None if fields.labels is None else _Column(fields.labels)
         self._columns = [
@@ -423,11 +483,13 @@ class Assembled:
         outputs = self._outputs
         contents = taken.content if len(outputs) > 1 else [taken.content]
         delivered: list[object] = [
-            content if output is None else output.tensor(content, taken.n)
+            content if output is None or output.ragged else output.tensor(content, taken.n)
             for content, output in zip(contents, outputs)
         ]
         ids = column(taken.payload, taken.n, "ids")
-        if taken.left:
+        if self._group is not None:
+            self._join(self._group, delivered, ids, taken)
+        elif taken.left:
             self._fill(delivered, ids, taken)
         values = [
             delivered[place] if known is None else known.of(ids)
@@ -435,6 +497,41 @@ class Assembled:
         ]
         labels = NONE if self._labels is None else self._labels.of(ids)
         return self._form.batch(values, ids, labels, collate_records)
+
+    def _join(self, group: Group, delivered: list[Any], ids: Sequence[int], taken: Taken) -> None:
+        """Puts together what comes one by one, and what was left to Python."""
+        places = {p.name: at for p, at in zip(self._parts, self._places) if p.name in group.fields}
+        for name, at in places.items():
+            group.outputs[name] = self._outputs[at]
+        left: dict[int, dict[str, Any]] = {}
+        by_place = {place: name for name, place in places.items()}
+        for place, data in taken.left.items():
+            field, at = divmod(place, taken.n)
+            left.setdefault(at, {})[by_place[field]] = data
+        made = {}
+        if left:
+            batch = Batch(self._seed, taken.epoch, taken.step)
+            _, keys = keys_in(taken.payload, taken.n, batch, taken.outputs)
+            with generators_kept():
+                for at, given in left.items():
+                    try:
+                        made[at] = group.of_bytes(given, ids[at], keys[at])
+                    except Exception as error:
+                        name_sample(error, ids[at])
+                        raise
+        for name, place in places.items():
+            output = self._outputs[place]
+            if group.apart(name):
+                delivered[place] = collate_records(
+                    [
+                        made[at][name] if at in made else group.result(name, view)
+                        for at, view in enumerate(delivered[place])
+                    ]
+                )
+                continue
+            for at, values in made.items():
+                assert output is not None
+                output.put(delivered[place], at, values[name])
 
     def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
         batch = Batch(self._seed, taken.epoch, taken.step)
@@ -511,6 +608,8 @@ def collate_records(items: Sequence[Any]) -> Any:
     raw = isinstance(first, (bytes, bytearray, memoryview, LeftBytes))
     if raw or any(item is None for item in items):
         return list(items)
+    if isinstance(first, BoxesItem):
+        return collate_boxes(items)
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for item in items for name in item)
         return {name: collate_records([item.get(name) for item in items]) for name in names}

@@ -73,6 +73,7 @@ class Making(NamedTuple):
                 self.recipe.joint,
                 *self.recipe.then,
                 *(part.transform for part in self.recipe.parts),
+                *_of_group(self.recipe),
             ]
             return any(may_draw(getattr(step, "steps", step)) for step in steps)
         transform = None if self.recipe is None else self.recipe.transform
@@ -122,7 +123,7 @@ class Making(NamedTuple):
 
     @staticmethod
     def _state_of_fields(recipe: FieldsRecipe) -> str:
-        steps: list[object] = [recipe.target_transform, recipe.joint, *recipe.then]
+        steps = [recipe.target_transform, recipe.joint, *recipe.then, *_of_group(recipe)]
         for part in recipe.parts:
             steps += [part.load, *(() if part.transform is None else part.transform.steps)]
         if recipe.collate is not collate_records:
@@ -149,6 +150,7 @@ class Making(NamedTuple):
             return id(self.recipe.files), last
         if isinstance(self.recipe, FieldsRecipe):
             own += [self.recipe.target_transform, self.recipe.joint, *self.recipe.then]
+            own += _of_group(self.recipe)
             for part in self.recipe.parts:
                 own += [
                     None if isinstance(part.load, Handed) else part.load,
@@ -161,6 +163,13 @@ class Making(NamedTuple):
                 *(() if self.recipe.transform is None else self.recipe.transform.steps),
             ]
         return described(self.transforms), [_identity(value, copied) for value in own], last
+
+
+def _of_group(recipe: FieldsRecipe) -> list[object]:
+    """Returns the transforms that Python applies to fields jointly."""
+    if recipe.group is None or recipe.group.joined is not None:
+        return []
+    return list(recipe.group.given)
 
 
 #: What HDMLP does in the place of libraries, and which libraries' transforms use.
@@ -197,7 +206,8 @@ def making_of_records(
     say: bool,
 ) -> Making:
     """Returns what is made of a dataset of records; see :func:`making`."""
-    if raw is not None and not raw and not dataset._plan(False, False).parts[0].load:
+    plain = raw is not None and not raw and dataset.kinds is None
+    if plain and not dataset._plan(False, False).parts[0].load:
         raise ConfigError(
             "raw=False: the dataset has neither a transform nor a loader: give one, or decode=True"
         )

@@ -30,6 +30,7 @@ from .fields import (
     part_of,
 )
 from .folder import as_transform, pil_loader
+from .joint import Group, kinds_of, mask_type
 
 
 class Making:
@@ -42,11 +43,15 @@ class Making:
         target_transform: Step | None,
         transforms: Step | None,
         decode: bool,
+        kinds: object = None,
+        mask: object = "tensor",
     ) -> None:
         check_functions(target_transform=target_transform, transforms=transforms)
         self.loader, self.transform = loader, transform
         self.target_transform, self.transforms = target_transform, transforms
         self._decode = switch("decode", decode)
+        self.kinds, self.mask = kinds, mask
+        self._mask_types: dict[str, str] = {}
         self._then: list[Step] = []
         self._plan(wanted=True, say=False)  # raises here rather than in the first epoch
 
@@ -61,12 +66,17 @@ class Making:
         assert isinstance(self, Listed)
         form, names = self._form, self.fields
         loaders = check_parts(self.loader, "loader", names, form.kind)
-        transforms = check_parts(self.transform, "transform", names, form.kind)
-        parts, first = [], 0
+        group = None if raw else self._group(wanted, say)
+        given = None if group is not None else self.transform
+        transforms = check_parts(given, "transform", names, form.kind)
+        parts, first = [], 0 if group is None else length_of(self.transform)
         lacking = any(self._lacks(i) for i in range(len(names)))
         for i, name in enumerate(names):
             if raw:
                 parts.append(Part(name, [], None, None))
+                continue
+            if group is not None and name in group.fields:
+                parts.append(self._grouped(group, i, wanted))
                 continue
             transform = as_transform(transforms.get(name), None)
             load = loaders.get(name) or self._loader_of(name)
@@ -95,7 +105,63 @@ class Making:
             () if raw else self._then,
             self._labeller(),
             first,
+            group,
         )
+
+    def _group(self, wanted: bool, say: bool) -> Group | None:
+        """Returns what is made of fields jointly, by ``kinds``; None: there are none.
+
+        Raises:
+            ConfigError: ``kinds`` contradicts the fields or other arguments.
+        """
+        assert isinstance(self, Listed)
+        if self.kinds is None:
+            if self.mask != "tensor":
+                raise ConfigError("mask: is for fields of the kind mask: give kinds= as well")
+            return None
+        if self.transforms is not None:
+            raise ConfigError(
+                "transforms: is for whole items, in Python; with kinds=, give transform="
+            )
+        form = self._form
+        kinds = kinds_of(self.kinds, self.mask, self.fields, list(form.columns))
+        if isinstance(self.transform, Mapping):
+            raise ConfigError(
+                "transform: with kinds=, one list is applied to the fields jointly, and not a dict "
+                "by field"
+            )
+        for name in kinds.of:
+            if isinstance(self.loader, Mapping) and name in self.loader:
+                raise ConfigError(f"loader[{name!r}]: kinds= says what the field is: leave one out")
+            if name in self.fields and self._lacks(self.fields.index(name)):
+                raise ConfigError(
+                    f"kinds[{name!r}]: some records do not have the field, and what belongs "
+                    "together is transformed together: leave such records out"
+                )
+        if self.loader is not None and not isinstance(self.loader, Mapping):
+            raise ConfigError("loader: kinds= says what the fields are: leave one out")
+        for name, kind in kinds.of.items():
+            if kind == "mask" and name not in self._mask_types:
+                data = self._first_bytes(self.fields.index(name))
+                self._mask_types[name] = "uint8" if data is None else mask_type(data)
+        types = {n: self._mask_types[n] for n, kind in kinds.of.items() if kind == "mask"}
+        return Group(kinds, types, self.transform, form.columns, wanted, say, 0)
+
+    def _first_bytes(self, field: int) -> bytes | None:
+        """Returns the bytes of the first record's field; None: they cannot be read."""
+        assert isinstance(self, Listed)
+        try:
+            return self._fields_of(0)[field] if len(self) else None
+        except (OSError, HDMLPError):
+            return None  # whoever reads it says why
+
+    def _grouped(self, group: Group, field: int, wanted: bool) -> Part:
+        """Returns what is made of a field before, or in the place of, what is made jointly."""
+        assert isinstance(self, Listed)
+        name = self.fields[field]
+        if group.joined is not None or group.kinds[name] != "image":
+            return Part(name, [], None, None)
+        return part_of(name, pil_loader, None, wanted, False)
 
     def _labeller(self) -> Step | None:
         """Returns what makes labels of records' bytes; None: nothing does."""
@@ -249,6 +315,10 @@ class Files(Making, PlainFiles, torch.utils.data.Dataset):  # type: ignore[type-
         suffixes: Of a directory, how the names of files end. Default: those of images.
         decode: Files become what their suffixes say: images, text, JSON, arrays (npy). Default:
             False: without transform and loader, they stay bytes.
+        kinds: The kinds of fields that ``transform``, one list, is applied to jointly, by name:
+            ``"image"``, ``"mask"`` or ``"boxes"``. Default: None.
+        mask: How masks are sampled: ``"tensor"``, as v2's masks; ``"pil"``, as a second PIL image
+            by v1's functions. Default: ``"tensor"``.
 
     An item has the form of what was given: a path, the object; a tuple, a tuple; a dict, a dict.
     With labels: (object, label); a tuple has the label as its last member, a dict as ``"label"``. A
@@ -272,9 +342,11 @@ class Files(Making, PlainFiles, torch.utils.data.Dataset):  # type: ignore[type-
         root: str | os.PathLike[str] | None = None,
         suffixes: Sequence[str] = IMAGES,
         decode: bool = False,
+        kinds: Mapping[str, str] | None = None,
+        mask: str = "tensor",
     ):
         super().__init__(paths, labels, classes=classes, root=root, suffixes=suffixes)
-        self._set_making(loader, transform, target_transform, transforms, decode)
+        self._set_making(loader, transform, target_transform, transforms, decode, kinds, mask)
 
 
 class Records(Making, PlainRecords, torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -288,7 +360,7 @@ class Records(Making, PlainRecords, torch.utils.data.Dataset):  # type: ignore[t
         values: Values by record ID, by name, which items have as they are. Default: none.
         labels: One per record: see :class:`Files`. Default: None, there are none.
         classes, keys, root: See :class:`hdmlp.data.Records`.
-        loader, transform, target_transform, transforms, decode: See :class:`Files`.
+        loader, transform, target_transform, transforms, decode, kinds, mask: See :class:`Files`.
 
     An item is a dict: of ``values``, then of the fields, then ``"label"``.
 
@@ -311,8 +383,10 @@ class Records(Making, PlainRecords, torch.utils.data.Dataset):  # type: ignore[t
         target_transform: Step | None = None,
         transforms: Step | None = None,
         decode: bool = False,
+        kinds: Mapping[str, str] | None = None,
+        mask: str = "tensor",
     ):
         super().__init__(
             objects, ranges, values, labels=labels, classes=classes, keys=keys, root=root
         )
-        self._set_making(loader, transform, target_transform, transforms, decode)
+        self._set_making(loader, transform, target_transform, transforms, decode, kinds, mask)

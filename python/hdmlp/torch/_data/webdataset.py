@@ -159,7 +159,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         targets: The name of a field of at most 64 bytes whose values are :attr:`targets`, before
             any sample is read. Default: ``"cls"``, if there is such a field.
         index: See :class:`hdmlp.data.WebDataset`. Default: None.
-        loader, transform, transforms, decode: See :class:`Files`; by field.
+        loader, transform, transforms, decode, kinds, mask: See :class:`Files`; by field.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -178,6 +178,8 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
         transform: object = None,
         transforms: Step | None = None,
         decode: bool = False,
+        kinds: Mapping[str, str] | None = None,
+        mask: str = "tensor",
         **others: object,
     ):
         for name, value in others.items():
@@ -186,7 +188,7 @@ class WebDataset(Making, PlainWebDataset, torch.utils.data.Dataset):  # type: ig
             if value:  # what asks for nothing, such as shardshuffle=False, is as it is here
                 raise ConfigError(f"{name}: {ARGUMENTS[name]}")
         super().__init__(urls, fields, missing=missing, targets=targets, index=index)
-        self._set_making(loader, transform, None, transforms, decode)
+        self._set_making(loader, transform, None, transforms, decode, kinds, mask)
 
     def _known(self, name: str, load: Step | None) -> Labels | None:
         """Returns the targets, which are numbers in the index."""

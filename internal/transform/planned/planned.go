@@ -1,10 +1,57 @@
-package transform
+// Package planned lists the transforms that apply what a policy draws: their parameters, and the
+// policy that arguments describe. Package policy draws, and package transform applies.
+package planned
 
 import (
-	"errors"
-
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
+
+// An Entry is a transform that applies what a policy draws: its name, its parameters, and the
+// policy that its arguments describe.
+type Entry struct {
+	Name    string
+	Help    string // what it does, in a line; "" if torchvision has it
+	Params  []describe.Param
+	Colours bool // it moves no pixels
+	Build   func(a *describe.Arguments) policy.Policy
+}
+
+// Entries lists the transforms of policies.
+var Entries = []Entry{
+	randAugment,
+	trivialAugmentWide,
+	autoAugment,
+	timmRandAugment,
+	timmAutoAugment,
+	randomInvert,
+	randomAutocontrast,
+	randomEqualize,
+	randomPosterize,
+	randomSolarize,
+	randomAdjustSharpness,
+	randomGrayscale,
+	pilGaussianBlur,
+	pilSolarize,
+	pilGrayscale,
+	randomAffine,
+}
+
+// ReadMotion returns the arguments interpolation and fill of a step that moves pixels.
+func ReadMotion(a *describe.Arguments) policy.Motion {
+	var m policy.Motion
+	switch a.Choice("interpolation", "nearest", "bilinear", "bicubic") {
+	case "bilinear":
+		m.Filter = pixels.Bilinear
+	case "bicubic":
+		m.Filter = pixels.Bicubic
+	default:
+		m.Filter = pixels.Nearest
+	}
+	m.Fill.Levels, m.Fill.One = a.Fill()
+	return m
+}
 
 // The transforms of this file apply what a policy draws.
 
@@ -16,10 +63,10 @@ import (
 //	interpolation       nearest, bilinear or bicubic, where pixels move
 //	fill                the level outside the image, or one for each channel
 //	draws               as torchvision's "v1" or "v2"
-//	operations          in the place of torchvision's with their magnitudes: a list of policy.Offer
-var randAugment = kind{
-	name: "RandAugment",
-	params: []param{
+//	operations          in the place of torchvision's with their magnitudes: a list of Offer
+var randAugment = Entry{
+	Name: "RandAugment",
+	Params: []describe.Param{
 		{"num_ops", "2"},
 		{"magnitude", "9"},
 		{"num_magnitude_bins", "31"},
@@ -28,15 +75,15 @@ var randAugment = kind{
 		{"draws", `"v1"`},
 		{"operations", "null"},
 	},
-	build: func(a *arguments) step {
+	Build: func(a *describe.Arguments) policy.Policy {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
 		magnitude := a.Whole("magnitude", 0, bins-1)
-		p := &policy.Several{Motion: a.motion(), V2: a.apart()}
+		p := &policy.Several{Motion: ReadMotion(a), V2: a.Apart()}
 		p.Count = a.Whole("num_ops", 0, 100)
-		p.Offers = a.offers(func() []policy.Offer {
+		p.Offers = offers(a, func() []policy.Offer {
 			return policy.RandAugmentOffers(bins, magnitude)
 		})
-		return planned{p}
+		return p
 	},
 }
 
@@ -47,20 +94,20 @@ const mostBins = 1 << 12
 //
 //	num_magnitude_bins, interpolation, fill, draws  as RandAugment's
 //	operations  as RandAugment's, with all magnitudes of which one is drawn
-var trivialAugmentWide = kind{
-	name: "TrivialAugmentWide",
-	params: []param{
+var trivialAugmentWide = Entry{
+	Name: "TrivialAugmentWide",
+	Params: []describe.Param{
 		{"num_magnitude_bins", "31"},
 		{"interpolation", `"nearest"`},
 		{"fill", "null"},
 		{"draws", `"v1"`},
 		{"operations", "null"},
 	},
-	build: func(a *arguments) step {
+	Build: func(a *describe.Arguments) policy.Policy {
 		bins := a.Whole("num_magnitude_bins", 2, mostBins)
-		p := &policy.Several{Count: 1, Motion: a.motion(), V2: a.apart()}
-		p.Offers = a.offers(func() []policy.Offer { return policy.TrivialAugmentOffers(bins) })
-		return planned{p}
+		p := &policy.Several{Count: 1, Motion: ReadMotion(a), V2: a.Apart()}
+		p.Offers = offers(a, func() []policy.Offer { return policy.TrivialAugmentOffers(bins) })
+		return p
 	},
 }
 
@@ -70,22 +117,22 @@ var trivialAugmentWide = kind{
 //	interpolation, fill  as RandAugment's
 //	draws                "v1": all probabilities and signs first, as torchvision's v1; "v2": each
 //	                     when it is needed, as its v2
-//	policies             in the place of policy: lists of policy.Offer
-var autoAugment = kind{
-	name: "AutoAugment",
-	params: []param{
+//	policies             in the place of policy: lists of Offer
+var autoAugment = Entry{
+	Name: "AutoAugment",
+	Params: []describe.Param{
 		{"policy", `"imagenet"`},
 		{"interpolation", `"nearest"`},
 		{"fill", "null"},
 		{"draws", `"v1"`},
 		{"policies", "null"},
 	},
-	build: func(a *arguments) step {
+	Build: func(a *describe.Arguments) policy.Policy {
 		name := a.Choice("policy", "imagenet", "cifar10", "svhn")
-		p := &policy.SubPolicies{Motion: a.motion(), V2: a.apart()}
+		p := &policy.SubPolicies{Motion: ReadMotion(a), V2: a.Apart()}
 		if a.None("policies") {
 			p.Policies = policy.Published(name)
-			return planned{p}
+			return p
 		}
 		a.List("policies", &p.Policies)
 		for _, list := range p.Policies {
@@ -98,48 +145,48 @@ var autoAugment = kind{
 		if len(p.Policies) == 0 {
 			a.Fault("policies", "it must not be empty")
 		}
-		return planned{p}
+		return p
 	},
 }
 
 // TimmRandAugment applies layers operations, each drawn of a list, as timm's RandAugment.
 //
-//	operations  a list of policy.Level
+//	operations  a list of Level
 //	layers      the number of operations
 //	pillow      the installed release of Pillow, from 13 on of which posterizing to 0 bits is an
 //	            error
-var timmRandAugment = kind{
-	name:   "TimmRandAugment",
-	help:   "timm's RandAugment, of rand_augment_transform",
-	params: []param{{"operations", ""}, {"layers", "2"}, {"pillow", "12"}},
-	build: func(a *arguments) step {
-		p := &policy.Layers{Count: a.Whole("layers", 0, 100), Strict: a.strict()}
+var timmRandAugment = Entry{
+	Name:   "TimmRandAugment",
+	Help:   "timm's RandAugment, of rand_augment_transform",
+	Params: []describe.Param{{"operations", ""}, {"layers", "2"}, {"pillow", "12"}},
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.Layers{Count: a.Whole("layers", 0, 100), Strict: a.Strict()}
 		if a.List("operations", &p.Levels); len(p.Levels) == 0 {
 			a.Fault("operations", "it must not be empty")
 		}
-		return planned{p}
+		return p
 	},
 }
 
 // TimmAutoAugment applies the operations of a random sub-policy, as timm's AutoAugment.
 //
-//	policies  lists of policy.Level
+//	policies  lists of Level
 //	pillow    as TimmRandAugment's
-var timmAutoAugment = kind{
-	name:   "TimmAutoAugment",
-	help:   "timm's AutoAugment, of auto_augment_transform",
-	params: []param{{"policies", ""}, {"pillow", "12"}},
-	build: func(a *arguments) step {
-		p := &policy.TimmPolicies{Strict: a.strict()}
+var timmAutoAugment = Entry{
+	Name:   "TimmAutoAugment",
+	Help:   "timm's AutoAugment, of auto_augment_transform",
+	Params: []describe.Param{{"policies", ""}, {"pillow", "12"}},
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.TimmPolicies{Strict: a.Strict()}
 		if a.List("policies", &p.Policies); len(p.Policies) == 0 {
 			a.Fault("policies", "it must not be empty")
 		}
-		return planned{p}
+		return p
 	},
 }
 
 // offers returns the argument operations of torchvision's policies; if it is not given, otherwise.
-func (a *arguments) offers(otherwise func() []policy.Offer) (list []policy.Offer) {
+func offers(a *describe.Arguments, otherwise func() []policy.Offer) (list []policy.Offer) {
 	if a.None("operations") {
 		return otherwise()
 	}
@@ -147,25 +194,4 @@ func (a *arguments) offers(otherwise func() []policy.Offer) (list []policy.Offer
 		a.Fault("operations", "it must not be empty")
 	}
 	return list
-}
-
-// apart returns the argument draws: whether a step draws as torchvision's v2.
-func (a *arguments) apart() bool { return a.Choice("draws", "v1", "v2") == "v2" }
-
-// strict returns whether the argument pillow is a release that does not posterize to 0 bits.
-func (a *arguments) strict() bool { return a.Whole("pillow", 1, 1000) >= 13 }
-
-// planned applies what a policy draws.
-type planned struct{ policy policy.Policy }
-
-func (s planned) follow(k *known) error {
-	if s.policy.Channels() > k.channels {
-		return errors.New("fill has three numbers, and images have one channel")
-	}
-	return k.image()
-}
-
-func (s planned) apply(v *view, d *draws) error {
-	width, height := v.size()
-	return s.policy.Draw(d, width, height, v.act)
 }

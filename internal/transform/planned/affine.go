@@ -1,6 +1,9 @@
-package transform
+package planned
 
-import "github.com/hdmlp/hdmlp/internal/transform/policy"
+import (
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
+)
 
 // RandomAffine rotates, moves, scales and shears an image, all at random.
 //
@@ -11,9 +14,9 @@ import "github.com/hdmlp/hdmlp/internal/transform/policy"
 //	                     those and [least, most] along y in one list; or null
 //	interpolation, fill  as RandAugment's
 //	center               as RandomRotation's
-var randomAffine = kind{
-	name: "RandomAffine",
-	params: []param{
+var randomAffine = Entry{
+	Name: "RandomAffine",
+	Params: []describe.Param{
 		{"degrees", ""},
 		{"translate", "null"},
 		{"scale", "null"},
@@ -22,9 +25,9 @@ var randomAffine = kind{
 		{"fill", "0"},
 		{"center", "null"},
 	},
-	build: func(a *arguments) step {
-		p := &policy.RandomAffine{Motion: a.motion(), Center: a.center()}
-		p.From, p.To = a.around("degrees", 1e6)
+	Build: func(a *describe.Arguments) policy.Policy {
+		p := &policy.RandomAffine{Motion: ReadMotion(a), Center: a.Center()}
+		p.From, p.To = a.Around("degrees", 1e6)
 		if !a.None("translate") {
 			p.Move = a.Numbers("translate", 0, 1, "[x, y]", 2)
 		}
@@ -38,6 +41,6 @@ var randomAffine = kind{
 				p.Shear = []float64{-p.Shear[0], p.Shear[0]}
 			}
 		}
-		return planned{p}
+		return p
 	},
 }
