@@ -52,6 +52,8 @@ var kinds = []kind{
 	views,
 	scaleShift16,
 	reshape,
+	pixelsOf,
+	bytesOf,
 	ragged,
 }
 

@@ -77,6 +77,7 @@ type known struct {
 	target             pixels.Target   // the tensor that images become
 	channelsLast       bool            // it is channels, height, width, and lies in memory as HWC
 	array              *arrays.Array   // of samples that are arrays, else nil
+	stored             *stored         // of images that are not encoded, else nil
 	erased             []pixels.Target // what the tensor is where parts of it are erased
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
@@ -160,10 +161,10 @@ type Program struct {
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
-// begins with neither ImgDecode nor Reshape, ImgDecode is added at its beginning, with the
-// arguments that the first entry has as "decode". An entry may have a "position" in the list of
+// begins with none of ImgDecode, Pixels, Reshape and Bytes, ImgDecode is added at its beginning,
+// with the arguments that the first entry has as "decode". An entry may have a "position" in the list of
 // which the description is a part, or in which the entries have another order: its random numbers
-// follow from that. By default it is the entry's index, where ImgDecode does not count.
+// follow from that. By default it is the entry's index, where ImgDecode and Pixels do not count.
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
@@ -189,7 +190,7 @@ func Compile(description []byte) (*Program, error) {
 			faults = append(faults, err)
 		}
 		s, name, errs := build(i, entry)
-		if i == 0 && name == imgDecode.name {
+		if i == 0 && (name == imgDecode.name || name == pixelsOf.name) {
 			decodes = 1
 		}
 		faults = append(faults, errs...)
@@ -214,7 +215,8 @@ func Compile(description []byte) (*Program, error) {
 func impliedDecode(first map[string]json.RawMessage) (step, []error) {
 	var name string
 	_ = json.Unmarshal(first["name"], &name) // build reports the error
-	if name == imgDecode.name || name == reshape.name {
+	switch name {
+	case imgDecode.name, pixelsOf.name, reshape.name, bytesOf.name:
 		return nil, nil
 	}
 	given := first["decode"]

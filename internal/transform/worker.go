@@ -227,8 +227,12 @@ func (w *Worker) trim() {
 // image is ApplyTo for images.
 func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	v := &w.view
-	header, err := w.decoder.Header(src)
-	if err != nil {
+	var header codec.Header
+	var err error
+	stored := w.program.known.stored
+	if stored != nil {
+		header = stored.header()
+	} else if header, err = w.decoder.Header(src); err != nil {
 		return err
 	}
 	if w.program.known.leaves() {
@@ -240,6 +244,11 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
+	if stored != nil {
+		if err := stored.begin(v, src); err != nil {
+			return err
+		}
+	}
 	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
