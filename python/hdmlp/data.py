@@ -39,6 +39,7 @@ from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, check_shares, dealt, order_of, scheme_of
+from ._records.arrays import Arrays, Typed
 from ._records.declared import Declared
 from ._records.directory import located, path_of, suffixes
 from ._records.file_dataset import FileDataset, files_of
@@ -55,6 +56,7 @@ from .transforms import describe
 
 __all__ = [
     "LMDB",
+    "Arrays",
     "Batch",
     "DataLoader",
     "FileDataset",
@@ -530,6 +532,8 @@ class DataLoader(Loader):
                 for i, sample in enumerate(ids)
             ]
             return self._collated(items, taken)
+        if isinstance(dataset, Typed):
+            values = dataset._batch(values)
         samples = dataset._form.batch(values, ids)
         if dataset._labels is None:
             return Batch(samples, None)

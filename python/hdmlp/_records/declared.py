@@ -16,8 +16,9 @@ from .._lib.typing import Facts
 from ..errors import ConfigError
 from .form import Form
 from .item_files import MOST, ItemFiles
-from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded, objects_at
+from .manifest import TO_END, Located, below_root, descriptor, encoded, objects_at
 from .records import Listed
+from .runs import Ranges
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 

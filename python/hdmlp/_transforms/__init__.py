@@ -2,8 +2,8 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``tensors`` those which say what a batch consists of, ``multiview`` that which makes
-several tensors of an image.
+of others, ``stored`` those of samples that are not encoded, ``tensors`` those which say what a
+batch consists of, ``multiview`` that which makes several tensors of an image.
 """
 
 from .arguments import InterpolationMode
@@ -38,6 +38,7 @@ from .images import (
 )
 from .multiview import Views
 from .nested import RandomApply, RandomChoice, RandomOrder
+from .stored import Bytes, Pixels
 from .tensors import (
     ConvertImageDtype,
     Normalize,
@@ -50,6 +51,7 @@ from .tensors import (
 
 __all__ = [
     "AutoAugment",
+    "Bytes",
     "CenterCrop",
     "ColorJitter",
     "ConvertImageDtype",
@@ -59,6 +61,7 @@ __all__ = [
     "InterpolationMode",
     "Normalize",
     "Pad",
+    "Pixels",
     "Ragged",
     "RandAugment",
     "RandomAdjustSharpness",

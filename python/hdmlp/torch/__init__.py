@@ -28,8 +28,10 @@ except ModuleNotFoundError as error:
     ) from None
 
 from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
+from ._data.arrays import Arrays
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
+from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, FashionMNIST
 from ._data.lmdb import LMDB
 from ._data.own_items import FileDataset
 from ._data.records import Files, Records
@@ -39,8 +41,15 @@ from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPDatasetFolder, HDMLPImageFolder, HDMLPImageNet
 
 __all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "EMNIST",
+    "KMNIST",
     "LMDB",
+    "MNIST",
+    "Arrays",
     "DataLoader",
+    "FashionMNIST",
     "FileDataset",
     "Files",
     "HDMLPDataLoader",
