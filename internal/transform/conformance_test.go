@@ -271,7 +271,7 @@ func TestConformance(t *testing.T) {
 		if !seen[k.name] && !slices.Contains([]string{
 			"Reshape", "ScaleShift16", "Ragged", "RandomPerspective", "TimmRandAugment",
 			"TimmAutoAugment", "TimmRandomErasing", "PILGaussianBlur", "PILSolarize",
-			"PILGrayscale", "Views", "Pixels", "Bytes",
+			"PILGrayscale", "Views", "Pixels",
 		}, k.name) {
 			t.Errorf("no list of transforms in conformance_test.go has %s: add one or more to the "+
 				"suite", k.name)

@@ -53,7 +53,6 @@ var kinds = []kind{
 	scaleShift16,
 	reshape,
 	pixelsOf,
-	bytesOf,
 	ragged,
 }
 

@@ -227,12 +227,14 @@ func (w *Worker) trim() {
 // image is ApplyTo for images.
 func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	v := &w.view
-	var header codec.Header
-	var err error
-	stored := w.program.known.stored
-	if stored != nil {
-		header = stored.header()
-	} else if header, err = w.decoder.Header(src); err != nil {
+	if w.program.known.stored != nil {
+		if err := v.beginStored(w, src); err != nil {
+			return err
+		}
+		return w.moved(alloc, src, key, &codec.Header{})
+	}
+	header, err := w.decoder.Header(src)
+	if err != nil {
 		return err
 	}
 	if w.program.known.leaves() {
@@ -244,11 +246,12 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 	}
 	v.begin(w, src, &header)
-	if stored != nil {
-		if err := stored.begin(v, src); err != nil {
-			return err
-		}
-	}
+	return w.moved(alloc, src, key, &header)
+}
+
+// moved is image once the view has begun.
+func (w *Worker) moved(alloc Alloc, src []byte, key Key, header *codec.Header) error {
+	v := &w.view
 	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
@@ -266,7 +269,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if w.program.Views() {
 		return w.views(alloc, item)
 	}
-	if err := w.describable(&header); err != nil {
+	if err := w.describable(header); err != nil {
 		return err
 	}
 	dst, err := w.alloc(alloc, src)

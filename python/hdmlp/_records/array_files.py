@@ -115,7 +115,7 @@ def checked(file: ArrayFile) -> ArrayFile:
     return file
 
 
-def _shown(dtype: Any) -> str:
+def _shown(dtype: object) -> str:
     return str(dtype) if len(str(dtype)) < 60 else f"{str(dtype)[:57]}..."
 
 

@@ -71,7 +71,7 @@ def paths_in(what: str, given: object, root: str | None) -> list[str]:
     Raises:
         ConfigError: They are no paths.
     """
-    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    listed: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     if not listed:
         raise ConfigError(f"{what}: there are no files")
     paths = []
@@ -139,13 +139,13 @@ class Typed(Indexed):
         index = self._index(index)
         return self._form.item(self._values_of(self._fields_of(index)), index, self._label(index))
 
-    def _values_of(self, contents: Sequence[Any]) -> list[Any]:
+    def _values_of(self, contents: Sequence[object]) -> list[object]:
         return [
             self._elements[name].of_one(data) if name in self._elements else data
             for name, data in zip(self.fields, contents)
         ]
 
-    def _batch(self, contents: Sequence[Any]) -> list[Any]:
+    def _batch(self, contents: Sequence[object]) -> list[object]:
         """Returns the arrays of a batch whose fields are lists of bytes."""
         return [
             self._elements[name].stacked(own)

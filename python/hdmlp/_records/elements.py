@@ -37,7 +37,7 @@ class Elements:
         for edge in self.shape:
             self.nbytes *= edge
 
-    def of_one(self, data: Any) -> Any:
+    def of_one(self, data: object) -> Any:
         """Returns what the bytes of a record are: an array, or (inputs, targets).
 
         The array is a view of the bytes, unless its numbers have another order of bytes.

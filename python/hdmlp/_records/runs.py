@@ -17,14 +17,14 @@ class Run(NamedTuple):
     """Some records of a field, which lie at equal distances in one file.
 
     Attributes:
-        count: How many there are.
+        samples: How many there are.
         object: The number of their file.
         offset: Where the first one begins, in bytes.
         stride: How far it is from each to the next, in bytes. Records may overlap.
         length: How many bytes each has.
     """
 
-    count: int
+    samples: int
     object: int
     offset: int
     stride: int
@@ -61,7 +61,7 @@ class Regular(Sequence[int]):
 
     def __init__(self, runs: Sequence[Run], first: str, step: str | None = None):
         self.runs = list(runs)
-        self._ends = list(itertools.accumulate(run.count for run in runs))
+        self._ends = list(itertools.accumulate(run.samples for run in runs))
         self._values = [
             (getattr(run, first), 0 if step is None else getattr(run, step)) for run in runs
         ]
@@ -74,7 +74,7 @@ class Regular(Sequence[int]):
             raise IndexError(f"record {index} of {len(self)}")
         number = bisect.bisect_right(self._ends, index)
         first, step = self._values[number]
-        return first + step * (index - self._ends[number] + self.runs[number].count)
+        return first + step * (index - self._ends[number] + self.runs[number].samples)
 
 
 def in_runs(runs: Sequence[Run]) -> Ranges:
@@ -83,8 +83,8 @@ def in_runs(runs: Sequence[Run]) -> Ranges:
     Raises:
         ConfigError: There are more than the daemon takes.
     """
-    runs = [run for run in runs if run.count]
-    count = sum(run.count for run in runs)
+    runs = [run for run in runs if run.samples]
+    count = sum(run.samples for run in runs)
     if count > MOST:
         raise ConfigError(
             f"{count} records: a dataset of arrays can have at most {MOST}; choose a larger stride"
@@ -107,11 +107,11 @@ def of_offsets(objects: Sequence[int], offsets: Sequence[int], length: int) -> l
         last = runs[-1] if runs else None
         if last is not None and last.object == number:
             step = offset - last.offset
-            if last.count == 1 and step >= 0:
-                runs[-1] = last._replace(count=2, stride=step)
+            if last.samples == 1 and step >= 0:
+                runs[-1] = last._replace(samples=2, stride=step)
                 continue
-            if last.count > 1 and step == last.count * last.stride:
-                runs[-1] = last._replace(count=last.count + 1)
+            if last.samples > 1 and step == last.samples * last.stride:
+                runs[-1] = last._replace(samples=last.samples + 1)
                 continue
         runs.append(Run(1, number, offset, 0, length))
     return runs

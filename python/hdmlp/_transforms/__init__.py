@@ -2,7 +2,7 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``stored`` those of samples that are not encoded, ``tensors`` those which say what a
+of others, ``stored`` that of images which are not encoded, ``tensors`` those which say what a
 batch consists of, ``multiview`` that which makes several tensors of an image.
 """
 
@@ -38,7 +38,7 @@ from .images import (
 )
 from .multiview import Views
 from .nested import RandomApply, RandomChoice, RandomOrder
-from .stored import Bytes, Pixels
+from .stored import Pixels
 from .tensors import (
     ConvertImageDtype,
     Normalize,
@@ -51,7 +51,6 @@ from .tensors import (
 
 __all__ = [
     "AutoAugment",
-    "Bytes",
     "CenterCrop",
     "ColorJitter",
     "ConvertImageDtype",

@@ -10,7 +10,7 @@ from .base import Description, Transform
 #: PIL's limit on an image's pixels, by default: twice its MAX_IMAGE_PIXELS.
 _PIXELS = 178956970
 #: Those which say what a sample's bytes are, so that no decoding is implied.
-_FIRST = ("ImgDecode", "Pixels", "Reshape", "Bytes")
+_FIRST = ("ImgDecode", "Pixels", "Reshape")
 #: The largest limit that the daemon takes.
 _NO_LIMIT = (1 << 31) - 1
 

@@ -190,7 +190,7 @@ class State:
             if self.described():
                 raise Unknown("it must be the first of the list")
             self.channels, self.size = step.channels, (step.height, step.width)
-        elif isinstance(step, (ours.Reshape, ours.ScaleShift16, ours.Bytes)):
+        elif isinstance(step, (ours.Reshape, ours.ScaleShift16)):
             raise Unknown("HDMLP cannot do it here")
         if self.tensor:
             self._check_movable(step)

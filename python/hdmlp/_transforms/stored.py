@@ -1,4 +1,4 @@
-"""What the bytes of samples are that are no encoded images. Not for users: datasets add it."""
+"""Images that are not encoded. Not for users: datasets add it."""
 
 from __future__ import annotations
 
@@ -33,24 +33,3 @@ class Pixels(Transform):
 
     def __repr__(self) -> str:
         return f"Pixels({self.width}, {self.height}, {self.channels}, {self.layout!r})"
-
-
-class Bytes(Transform):
-    """Takes a sample's bytes as they are: those of a batch are one array.
-
-    Must be the only one of its list.
-
-    Args:
-        count: How many bytes a sample has.
-    """
-
-    _in_torchvision = False
-
-    def __init__(self, count: int):
-        self.count = count
-
-    def describe(self) -> Description:
-        return {"name": "Bytes", "count": self.count}
-
-    def __repr__(self) -> str:
-        return f"Bytes({self.count})"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..._records.elements import Elements, Window
-from ..._transforms import Bytes, Pixels, Transform
+from ..._transforms import Pixels, Reshape, Transform
 from ...errors import ConfigError
 
 
@@ -40,9 +40,9 @@ class Tensors(Elements):
     @property
     def described(self) -> list[Transform]:
         """What the daemon does for batches."""
-        return [Bytes(self.nbytes)]
+        return [Reshape(1, 1, self.nbytes, "uint8")]
 
-    def __call__(self, data: object) -> object:
+    def __call__(self, data: Any) -> object:
         """Returns what the bytes of a record are; see :meth:`Elements.of_one`.
 
         The tensors are copies, as transforms may write to them.

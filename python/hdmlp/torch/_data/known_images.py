@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import string
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.utils.data
 
@@ -35,7 +35,7 @@ class KnownImages(OfArrays, torch.utils.data.Dataset):  # type: ignore[type-arg]
         self,
         root: str | os.PathLike[str],
         train: bool,
-        transform: Any,
+        transform: object,
         target_transform: Step | None,
         download: bool,
     ) -> None:
@@ -56,7 +56,7 @@ class KnownImages(OfArrays, torch.utils.data.Dataset):  # type: ignore[type-arg]
                 raise DatasetNotFoundError(f"{path}: there is no such file; {self._advice(path)}")
         self._note(paths)
         try:
-            images, labels, classes = self._read(paths)
+            images, labels, classes = self._located(paths)
         except OSError as error:
             raise unreadable(error.filename or paths[0], error) from error
         images = [self._checked(file) for file in images]
@@ -78,7 +78,7 @@ class KnownImages(OfArrays, torch.utils.data.Dataset):  # type: ignore[type-arg]
         """Returns the paths of the files."""
         raise NotImplementedError
 
-    def _read(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
+    def _located(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
         """Returns the arrays of the images, the class numbers, and the names of the classes."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class CIFAR10(KnownImages):
         self,
         root: str | os.PathLike[str],
         train: bool = True,
-        transform: Any = None,
+        transform: object = None,
         target_transform: Step | None = None,
         download: bool = False,
     ):
@@ -121,7 +121,7 @@ class CIFAR10(KnownImages):
         names = [*(self._train if self.train else self._test), self._meta[0]]
         return [os.path.abspath(os.path.join(self.root, self.base_folder, n)) for n in names]
 
-    def _read(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
+    def _located(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
         *batches, meta = paths
         images, labels = [], []
         for path in batches:
@@ -175,7 +175,7 @@ class MNIST(KnownImages):
         self,
         root: str | os.PathLike[str],
         train: bool = True,
-        transform: Any = None,
+        transform: object = None,
         target_transform: Step | None = None,
         download: bool = False,
     ):
@@ -189,7 +189,7 @@ class MNIST(KnownImages):
         of = os.path.join(raw, self._prefix())
         return [f"{of}-images-idx3-ubyte", f"{of}-labels-idx1-ubyte"]
 
-    def _read(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
+    def _located(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
         images, labels = map(array_at, paths)
         for file, axes in ((images, 3), (labels, 1)):
             if len(file.shape) != axes or file.dtype != "u1":
@@ -254,7 +254,7 @@ class EMNIST(MNIST):
         root: str | os.PathLike[str],
         split: str,
         train: bool = True,
-        transform: Any = None,
+        transform: object = None,
         target_transform: Step | None = None,
         download: bool = False,
     ):
@@ -266,8 +266,8 @@ class EMNIST(MNIST):
     def _prefix(self) -> str:
         return f"emnist-{self.split}-{'train' if self.train else 'test'}"
 
-    def _read(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
-        images, labels, _ = super()._read(paths)
+    def _located(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
+        images, labels, _ = super()._located(paths)
         return images, labels, self._splits[self.split]
 
 
