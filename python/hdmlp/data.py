@@ -45,6 +45,7 @@ from ._records.directory import located, path_of, suffixes
 from ._records.file_dataset import FileDataset, files_of
 from ._records.files import Files
 from ._records.lmdb import LMDB
+from ._records.mds import MDS
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.decode import within_pil_limit
@@ -56,6 +57,7 @@ from .transforms import describe
 
 __all__ = [
     "LMDB",
+    "MDS",
     "Arrays",
     "Batch",
     "DataLoader",

@@ -33,6 +33,7 @@ from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, FashionMNIST
 from ._data.lmdb import LMDB
+from ._data.mds import MDS
 from ._data.own_items import FileDataset
 from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
@@ -46,6 +47,7 @@ __all__ = [
     "EMNIST",
     "KMNIST",
     "LMDB",
+    "MDS",
     "MNIST",
     "Arrays",
     "DataLoader",

@@ -67,6 +67,25 @@ class Tensors(Elements):
         return self.of_many(numpy.empty(0, "u1"), 0)
 
 
+class Numbers(Tensors):
+    """The same, but that a record is what numpy makes of it: an array, or a number.
+
+    Args:
+        dtype: numpy's type of the elements.
+        shape: The shape of a record.
+        plain: A number is Python's.
+    """
+
+    def __init__(self, dtype: Any, shape: Sequence[int], plain: bool = False):
+        super().__init__(dtype, shape)
+        self.plain = plain
+
+    def __call__(self, data: object) -> object:
+        """Returns what the bytes of a record are: a view of them, or a number."""
+        made = self.of_one(data)
+        return made.item() if self.plain else made
+
+
 class OfPixels:
     """Makes images of bytes that are their levels.
 

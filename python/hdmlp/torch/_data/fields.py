@@ -14,7 +14,7 @@ from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken, column
 from ..._batches.stream import Stream
 from ..._lib import originals
-from ..._records import decoders
+from ..._records import decoders, mds
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
 from ..._transforms import Transform
@@ -75,7 +75,7 @@ class Part(NamedTuple):
             isinstance(self.load, Handed)
             or self.load is pil_loader
             or isinstance(self.load, (Tensors, OfPixels))
-            or getattr(self.load, "__module__", "") == decoders.__name__
+            or getattr(self.load, "__module__", "") in (decoders.__name__, mds.__name__)
         )
 
     @property
