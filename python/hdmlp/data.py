@@ -44,6 +44,7 @@ from ._records.declared import Declared
 from ._records.directory import located, path_of, suffixes
 from ._records.file_dataset import FileDataset, files_of
 from ._records.files import Files
+from ._records.hdf5 import HDF5
 from ._records.lmdb import LMDB
 from ._records.mds import MDS
 from ._records.records import Listed, Records
@@ -56,6 +57,7 @@ from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
 __all__ = [
+    "HDF5",
     "LMDB",
     "MDS",
     "Arrays",

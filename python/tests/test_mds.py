@@ -232,7 +232,7 @@ def test_shards_that_are_compressed_or_gone(shards):
     data = ht.MDS(root)
     write(root, COLUMNS, samples[1:])
     with pytest.raises(errors.MismatchError, match="was written since this MDS was made"):
-        ht.DataLoader(data, 4)
+        list(ht.DataLoader(data, 4))
 
 
 def test_a_pickle_has_a_loader(shards):

@@ -14,9 +14,9 @@ from .array_files import located as array_at
 from .elements import Elements, Window
 from .form import Form
 from .labels import Labels
-from .manifest import located
+from .manifest import Located, located
 from .records import _REASONS, Listed, check_count
-from .runs import Run, in_runs
+from .runs import Ranges, Run, in_runs
 
 #: What says which file is meant: its size, its time and its inode.
 _Stamp = tuple[int, int, int]
@@ -118,6 +118,16 @@ class Typed(Indexed):
             self._elements[name] = Elements(column[0].dtype, shape, window)
             runs = [_run(file, next(numbers), window, stride) for file in column]
             ranges.append(in_runs(runs))
+        self._set_ranges(files, form, ranges, labels)
+
+    def _set_ranges(
+        self, files: Located, form: Form, ranges: Sequence[Ranges], labels: Labels | None
+    ) -> None:
+        """Sets what the dataset is, where ``_elements`` has what the fields' bytes are.
+
+        Raises:
+            ConfigError: The fields have other numbers of records.
+        """
         counts = [len(own.objects) for own in ranges]
         for name, count in zip(form.fields, counts):
             if count != counts[0]:

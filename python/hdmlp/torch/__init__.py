@@ -31,6 +31,7 @@ from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
 from ._data.arrays import Arrays
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
+from ._data.hdf5 import HDF5
 from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, FashionMNIST
 from ._data.lmdb import LMDB
 from ._data.mds import MDS
@@ -45,6 +46,7 @@ __all__ = [
     "CIFAR10",
     "CIFAR100",
     "EMNIST",
+    "HDF5",
     "KMNIST",
     "LMDB",
     "MDS",

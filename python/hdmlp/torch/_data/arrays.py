@@ -19,9 +19,24 @@ class OfArrays(Making, arrays.Typed):
 
     _images: dict[str, OfPixels]
 
-    def _set_tensors(self, images: Sequence[str] = ()) -> None:
-        """Has fields become tensors, and some of them images."""
-        self._images = {name: pixels_of(name, self._elements[name]) for name in images}
+    def _set_tensors(self, images: bool | str | Sequence[str] = ()) -> None:
+        """Has fields become tensors, and some of them images.
+
+        Args:
+            images: Their names, or one; True: all.
+
+        Raises:
+            ConfigError: There is no such field, or it has no images.
+        """
+        given: Sequence[str] = self.fields if images is True else images or ()
+        given = [given] if isinstance(given, str) else given
+        for name in given:
+            if name not in self.fields:
+                raise ConfigError(
+                    f"images={name!r}: there is no field of that name; there are "
+                    f"{', '.join(self.fields)}"
+                )
+        self._images = {name: pixels_of(name, self._elements[name]) for name in given}
         self._tensors = {
             name: Tensors(own.dtype, own.shape, own.window) for name, own in self._elements.items()
         }
@@ -77,7 +92,7 @@ class Arrays(OfArrays, arrays.Arrays, torch.utils.data.Dataset):  # type: ignore
         window: int | None = None,
         stride: int | None = None,
         shift: int | None = 1,
-        images: bool | Sequence[str] = (),
+        images: bool | str | Sequence[str] = (),
         root: str | os.PathLike[str] | None = None,
         loader: object = None,
         transform: object = None,
@@ -85,12 +100,5 @@ class Arrays(OfArrays, arrays.Arrays, torch.utils.data.Dataset):  # type: ignore
         transforms: Step | None = None,
     ):
         self._open(paths, dtype, shape, offset, labels, classes, window, stride, shift, root)
-        named: Sequence[str] = self.fields if images is True else images or ()
-        for name in [named] if isinstance(named, str) else named:
-            if name not in self.fields:
-                raise ConfigError(
-                    f"images={name!r}: there is no field of that name; there are "
-                    f"{', '.join(self.fields)}"
-                )
-        self._set_tensors([named] if isinstance(named, str) else named)
+        self._set_tensors(images)
         self._set_making(loader, transform, target_transform, transforms, False)
