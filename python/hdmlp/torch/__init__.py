@@ -36,6 +36,7 @@ from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, Fashio
 from ._data.lmdb import LMDB
 from ._data.mds import MDS
 from ._data.own_items import FileDataset
+from ._data.parquet import Parquet
 from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
 from ._hooks import use_in
@@ -61,6 +62,7 @@ __all__ = [
     "HDMLPImageFolder",
     "HDMLPImageNet",
     "ImageFolder",
+    "Parquet",
     "Records",
     "WebDataset",
     "batch_seed",
