@@ -352,5 +352,16 @@ func TestKindsListsAllKinds(t *testing.T) {
 		if !strings.Contains(text.String(), k.Name) || !strings.Contains(text.String(), k.Help) {
 			t.Errorf("%q and %q are not in %s", k.Name, k.Help, &text)
 		}
+		for _, o := range k.Options {
+			if !strings.Contains(text.String(), o.Key) || !strings.Contains(text.String(), o.Help) {
+				t.Errorf("the option %q of %q is not in %s", o.Key, k.Name, &text)
+			}
+		}
+	}
+	for i, k := range sources() {
+		if len(v.Sources[i].Options) != len(k.Options) {
+			t.Errorf("%q has %d options, and %d are listed", k.Name, len(k.Options),
+				len(v.Sources[i].Options))
+		}
 	}
 }

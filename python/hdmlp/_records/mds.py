@@ -9,7 +9,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from .._lib.arguments import check_path, is_url
 from ..errors import ConfigError, DatasetNotFoundError
@@ -22,6 +22,8 @@ from .records import read_file
 from .runs import Ranges
 
 _INDEX = "index.json"
+#: The bytes of a value.
+_Data = Union[bytes, memoryview]
 #: numpy's types by the numbers that arrays have whose type is not the column's.
 _TYPES = {
     **{8: "u1", 9: "i1", 16: "u2", 17: "i2", 18: "f2", 32: "u4", 33: "i4", 34: "f4"},
@@ -306,7 +308,7 @@ def _edges(text: str) -> tuple[int, ...]:
     return edges
 
 
-def decoder_of(column: str, encoding: str) -> Callable[[Any], object] | None:
+def decoder_of(column: str, encoding: str) -> Callable[[_Data], object] | None:
     """Returns what decodes a value; None: it stays bytes.
 
     Args:
@@ -344,7 +346,7 @@ class _Array:
     def __init__(self, form: str):
         self.form = form
 
-    def __call__(self, data: Any) -> object:
+    def __call__(self, data: _Data) -> object:
         import numpy
 
         view, at = memoryview(data), 0
@@ -357,7 +359,7 @@ class _Array:
         return numpy.frombuffer(view[begin:].tobytes(), kind).reshape(shape.tolist())
 
 
-def _raw_image(data: Any) -> object:
+def _raw_image(data: _Data) -> object:
     from PIL import Image
 
     width, height, size = struct.unpack_from("<III", data)
@@ -365,7 +367,7 @@ def _raw_image(data: Any) -> object:
     return Image.frombytes(mode, (width, height), bytes(data[12 + size :]))
 
 
-def _parts(data: Any, at: int) -> list[bytes]:
+def _parts(data: _Data, at: int) -> list[bytes]:
     """Returns the parts of a list, whose number and sizes begin there."""
     (count,) = struct.unpack_from("<I", data, at)
     sizes = struct.unpack_from(f"<{count}I", data, at + 4)
@@ -384,39 +386,39 @@ def _opened(data: bytes) -> object:
     return Image.open(io.BytesIO(data))
 
 
-def _text(data: Any) -> str:
+def _text(data: _Data) -> str:
     return bytes(data).decode()
 
 
-def _integer(data: Any) -> int:
+def _integer(data: _Data) -> int:
     return int(_text(data))
 
 
-def _float(data: Any) -> float:
+def _float(data: _Data) -> float:
     return float(_text(data))
 
 
-def _decimal(data: Any) -> decimal.Decimal:
+def _decimal(data: _Data) -> decimal.Decimal:
     return decimal.Decimal(_text(data))
 
 
-def _json(data: Any) -> object:
+def _json(data: _Data) -> object:
     return json.loads(bytes(data))
 
 
-def _raw_images(data: Any) -> object:
+def _raw_images(data: _Data) -> object:
     return list(map(_raw_image, _parts(data, 4)))
 
 
-def _images(data: Any) -> object:
+def _images(data: _Data) -> object:
     return list(map(_opened, _parts(data, 4)))
 
 
-def _array_of_images(data: Any) -> object:
+def _array_of_images(data: _Data) -> object:
     return list(map(_opened, _parts(data, 0)))
 
 
-_DECODERS: dict[str, Callable[[Any], object]] = {
+_DECODERS: dict[str, Callable[[_Data], object]] = {
     "str": _text,
     "str_int": _integer,
     "str_float": _float,

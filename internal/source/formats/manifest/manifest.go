@@ -63,7 +63,7 @@ type sections struct {
 func Format() formats.Format {
 	return formats.Format{
 		Name:     "records",
-		Help:     "records that a process lists",
+		Help:     "records that a process lists: files, ranges of files, arrays, HDF5, MDS, Parquet",
 		Manifest: true,
 		Index:    Index,
 	}

@@ -24,7 +24,7 @@ log = logging.getLogger("hdmlp")
 _KEPT = 2
 
 
-def _text(data: Any) -> str:
+def _text(data: bytes) -> str:
     return bytes(data).decode()
 
 
