@@ -15,6 +15,7 @@ import hdmlp.data as hd
 import hdmlp.torch as ht
 from arrayfiles import idx
 from hdmlp import errors
+from object_server import BUCKET, ObjectServer
 from recordfiles import equal
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 from torchvision import transforms
@@ -424,6 +425,42 @@ def test_files_that_shrink_under_a_loader(made):
         os.truncate(root / "big.bin", 5000)
         with pytest.raises((errors.SampleError, errors.MismatchError)):
             list(iterator)
+
+
+def test_packed_arrays_are_npy_files(made, tmp_path):
+    import hdmlp
+
+    root, arrays = made
+    data = ht.Arrays({"x": root / "swapped.npy", "y": root / "long.npy"}, labels=[7] * COUNT)
+    hdmlp.pack(data, tmp_path / "out")
+    packed = ht.WebDataset(str(tmp_path / "out" / "*.tar")).decode()
+    assert len(packed) == COUNT
+    item = packed[3]
+    assert (numpy.asarray(item["x.npy"]) == arrays["swapped"][3]).all()
+    assert (numpy.asarray(item["y.npy"]), item["cls"]) == (arrays["long"][3], 7)
+    with pytest.raises(errors.ConfigError, match="windows overlap"):
+        hdmlp.pack(ht.Arrays(root / "long.npy", window=3), tmp_path / "windows")
+
+
+def test_arrays_at_urls(made, monkeypatch):
+    """Headers, and no more, are asked for when the dataset is made."""
+    root, arrays = made
+    arrays["float"].tofile(root / "raw.bin")
+    with ObjectServer(str(root), "-key", "the-id") as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        data = ht.Arrays(
+            {"x": f"s3://{BUCKET}/float.npy", "raw": f"s3://{BUCKET}/raw.bin"},
+            dtype={"raw": "f4"},
+            shape={"raw": (COUNT, 7)},
+        )
+        assert server.counts()["gets"] <= 3
+        assert equal(data[4], dict.fromkeys(("x", "raw"), torch.from_numpy(arrays["float"][4])))
+        with ht.DataLoader(data, COUNT) as loader:
+            batch = next(iter(loader))
+        assert equal(batch, dict.fromkeys(("x", "raw"), torch.from_numpy(arrays["float"])))
+        with pytest.raises(errors.ConfigError, match="give the whole shape"):
+            ht.Arrays(f"s3://{BUCKET}/raw.bin", dtype="f4")
 
 
 def test_the_class_goes_to_other_processes(made):

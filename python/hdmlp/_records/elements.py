@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -70,6 +71,14 @@ class Elements:
         if shift is None:
             return inputs
         return inputs, whole[:, shift : shift + length].astype(kind, "C")
+
+    def npy(self, data: bytes) -> bytes:
+        """Returns the bytes of a record as an npy file, as ``numpy.save`` writes one."""
+        import numpy
+
+        file = io.BytesIO()
+        numpy.save(file, numpy.frombuffer(data, self.dtype).reshape(self.shape))
+        return file.getvalue()
 
     @property
     def _pair(self) -> bool | None:
