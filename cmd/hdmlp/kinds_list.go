@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/lib/option"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -14,9 +15,10 @@ func newKindsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kinds",
 		Short: "List the kinds of sources, storage classes and transforms",
-		Long: `List what this program supports: the kinds of sources of a dataset, the kinds of
-storage classes for a [[storage_class]] entry of the configuration, fastest
-first, and the transforms that the daemon applies.
+		Long: `List what this program supports: the kinds of sources of a dataset with their
+options, which commands take as --option KEY=VALUE, the kinds of storage classes
+for a [[storage_class]] entry of the configuration, fastest first, and the
+transforms that the daemon applies.
 
 EXIT STATUS
   0  success
@@ -39,15 +41,33 @@ type kindsView struct {
 type kindView struct {
 	Name string `json:"name"`
 	Help string `json:"help"`
+	// Options are those of a source; of a storage class, hdmlp config says them.
+	Options []optionView `json:"options,omitempty"`
+}
+
+// optionView is an option of a source.
+type optionView struct {
+	Key     string `json:"key"`
+	Type    string `json:"type"`
+	Default string `json:"default"`
+	Help    string `json:"help"`
+}
+
+func optionViews(options []option.Option) []optionView {
+	views := make([]optionView, len(options))
+	for i, o := range options {
+		views[i] = optionView{o.Key, string(o.Kind), o.Default, o.Help}
+	}
+	return views
 }
 
 func runKinds(asJSON bool, out io.Writer) error {
 	v := kindsView{Transforms: transform.Names()}
 	for _, k := range sources() {
-		v.Sources = append(v.Sources, kindView{k.Name, k.Help})
+		v.Sources = append(v.Sources, kindView{k.Name, k.Help, optionViews(k.Options)})
 	}
 	for _, k := range describedClasses() {
-		v.Classes = append(v.Classes, kindView{k.Name, k.Help})
+		v.Classes = append(v.Classes, kindView{Name: k.Name, Help: k.Help})
 	}
 	if asJSON {
 		return printJSON(out, v)
@@ -59,6 +79,9 @@ func runKinds(asJSON bool, out io.Writer) error {
 		fmt.Fprintln(out, part.title)
 		for _, k := range part.kinds {
 			fmt.Fprintf(out, "  %-10s %s\n", k.Name, k.Help)
+			for _, o := range k.Options {
+				fmt.Fprintf(out, "  %10s   %-11s %s\n", "", o.Key, o.Help)
+			}
 		}
 		fmt.Fprintln(out)
 	}

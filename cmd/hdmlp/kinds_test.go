@@ -261,7 +261,7 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 		}
 		checkOptions(t, k)
 	}
-	ours := []string{"Reshape", "ScaleShift16", "Ragged"} // which torchvision does not have
+	ours := []string{"Reshape", "ScaleShift16", "Pixels", "Ragged"} // which torchvision does not have
 	for _, name := range transform.Names() {
 		if !regexp.MustCompile("(?m)^\\| (`\\w+`, )*`" + name + "`").Match(formats) {
 			t.Errorf("the transform %s is not described: add a row to the table of transforms in "+
@@ -351,6 +351,17 @@ func TestKindsListsAllKinds(t *testing.T) {
 	for _, k := range slices.Concat(v.Sources, v.Classes) {
 		if !strings.Contains(text.String(), k.Name) || !strings.Contains(text.String(), k.Help) {
 			t.Errorf("%q and %q are not in %s", k.Name, k.Help, &text)
+		}
+		for _, o := range k.Options {
+			if !strings.Contains(text.String(), o.Key) || !strings.Contains(text.String(), o.Help) {
+				t.Errorf("the option %q of %q is not in %s", o.Key, k.Name, &text)
+			}
+		}
+	}
+	for i, k := range sources() {
+		if len(v.Sources[i].Options) != len(k.Options) {
+			t.Errorf("%q has %d options, and %d are listed", k.Name, len(k.Options),
+				len(v.Sources[i].Options))
 		}
 	}
 }

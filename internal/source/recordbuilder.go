@@ -55,6 +55,13 @@ func NewRecordBuilder(fields, classes, columns []string) *RecordBuilder {
 	}
 }
 
+// Expect makes room for so many samples, so that tables do not grow as they are added.
+func (b *RecordBuilder) Expect(samples int) {
+	n := samples * len(b.fields)
+	b.of, b.lengths = slices.Grow(b.of, n), slices.Grow(b.lengths, n)
+	b.offsets = slices.Grow(b.offsets, offsetSize*n)
+}
+
 // Object adds an object, and returns its number, for ranges.
 func (b *RecordBuilder) Object(o Object) int {
 	b.tagged = b.tagged || o.Tag != [16]byte{}
@@ -92,10 +99,16 @@ func (b *RecordBuilder) Add(r Record) {
 		b.lengths = append(b.lengths, v.Length)
 		b.wide = b.wide || v.Length >= math.MaxUint32
 	}
-	b.labels = binary.LittleEndian.AppendUint32(b.labels, uint32(r.Class))
-	b.keyed = b.keyed || r.Key != ""
-	b.keys = append(b.keys, r.Key...)
-	b.keyEnds = binary.LittleEndian.AppendUint32(b.keyEnds, uint32(len(b.keys)))
+	if len(b.classes) > 0 {
+		b.labels = binary.LittleEndian.AppendUint32(b.labels, uint32(r.Class))
+	}
+	if !b.keyed && r.Key != "" {
+		b.keyed, b.keyEnds = true, make([]byte, 4*b.samples)
+	}
+	if b.keyed {
+		b.keys = append(b.keys, r.Key...)
+		b.keyEnds = binary.LittleEndian.AppendUint32(b.keyEnds, uint32(len(b.keys)))
+	}
 	for c, v := range r.Values {
 		b.values[c] = append(b.values[c], v...)
 		b.ends[c] = binary.LittleEndian.AppendUint32(b.ends[c], uint32(len(b.values[c])))

@@ -41,6 +41,7 @@ var kinds = slices.Concat([]kind{
 	convertMaskDtype,
 	scaleShift16,
 	reshape,
+	pixelsOf,
 	ragged,
 })
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -52,14 +53,6 @@ func (s normalized) follow(k *known) error {
 		t.Arithmetic = t.Type
 	}
 	n := max(len(s.mean), len(s.std))
-	k.target.Mean, k.target.Std = spread(s.mean, n), spread(s.std, n)
+	k.target.Mean, k.target.Std = describe.Spread(s.mean, n), describe.Spread(s.std, n)
 	return nil
-}
-
-// spread returns list, or its only number n times.
-func spread(list []float32, n int) []float32 {
-	for len(list) > 0 && len(list) < n {
-		list = append(list[:len(list):len(list)], list[0])
-	}
-	return list
 }

@@ -40,6 +40,9 @@ func (s raggedEnd) follow(k *known) error {
 	if err := k.image(); err != nil {
 		return err
 	}
+	if k.stored != nil {
+		return errors.New("images of Pixels have one size")
+	}
 	k.stage = sizes
 	k.largest, k.decodes = s.largest, s.largest == 0
 	if k.decodes {

@@ -19,7 +19,7 @@ var reshape = kind{
 	build: func(a *arguments) step {
 		s := reshaped{dtype: a.Choice("dtype", "float32", "int16", "uint16", "uint8")}
 		for i, name := range []string{"w", "h", "c"} {
-			s.shape[i] = a.Whole(name, 1, 1<<20)
+			s.shape[i] = a.Whole(name, 1, maxOutput)
 		}
 		return s
 	},

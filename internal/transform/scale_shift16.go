@@ -3,6 +3,8 @@ package transform
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 )
 
 // ScaleShift16 replaces every element x of an array by (x - shift) * scale, in float32. It is the
@@ -36,6 +38,6 @@ func (s scaled) follow(k *known) error {
 				"axis has %d", len(s.scale), len(s.shift), c)
 		}
 	}
-	k.array.Scale, k.array.Shift = spread(s.scale, c), spread(s.shift, c)
+	k.array.Scale, k.array.Shift = describe.Spread(s.scale, c), describe.Spread(s.shift, c)
 	return nil
 }

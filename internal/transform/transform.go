@@ -77,6 +77,7 @@ type known struct {
 	target             pixels.Target   // the tensor that images become
 	channelsLast       bool            // it is channels, height, width, and lies in memory as HWC
 	array              *arrays.Array   // of samples that are arrays, else nil
+	stored             *arrays.Image   // of images that are not encoded, else nil
 	erased             []pixels.Target // what the tensor is where parts of it are erased
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
@@ -171,10 +172,10 @@ type Program struct {
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
-// begins with neither ImgDecode nor Reshape, ImgDecode is added at its beginning, with the
+// begins with none of ImgDecode, Pixels and Reshape, ImgDecode is added at its beginning, with the
 // arguments that the first entry has as "decode". An entry may have a "position" in the list of
 // which the description is a part, or in which the entries have another order: its random numbers
-// follow from that. By default it is the entry's index, where ImgDecode does not count.
+// follow from that. By default it is the entry's index, where ImgDecode and Pixels do not count.
 //
 // The error lists all faults: the transform, the argument, its value and what is allowed; or it
 // states why the output would have no fixed size.
@@ -198,12 +199,12 @@ func compile(description []byte, joint *inputs) (*Program, error) {
 				p.add(imgDecode.name, s, 0)
 			}
 		}
-		position, err := positionOf(i, i-decodes, entry)
+		position, err := describe.Position(i, i-decodes, entry)
 		if err != nil {
 			faults = append(faults, err)
 		}
 		s, name, errs := build(i, entry)
-		if i == 0 && name == imgDecode.name {
+		if i == 0 && (name == imgDecode.name || name == pixelsOf.name) {
 			decodes = 1
 		}
 		faults = append(faults, errs...)
@@ -231,7 +232,7 @@ func compile(description []byte, joint *inputs) (*Program, error) {
 func impliedDecode(first map[string]json.RawMessage) (step, []error) {
 	var name string
 	_ = json.Unmarshal(first["name"], &name) // build reports the error
-	if name == imgDecode.name || name == reshape.name {
+	if name == imgDecode.name || name == pixelsOf.name || name == reshape.name {
 		return nil, nil
 	}
 	given := first["decode"]
@@ -254,25 +255,6 @@ func (p *Program) add(name string, s step, position int) {
 	p.steps = append(p.steps, s)
 	p.positions = append(p.positions, position)
 }
-
-// positionOf returns the position of entry i of a description, and deletes it from the entry.
-func positionOf(i, otherwise int, entry map[string]json.RawMessage) (int, error) {
-	given, there := entry["position"]
-	delete(entry, "position")
-	if !there {
-		return otherwise, nil
-	}
-	position := -1
-	if err := json.Unmarshal(given, &position); err != nil || position < 0 ||
-		position > maxPosition {
-		return 0, fmt.Errorf(`transforms[%d]: "position" must be a whole number from 0 to %d`, i,
-			maxPosition)
-	}
-	return position, nil
-}
-
-// maxPosition is the highest position of an entry in a list.
-const maxPosition = 1<<31 - 1
 
 // build converts entry i of a description to a step. It returns the step, its name and the faults.
 func build(i int, entry map[string]json.RawMessage) (step, string, []error) {

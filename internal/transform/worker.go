@@ -242,6 +242,12 @@ func (w *Worker) trim() {
 // image is ApplyTo for images.
 func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	v := &w.view
+	if w.program.known.stored != nil {
+		if err := v.beginStored(w, src); err != nil {
+			return err
+		}
+		return w.moved(alloc, src, key, &codec.Header{})
+	}
 	header, err := w.decoder.Header(src)
 	if err != nil {
 		return err
@@ -258,6 +264,12 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err := w.beginTargets(v); err != nil {
 		return err
 	}
+	return w.moved(alloc, src, key, &header)
+}
+
+// moved is image once the view has begun.
+func (w *Worker) moved(alloc Alloc, src []byte, key Key, header *codec.Header) error {
+	v := &w.view
 	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
@@ -278,7 +290,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if v.targets != nil {
 		return w.results(alloc)
 	}
-	if err := w.describable(&header); err != nil {
+	if err := w.describable(header); err != nil {
 		return err
 	}
 	dst, err := w.alloc(alloc, src)

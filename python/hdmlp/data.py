@@ -39,11 +39,14 @@ from ._lib.typing import Facts, Opened
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
 from ._loading.options import Options, StreamOptions, check_shares, dealt, order_of, scheme_of
+from ._records.arrays import Arrays, Typed
 from ._records.declared import Declared
 from ._records.directory import located, path_of, suffixes
 from ._records.file_dataset import FileDataset, files_of
 from ._records.files import Files
+from ._records.hdf5 import HDF5
 from ._records.lmdb import LMDB
+from ._records.mds import MDS
 from ._records.records import Listed, Records
 from ._records.webdataset import WebDataset
 from ._transforms.base import descriptions
@@ -55,7 +58,10 @@ from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
 __all__ = [
+    "HDF5",
     "LMDB",
+    "MDS",
+    "Arrays",
     "Batch",
     "DataLoader",
     "FileDataset",
@@ -551,6 +557,8 @@ class DataLoader(Loader):
                 for i, sample in enumerate(ids)
             ]
             return self._collated(items, taken)
+        if isinstance(dataset, Typed):
+            values = dataset._batch(values)
         samples = dataset._form.batch(values, ids)
         if dataset._labels is None:
             return Batch(samples, None)

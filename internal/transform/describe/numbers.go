@@ -47,3 +47,11 @@ func (a *Arguments) Float32s(name string) []float32 {
 	}
 	return out
 }
+
+// Spread returns list, or its only number n times.
+func Spread(list []float32, n int) []float32 {
+	for len(list) > 0 && len(list) < n {
+		list = append(list[:len(list):len(list)], list[0])
+	}
+	return list
+}

@@ -16,8 +16,9 @@ from .._lib.typing import Facts
 from ..errors import ConfigError
 from .form import Form
 from .item_files import MOST, ItemFiles
-from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded, objects_at
+from .manifest import TO_END, Located, below_root, descriptor, encoded, objects_at
 from .records import Listed
+from .runs import Ranges
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -221,9 +222,10 @@ class Checked(Declared):
                 numbers[next((n for n, stamp in enumerate(stamps) if any(stamp or ())), 0)] = 0
             count = len(self)
             zeros, lengths = array.array("q", [0]) * count, array.array("q", [TO_END]) * count
+            objects = array.array("i", ranges[0].objects)
             for i in empty:
-                ranges[0].objects[i], lengths[i] = 0, 0
-            ranges[0] = Ranges(ranges[0].objects, zeros, lengths)
+                objects[i], lengths[i] = 0, 0
+            ranges[0] = Ranges(objects, zeros, lengths)
         names = [self._files.names[number] for number in numbers]
         return encoded(objects_at(self._files.root, names), self.fields, ranges, None)
 

@@ -12,8 +12,9 @@ from .._lib.arguments import by_position, is_url
 from ..errors import ConfigError
 from .form import Form
 from .labels import Labels
-from .manifest import Ranges, located
+from .manifest import located
 from .records import Listed, check_count
+from .runs import Ranges
 from .tables import Table, read
 
 #: Suffixes of images, as torchvision's IMG_EXTENSIONS.

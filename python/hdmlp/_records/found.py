@@ -15,8 +15,9 @@ from .._lib.progress import Progress
 from .._lib.typing import Opened
 from ..errors import MismatchError
 from .form import NONE, Form
-from .manifest import Located, Ranges
+from .manifest import Located
 from .records import Listed
+from .runs import Ranges
 
 #: Records that one call lists.
 _PAGE = 10_000

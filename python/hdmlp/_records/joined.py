@@ -14,7 +14,8 @@ from ..errors import ConfigError
 from .form import Form
 from .found import Found
 from .labels import Labels
-from .manifest import TO_END, Located, Ranges, below_root, quoted
+from .manifest import TO_END, Located, below_root, quoted
+from .runs import Ranges
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 import json
 import os
 import re
@@ -14,27 +15,13 @@ from .._lib import memory
 from .._lib.arguments import is_url
 from ..errors import ConfigError
 from .directory import check_url
+from .runs import Ranges
 
 _MAGIC = b"HDMLPM\x01\n"
 #: The length of a range that ends with its file.
 TO_END = -2
 #: The most records that a dataset can have.
 _MOST = 2**31 - 1
-
-
-class Ranges(NamedTuple):
-    """Where one field of all records is.
-
-    Attributes:
-        objects: The number of each record's file; -1: it does not have the field.
-        offsets: Where its range begins, in bytes; None: each range is a whole file.
-        lengths: The lengths of the ranges in bytes; :data:`TO_END`: to the file's end. None as
-            ``offsets``.
-    """
-
-    objects: array.array[int]
-    offsets: array.array[int] | None = None
-    lengths: array.array[int] | None = None
 
 
 class Located(NamedTuple):
@@ -195,6 +182,7 @@ def encoded(
     samples = len(ranges[0].objects)
     if samples > _MOST:
         raise ConfigError(f"{samples} records; a dataset can have at most {_MOST}")
+    runs = [r.runs for r in ranges]
     whole = all(r.offsets is None for r in ranges)
     name_ends, texts = _texts(names)
     key_ends, key_texts = (array.array("Q"), b"") if keys is None else _texts(keys)
@@ -206,11 +194,14 @@ def encoded(
         "whole": whole,
         "keys": -1 if keys is None else len(key_texts),
     }
-    rows: list[bytes] = [name_ends.tobytes(), texts, b"".join(r.objects.tobytes() for r in ranges)]
-    if not whole:
-        zeros, ends = array.array("q", [0]) * samples, array.array("q", [TO_END]) * samples
-        rows.append(b"".join((zeros if r.offsets is None else r.offsets).tobytes() for r in ranges))
-        rows.append(b"".join((ends if r.lengths is None else r.lengths).tobytes() for r in ranges))
+    rows: list[bytes] = [name_ends.tobytes(), texts]
+    if all(own is not None for own in runs):
+        header["runs"] = [len(own or ()) for own in runs]
+        rows += [
+            array.array("q", itertools.chain.from_iterable(own or ())).tobytes() for own in runs
+        ]
+    else:
+        rows += _listed(ranges, samples, whole)
     if keys is not None:
         rows += [key_ends.tobytes(), key_texts]
     head = json.dumps(header).encode()
@@ -218,6 +209,24 @@ def encoded(
     for row in rows:
         out += bytes(-len(out) % 8) + row
     return bytes(out)
+
+
+def _listed(ranges: Sequence[Ranges], samples: int, whole: bool) -> list[bytes]:
+    """Returns the rows of ranges that are listed one by one."""
+    rows = [b"".join(_numbers("i", r.objects) for r in ranges)]
+    if not whole:
+        zeros, ends = array.array("q", [0]) * samples, array.array("q", [TO_END]) * samples
+        for columns, otherwise in (
+            ([r.offsets for r in ranges], zeros),
+            ([r.lengths for r in ranges], ends),
+        ):
+            rows.append(b"".join(_numbers("q", otherwise if c is None else c) for c in columns))
+    return rows
+
+
+def _numbers(kind: str, numbers: Sequence[int]) -> bytes:
+    made = numbers if isinstance(numbers, array.array) else array.array(kind, numbers)
+    return made.tobytes()
 
 
 def _texts(texts: Iterable[str]) -> tuple[array.array[int], bytes]:

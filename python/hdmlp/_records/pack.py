@@ -12,6 +12,7 @@ from typing import Any
 
 from .._lib.progress import Progress
 from ..errors import ConfigError
+from .arrays import Typed
 from .files import Files
 from .form import NONE
 from .found import Found
@@ -167,8 +168,8 @@ def _ahead(
 # Lists of records, whose bytes are packed as they are stored.
 
 
-def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], Fields]:
-    width = len(dataset.fields)
+def _of_listed(dataset: Listed, given: Sequence[str] | None) -> Callable[[int], Fields]:
+    names, width = given, len(dataset.fields)
     if names is not None and len(names) != width:
         raise ConfigError(f"fields={names}: the dataset has {width} fields, {dataset.fields}")
     if names is None and not isinstance(dataset, Files):
@@ -178,6 +179,12 @@ def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], 
     if keys is None and isinstance(dataset, Found):
         keys, _, _ = dataset._table(0)
 
+    arrays = dataset._elements if isinstance(dataset, Typed) else {}
+    if any(own.window is not None for own in arrays.values()):
+        raise ConfigError("windows overlap: pack the sequences that they are cut of")
+    if arrays and given is None:
+        names = [f"{n}.npy" if f in arrays else n for f, n in zip(dataset.fields, names or ())]
+
     def read(i: int) -> Fields:
         i = dataset._index(i)
         found = []
@@ -185,7 +192,8 @@ def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], 
         for number, data in enumerate(contents):
             if data is not None:
                 name = names[number] if names else _name_of(dataset, number, i)
-                found.append((name, bytes(data)))
+                own = arrays.get(dataset.fields[number])
+                found.append((name, bytes(data) if own is None else own.npy(data)))
         taken = [name for name, _ in found]
         if len(set(taken)) < len(taken):
             raise ConfigError(
@@ -199,7 +207,8 @@ def _of_listed(dataset: Listed, names: Sequence[str] | None) -> Callable[[int], 
                     f"both be called {name}: give the files other names, as in fields=('jpg',)"
                 )
             found.append((name, data))
-        key = _path_key(dataset, i) if keys is None else keys[i]
+        own_key = f"{i:09d}" if arrays else _path_key(dataset, i)
+        key = own_key if keys is None else keys[i]
         return Fields(clean_key(key), found)
 
     return read

@@ -18,7 +18,8 @@ from .._lib.typing import Facts, Opened
 from ..errors import ConfigError, MismatchError, SampleError
 from .form import NONE, Form
 from .labels import Labels
-from .manifest import TO_END, Located, Ranges, below_root, descriptor, encoded, objects_at
+from .manifest import TO_END, Located, below_root, descriptor, encoded, objects_at
+from .runs import Ranges
 
 #: Attributes which follow from the list of records.
 _FIXED = ("fields", "samples", "imgs", "targets", "classes", "class_to_idx")
@@ -314,7 +315,8 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
     Args:
         path: The file, or the URL of an object, which the daemon reads.
         offset: Where to begin.
-        length: How many bytes; None: to the file's end.
+        length: How many bytes; None: to the file's end. An object must have them, and of a file
+            there are fewer if it ends before.
 
     Raises:
         OSError: It cannot be read, is not a regular file, or ends before ``offset``.
@@ -322,14 +324,15 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
     """
     if is_url(path):
         where = below_root([path], ())
-        manifest = encoded(
-            objects_at(where.root, where.names), ["0"], [Ranges(array.array("i", [0]))]
+        at = Ranges(
+            array.array("i", [0]),
+            array.array("q", [offset]),
+            array.array("q", [TO_END if length is None else length]),
         )
+        manifest = encoded(objects_at(where.root, where.names), ["0"], [at])
         named = {"kind": Listed.kind, "path": where.root, "options": {}}
         (data,) = Reader({**named, **settings({}, None)}, manifest).read(0)
-        data = data or b""
-        _check_begin(path, offset, len(data))
-        return data[offset:][:length]
+        return data or b""
     with open(path, "rb", opener=_open_without_waiting) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):

@@ -2,8 +2,9 @@
 
 ``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
 decodes images, ``images`` and ``augment`` those which change them, ``nested`` those which consist
-of others, ``jointly`` those of masks and boxes, ``tensors`` those which say what a batch consists
-of, ``multiview`` that which makes several tensors of an image.
+of others, ``jointly`` those of masks and boxes, ``stored`` that of images which are not encoded,
+``tensors`` those which say what a batch consists of, ``multiview`` that which makes several tensors
+of an image.
 """
 
 from .arguments import InterpolationMode
@@ -45,6 +46,7 @@ from .jointly import (
 )
 from .multiview import Views
 from .nested import RandomApply, RandomChoice, RandomOrder
+from .stored import Pixels
 from .tensors import (
     ConvertImageDtype,
     Normalize,
@@ -69,6 +71,7 @@ __all__ = [
     "InterpolationMode",
     "Normalize",
     "Pad",
+    "Pixels",
     "Ragged",
     "RandAugment",
     "RandomAdjustSharpness",

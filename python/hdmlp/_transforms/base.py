@@ -78,11 +78,11 @@ def descriptions(transforms: Iterable[Transform]) -> list[Description]:
         transforms: In the order in which the daemon carries them out.
     """
     made: list[Description] = []
-    decodes = 0  # ImgDecode does not count
+    decodes = 0  # ImgDecode and Pixels do not count
     for i, t in enumerate(transforms):
         described = t.describe()
         if t._draws and t._position not in (None, i - decodes):
             described["position"] = t._position
         made.append(described)
-        decodes += described["name"] == "ImgDecode"
+        decodes += described["name"] in ("ImgDecode", "Pixels")
     return made

@@ -9,6 +9,8 @@ from .base import Description, Transform
 
 #: PIL's limit on an image's pixels, by default: twice its MAX_IMAGE_PIXELS.
 _PIXELS = 178956970
+#: Those which say what a sample's bytes are, so that no decoding is implied.
+_FIRST = ("ImgDecode", "Pixels", "Reshape")
 #: The largest limit that the daemon takes.
 _NO_LIMIT = (1 << 31) - 1
 
@@ -23,7 +25,7 @@ def pil_limit() -> int:
 def within_pil_limit(described: list[Description]) -> list[Description]:
     """Returns descriptions of transforms with PIL's limit, if the program has changed it."""
     first = described[0]
-    if pil_limit() == _PIXELS or first["name"] in ("ImgDecode", "Reshape"):
+    if pil_limit() == _PIXELS or first["name"] in _FIRST:
         return described
     decode = {**first.get("decode", {}), "max_pixels": pil_limit()}
     return [{**first, "decode": decode}, *described[1:]]

@@ -94,7 +94,9 @@ class State:
         """
         if self.views:
             raise Unknown("it gets the list of views")
-        if self._of_view and isinstance(step, (ours.Reshape, ours.ImgDecode, ours.Views)):
+        if self._of_view and isinstance(
+            step, (ours.Reshape, ours.ImgDecode, ours.Pixels, ours.Views)
+        ):
             raise Unknown("it cannot be within a view")
         if (isinstance(step, ours.Reshape) and not self.described()) or (
             isinstance(step, ours.ScaleShift16) and len(self.array) == 1
@@ -184,6 +186,10 @@ class State:
             if self.described():
                 raise Unknown("it must be the first of the list")
             self.channels = 1 if step.mode == "L" else 3
+        elif isinstance(step, ours.Pixels):
+            if self.described():
+                raise Unknown("it must be the first of the list")
+            self.channels, self.size = step.channels, (step.height, step.width)
         elif isinstance(step, (ours.Reshape, ours.ScaleShift16)):
             raise Unknown("HDMLP cannot do it here")
         if self.tensor:

@@ -28,10 +28,10 @@ def in_python(done: Sequence[Entry]) -> Keyed | None:
 
     Returns:
         From a file's bytes, and the sample's key, to a PIL image or a tensor; None: it cannot be
-        done, as samples are no images, or torchvision is missing.
+        done, as samples are no files of images, or torchvision is missing.
     """
     own = [t for _, t, _ in done if isinstance(t, ours.Transform)]
-    if any(isinstance(t, (ours.Reshape, ours.ScaleShift16)) for t in own):
+    if any(isinstance(t, (ours.Reshape, ours.ScaleShift16, ours.Pixels)) for t in own):
         return None
     if own and importlib.util.find_spec("torchvision") is None:
         return None

@@ -129,7 +129,7 @@ class Split:
         Args:
             encoded: Files of which the daemon cannot make the same image come as they are.
         """
-        if self.hands != "image":
+        if self.hands != "image" or isinstance(self.described[0], ours.Pixels):
             return self.described
         return [*self.described, ours.Ragged(ours.Ragged.MOST if encoded else 0)]
 
@@ -220,8 +220,8 @@ def _only_daemon(t: object) -> bool:
 
 
 def _decodes(given: Sequence[object]) -> int:
-    """Returns 1 if a list begins with ImgDecode, which does not count in positions; else 0."""
-    return int(bool(given) and isinstance(given[0], ours.ImgDecode))
+    """Returns 1 if a list begins with what makes images, which has no position; else 0."""
+    return int(bool(given) and isinstance(given[0], (ours.ImgDecode, ours.Pixels)))
 
 
 def at(step: Step, position: int) -> Step:

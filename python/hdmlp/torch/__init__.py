@@ -28,11 +28,16 @@ except ModuleNotFoundError as error:
     ) from None
 
 from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
+from ._data.arrays import Arrays
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
+from ._data.hdf5 import HDF5
+from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, FashionMNIST
 from ._data.lmdb import LMDB
+from ._data.mds import MDS
 from ._data.mix import Mix
 from ._data.own_items import FileDataset
+from ._data.parquet import Parquet
 from ._data.records import Files, Records
 from ._data.webdataset import WebDataset
 from ._hooks import use_in
@@ -40,8 +45,17 @@ from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPDatasetFolder, HDMLPImageFolder, HDMLPImageNet
 
 __all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "EMNIST",
+    "HDF5",
+    "KMNIST",
     "LMDB",
+    "MDS",
+    "MNIST",
+    "Arrays",
     "DataLoader",
+    "FashionMNIST",
     "FileDataset",
     "Files",
     "HDMLPDataLoader",
@@ -50,6 +64,7 @@ __all__ = [
     "HDMLPImageNet",
     "ImageFolder",
     "Mix",
+    "Parquet",
     "Records",
     "WebDataset",
     "batch_seed",

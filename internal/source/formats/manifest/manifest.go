@@ -45,14 +45,17 @@ type header struct {
 	Fields  []string `json:"fields"`
 	Whole   bool     `json:"whole"` // each range is a whole object: there are no offsets and lengths
 	Keys    int      `json:"keys"`  // bytes of the keys; -1: there are none
+	// Runs are the numbers of runs of the fields; nil: ranges are listed one by one.
+	Runs []int `json:"runs,omitempty"`
 }
 
 // sections are the sections of a manifest.
 type sections struct {
 	header
 	nameEnds, names  []byte
-	objects          []byte // i32 per field and sample; -1: the sample does not have the field
-	offsets, lengths []byte // i64 per field and sample; nil: whole objects
+	runs             [][]byte // of each field; nil: there are none
+	objects          []byte   // i32 per field and sample; -1: the sample does not have the field
+	offsets, lengths []byte   // i64 per field and sample; nil: whole objects
 	keyEnds, keys    []byte
 }
 
@@ -60,7 +63,7 @@ type sections struct {
 func Format() formats.Format {
 	return formats.Format{
 		Name:     "records",
-		Help:     "records that a process lists",
+		Help:     "records that a process lists: files, ranges of files, arrays, HDF5, MDS, Parquet",
 		Manifest: true,
 		Index:    Index,
 	}
@@ -78,13 +81,18 @@ func Index(ctx context.Context, o objects.Objects, _ []string, opts formats.Opti
 	if err != nil {
 		return nil, err
 	}
+	b.Expect(s.Samples)
 	for _, object := range listed {
 		b.Object(object)
 	}
 	r := source.Record{Ranges: make([]source.Range, len(s.Fields))}
+	at := s.at
+	if s.Runs != nil {
+		at = newCursor(s).at
+	}
 	for id := range s.Samples {
 		for f := range s.Fields {
-			if r.Ranges[f], err = s.at(f, id, listed); err != nil {
+			if r.Ranges[f], err = at(f, id, listed); err != nil {
 				return nil, fmt.Errorf("record %d, field %s: %w", id, human.Name(s.Fields[f]), err)
 			}
 		}
@@ -126,8 +134,15 @@ func parse(data []byte) (*sections, error) {
 	}
 	ranges := s.Samples * len(s.Fields)
 	s.nameEnds, s.names = next(8*s.Objects), next(s.Names)
-	s.objects = next(4 * ranges)
-	if !s.Whole {
+	switch {
+	case s.Runs != nil:
+		for _, n := range s.Runs {
+			s.runs = append(s.runs, next(runSize*n))
+		}
+	case s.Whole:
+		s.objects = next(4 * ranges)
+	default:
+		s.objects = next(4 * ranges)
 		s.offsets, s.lengths = next(8*ranges), next(8*ranges)
 	}
 	if s.Keys >= 0 {
@@ -143,6 +158,11 @@ func parse(data []byte) (*sections, error) {
 	case s.Keys >= 0 && !ascending(s.keyEnds, s.Keys):
 		return nil, errors.New("its keys have invalid offsets")
 	}
+	for f := range s.runs {
+		if err := s.checkRuns(f); err != nil {
+			return nil, fmt.Errorf("field %s: %w", human.Name(s.Fields[f]), err)
+		}
+	}
 	return s, nil
 }
 
@@ -151,12 +171,20 @@ func (h *header) check(size int) error {
 	switch {
 	case len(h.Fields) < 1 || len(h.Fields) > maxFields:
 		return fmt.Errorf("it has %d fields", len(h.Fields))
-	case h.Samples < 0 || h.Samples > source.MaxSamples || h.Samples > size:
+	case h.Samples < 0 || h.Samples > source.MaxSamples || h.Runs == nil && h.Samples > size ||
+		h.Samples > max(mostInRuns, size):
 		return fmt.Errorf("it has %d records", h.Samples)
 	case h.Objects < 0 || h.Objects > size || h.Names < 0 || h.Names > size || h.Keys < -1 ||
 		h.Keys > size:
 		return fmt.Errorf("it has %d objects, %d bytes of names and %d bytes of keys", h.Objects,
 			h.Names, h.Keys)
+	case h.Runs != nil && (len(h.Runs) != len(h.Fields) || h.Whole):
+		return fmt.Errorf("it has runs of %d fields, and %d fields", len(h.Runs), len(h.Fields))
+	}
+	for _, n := range h.Runs {
+		if n < 0 || n > size {
+			return fmt.Errorf("a field has %d runs", n)
+		}
 	}
 	return nil
 }
@@ -200,13 +228,17 @@ func (s *sections) at(f, id int, listed []source.Object) (r source.Range, err er
 	case object < 0 || int(object) >= len(listed):
 		return r, fmt.Errorf("object %d of %d", object, len(listed))
 	}
-	of := &listed[object]
-	r = source.Range{Object: int(object), Length: of.Size}
+	r = source.Range{Object: int(object), Length: listed[object].Size}
 	if s.Whole {
 		return r, nil
 	}
 	r.Offset = int64(binary.LittleEndian.Uint64(s.offsets[8*i:]))
 	r.Length = int64(binary.LittleEndian.Uint64(s.lengths[8*i:]))
+	return within(r, &listed[object])
+}
+
+// within returns a range whose length is known, or an error if its object does not have it.
+func within(r source.Range, of *source.Object) (source.Range, error) {
 	if r.Length == toEnd {
 		r.Length = of.Size - r.Offset
 	}
@@ -260,20 +292,13 @@ func (s *sections) unusable(bad map[int]error) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	for id := range s.Samples {
-		for f, field := range s.Fields {
-			object := int32(binary.LittleEndian.Uint32(s.objects[4*(f*s.Samples+id):]))
-			err, isBad := bad[int(object)]
-			if !isBad {
-				continue
-			}
-			others := ""
-			if len(bad) > 1 {
-				others = fmt.Sprintf(" (%d of the %d files cannot be used)", len(bad), s.Objects)
-			}
-			return fmt.Errorf("record %d, field %s: %w%s; correct the list of files, or restore them",
-				id, human.Name(field), err, others)
+	if at := s.first(bad); at != nil {
+		others := ""
+		if len(bad) > 1 {
+			others = fmt.Sprintf(" (%d of the %d files cannot be used)", len(bad), s.Objects)
 		}
+		return fmt.Errorf("record %d, field %s: %w%s; correct the list of files, or restore them",
+			at.id, human.Name(s.Fields[at.field]), bad[at.object], others)
 	}
 	for _, err := range bad { // of no record
 		return err

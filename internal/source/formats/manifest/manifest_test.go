@@ -26,13 +26,20 @@ type list struct {
 	ranges [][]source.Range // by field and record; nil: whole objects, by of
 	of     [][]int          // by field and record: the object; -1: none
 	keys   []string
+	runs   [][]run // by field, in place of ranges
 }
 
 // encode returns the manifest as a process would send it.
 func encode(l list) []byte {
 	h := header{
-		Samples: len(l.of[0]), Objects: len(l.names), Fields: l.fields, Whole: l.ranges == nil,
-		Keys: -1,
+		Objects: len(l.names), Fields: l.fields, Whole: l.ranges == nil && l.runs == nil, Keys: -1,
+	}
+	if l.runs == nil {
+		h.Samples = len(l.of[0])
+	} else {
+		for _, r := range l.runs[0] {
+			h.Samples += int(r.count)
+		}
 	}
 	texts := func(list []string) (ends, all []byte) {
 		for _, s := range list {
@@ -46,7 +53,7 @@ func encode(l list) []byte {
 	h.Names = len(all)
 	rows = append(rows, ends, all)
 	var objects, offsets, lengths []byte
-	for f := range l.fields {
+	for f := range l.of {
 		for id, o := range l.of[f] {
 			objects = binary.LittleEndian.AppendUint32(objects, uint32(int32(o)))
 			if l.ranges != nil {
@@ -55,7 +62,19 @@ func encode(l list) []byte {
 			}
 		}
 	}
-	rows = append(rows, objects)
+	for _, field := range l.runs {
+		h.Runs = append(h.Runs, len(field))
+		var all []byte
+		for _, r := range field {
+			for _, n := range []int64{r.count, r.object, r.offset, r.stride, r.length} {
+				all = binary.LittleEndian.AppendUint64(all, uint64(n))
+			}
+		}
+		rows = append(rows, all)
+	}
+	if l.runs == nil {
+		rows = append(rows, objects)
+	}
 	if l.ranges != nil {
 		rows = append(rows, offsets, lengths)
 	}
@@ -206,6 +225,10 @@ func FuzzParse(f *testing.F) {
 		names: []string{"a"}, fields: []string{"x"}, of: [][]int{{0}},
 		ranges: [][]source.Range{{{Offset: 1, Length: 2}}},
 	}))
+	f.Add(encode(list{
+		names: []string{"a"}, fields: []string{"x", "y"},
+		runs: [][]run{{{2, 0, 1, 3, 4}, {1, 0, 9, 0, 1}}, {{3, 0, 0, 1, 2}}},
+	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := parse(data)
 		if err != nil {
@@ -215,10 +238,14 @@ func FuzzParse(f *testing.F) {
 		for i := range listed {
 			listed[i] = source.Object{Name: text(s.nameEnds, s.names, i), Size: 100}
 		}
-		for id := range s.Samples {
+		at := s.at
+		if s.Runs != nil {
+			at = newCursor(s).at
+		}
+		for id := range min(s.Samples, 1<<12) {
 			s.key(id)
 			for f := range s.Fields {
-				r, err := s.at(f, id, listed)
+				r, err := at(f, id, listed)
 				if err == nil && r.Length != source.Missing && (r.Offset < 0 || r.Length < 0 ||
 					r.Offset+r.Length > 100) {
 					t.Fatalf("%+v", r)

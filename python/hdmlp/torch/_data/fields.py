@@ -14,7 +14,7 @@ from ..._batches.segments import Segment
 from ..._batches.source import LeftBytes, Taken, column
 from ..._batches.stream import Stream
 from ..._lib import originals
-from ..._records import decoders
+from ..._records import decoders, mds
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
 from ..._transforms import Transform
@@ -34,6 +34,7 @@ from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms
 from ...errors import ConfigError
 from .collation import torchs_default
+from .elements import OfPixels, Tensors
 from .folder import offload, pil_loader
 from .joint import BoxesItem, Group, collate_boxes
 
@@ -56,6 +57,7 @@ class Part(NamedTuple):
             not.
         wrap: From the daemon's tensor to torchvision's result, where Python gets items one by one;
             None: it is that tensor.
+        shaped: What the bytes that the daemon delivers of an array become; None: it is none.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Part(NamedTuple):
     instead: Keyed | None = None
     column: Labels | None = None
     wrap: Entries | None = None
+    shaped: Tensors | None = None
 
     @property
     def decodes(self) -> bool:
@@ -72,7 +75,8 @@ class Part(NamedTuple):
         return (
             isinstance(self.load, Handed)
             or self.load is pil_loader
-            or getattr(self.load, "__module__", "") == decoders.__name__
+            or isinstance(self.load, (Tensors, OfPixels))
+            or getattr(self.load, "__module__", "") in (decoders.__name__, mds.__name__)
         )
 
     @property
@@ -83,7 +87,9 @@ class Part(NamedTuple):
     @property
     def instant(self) -> bool:
         """Reports whether what Python has to do takes next to no time."""
-        return self.native or (self.load in decoders.INSTANT and self.transform is None)
+        if self.transform is not None:
+            return False
+        return self.native or isinstance(self.load, Tensors) or self.load in decoders.INSTANT
 
 
 def part_of(
@@ -111,6 +117,10 @@ def part_of(
     """
     if loader is None:
         return Part(name, [], None, _entries(transform, first))
+    if isinstance(loader, Tensors):
+        if wanted and transform is None and not lacks:
+            return Part(name, loader.described, None, None, shaped=loader)
+        return Part(name, [], loader, _entries(transform, first))
     found = offload(loader, transform, wanted, say, ragged=True, first=first)
     if not found.described:
         return Part(name, [], loader, found.entries or None)
@@ -285,7 +295,7 @@ class FieldsRecipe(Recipe):
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
         self.parts = [
-            part._replace(load=Handed("tensor", part.instead), transform=part.wrap)
+            part._replace(load=part.shaped or Handed("tensor", part.instead), transform=part.wrap)
             if part.described and part.load is None
             else part
             for part in fields.parts
@@ -491,6 +501,9 @@ class Assembled:
             self._join(self._group, delivered, ids, taken)
         elif taken.left:
             self._fill(delivered, ids, taken)
+        for part, place in zip(self._parts, self._places):
+            if part.shaped is not None:
+                delivered[place] = part.shaped.batch(delivered[place], taken.n)
         values = [
             delivered[place] if known is None else known.of(ids)
             for known, place in zip(self._columns, self._places)

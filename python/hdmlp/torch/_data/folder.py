@@ -16,10 +16,11 @@ from ..._lib import originals
 from ..._lib.arguments import check_functions, is_url, switch
 from ..._records.records import read_file
 from ..._transforms.recipe import FILE_OBJECT, Composed
-from ..._transforms.split import Split, in_python, split
+from ..._transforms.split import Split, in_python, length_of, split
 from ...data import Folder
 from ...errors import ConfigError
 from . import listing
+from .elements import OfPixels
 from .foreign import NOTICE
 from .listing import IMAGES, StandardTransform, shown
 from .reasons import own_methods
@@ -101,11 +102,16 @@ def offload(
         ConfigError: One of our transforms would have to run in Python, which it cannot.
     """
     given = getattr(transform, "steps", transform)
+    stored = loader.stored if isinstance(loader, OfPixels) else None
     try:
         if not wanted:
             return in_python(given, "with offload=False", first)
-        if loader is not pil_loader:
+        if loader is not pil_loader and stored is None:
             return in_python(given, "after a loader of yours", first)
+        if stored is not None:
+            if not length_of(given):
+                return in_python(given, "", first)
+            given = [stored, given]
         why = _pils_way()
         if why and _is_decoded_here(given, why, say):
             return in_python(given, f"because {why}", first)

@@ -1,0 +1,277 @@
+"""Parquet files. The oracle is pyarrow."""
+
+import io
+import json
+import logging
+import os
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+pyarrow = pytest.importorskip("pyarrow")
+
+import hdmlp.torch as ht
+import pyarrow.parquet as pq
+from hdmlp import errors
+from hdmlp._records import thrift
+from recordfiles import equal, image
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import transforms
+
+pytestmark = pytest.mark.usefixtures("real")
+
+COUNT = 41
+TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
+#: As datasets writes images from 5 on.
+PLAIN = {"compression": "NONE", "use_dictionary": False}
+FEATURES = {"info": {"features": {"image": {"_type": "Image"}, "label": {"_type": "Value"}}}}
+
+
+def table(count=COUNT, nulls=False):
+    """Rows as Hugging Face's: a structure of bytes and path, texts, bytes, numbers and lists."""
+    images = [{"bytes": image(i, (10 + i % 5, 9)), "path": f"{i}.png"} for i in range(count)]
+    made = pyarrow.table(
+        {
+            "image": images,
+            "label": list(range(count)),
+            "text": [None if nulls and i % 3 == 1 else "ä" * (i % 7) for i in range(count)],
+            "raw": pyarrow.array([bytes(range(i)) for i in range(count)], pyarrow.binary()),
+            "score": [i / 3 for i in range(count)],
+            "list": [[i, i + 1] for i in range(count)],
+        }
+    )
+    return made.replace_schema_metadata({"huggingface": json.dumps(FEATURES)})
+
+
+def rows(path):
+    """What pyarrow reads, with images as their bytes."""
+    return [{**row, "image": row["image"]["bytes"]} for row in pq.read_table(path).to_pylist()]
+
+
+RAW = {"image": bytes, "raw": bytes}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("group", [7, 1000])
+@pytest.mark.parametrize("page", [1, 1 << 20])
+def test_rows_are_pyarrows(tmp_path, version, nulls, group, page):
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        table(nulls=nulls),
+        path,
+        data_page_version=version,
+        row_group_size=group,
+        data_page_size=page,
+        write_batch_size=3,
+        write_page_index=True,
+        **PLAIN,
+    )
+    data = ht.Parquet(path, loader=RAW)
+    assert data.fields == ("image", "text", "raw")
+    wanted = rows(path)
+    assert [data[i] for i in range(COUNT)] == wanted
+    with ht.DataLoader(data, 6) as loader:
+        found = list(loader)
+    assert equal(found, list(DataLoader(wanted, 6, collate_fn=by_column)))
+
+
+def by_column(items):
+    """Numbers become tensors, and others stay lists."""
+    columns = {name: [item[name] for item in items] for name in items[0]}
+    columns["list"] = [torch.tensor(own) for own in zip(*columns["list"])]
+    for name in ("label", "score"):
+        columns[name] = torch.utils.data.default_collate(columns[name])
+    return columns
+
+
+def test_bytes_that_are_decimals(tmp_path):
+    """Parquet stores them as bytes as well, which they are not."""
+    from decimal import Decimal
+
+    path = tmp_path / "a.parquet"
+    numbers = pyarrow.array([Decimal(i) / 4 for i in range(5)], pyarrow.decimal128(9, 2))
+    made = pyarrow.table({"raw": [b"a"] * 5, "n": numbers, "json": ["{}"] * 5})
+    pq.write_table(made, path, store_decimal_as_integer=False, **PLAIN)
+    data = ht.Parquet(path)
+    assert data.fields == ("raw", "json")
+    assert data[3] == {"raw": b"a", "n": Decimal("0.75"), "json": "{}"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+def test_images_are_the_daemons(tmp_path, rank, context):
+    """Of several files, in DistributedSampler's order; with workers, a part runs in Python."""
+    from PIL import Image
+
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, count in zip(paths, (COUNT, 5)):
+        pq.write_table(table(count), path, **PLAIN)
+    steps = TENSOR if context is None else transforms.Compose([TENSOR, torch.neg])
+    ours = ht.Parquet(paths, columns=["label", "image"], transform={"image": steps})
+    theirs = [
+        {
+            "label": row["label"],
+            "image": steps(Image.open(io.BytesIO(row["image"])).convert("RGB")),
+        }
+        for path in paths
+        for row in rows(path)
+    ]
+    samplers = [DistributedSampler(d, 2, rank, seed=3) for d in (theirs, ours)]
+    options = {} if context is None else {"num_workers": 2, "multiprocessing_context": context}
+    with ht.DataLoader(ours, 4, sampler=samplers[1], **options) as loader:
+        for epoch in range(2):
+            for sampler in samplers:
+                sampler.set_epoch(epoch)
+            assert equal(list(loader), list(DataLoader(theirs, 4, sampler=samplers[0])))
+        assert (loader._content.making.recipe is None) == (context is None)
+
+
+def test_the_order_and_forms_of_rows(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(), path, **PLAIN)
+    data = ht.Parquet(path)
+    assert list(data[0]) == ["image", "label", "text", "raw", "score", "list"]
+    assert data[3]["image"].mode == "RGB"
+    assert data[3]["text"] == "äää"
+    assert data[3]["raw"] == bytes(range(3))
+    joint = ht.Parquet(path, columns=["label", "raw"], transforms=lambda row: row["label"] * 2)
+    with ht.DataLoader(joint, 4) as loader:
+        assert torch.cat(list(loader)).tolist() == list(range(0, 2 * COUNT, 2))
+
+
+def test_resuming(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(), path, **PLAIN)
+
+    def loader():
+        data = ht.Parquet(path, columns=["label", "text"])
+        return ht.DataLoader(data, 4, shuffle=True, seed=2)
+
+    with loader() as whole:
+        wanted = list(whole)
+    with loader() as first:
+        iterator = iter(first)
+        found = [next(iterator) for _ in range(3)]
+        state = first.state_dict()
+    with loader() as second:
+        second.load_state_dict(state)
+        assert equal(found + list(second), wanted)
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        ({"compression": "snappy", "use_dictionary": False}, "image: it is compressed"),
+        ({"compression": "NONE"}, "image: it has a dictionary"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pyarrow_reads_the_others(tmp_path, caplog, options, why, workers):
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(nulls=True), path, row_group_size=6, **options)
+    with caplog.at_level(logging.WARNING, "hdmlp"):
+        data = ht.Parquet(path, loader={"image": bytes}, transforms=dict)
+    assert [r.getMessage() for r in caplog.records if why in r.getMessage()]
+    assert [data[i] for i in range(COUNT)] == rows(path)
+    with ht.DataLoader(data, 6, num_workers=workers, collate_fn=list) as loader:
+        assert [row for batch in loader for row in batch] == rows(path)
+    pictures = ht.Parquet(path, columns=["image"], transform={"image": TENSOR})
+    assert pictures[2]["image"].shape == (3, 8, 8)
+
+
+def test_compressed_texts_are_read_once(tmp_path, caplog):
+    path = tmp_path / "a.parquet"
+    texts = {"text": "snappy", "image.bytes": "NONE", "raw": "NONE"}
+    pq.write_table(table(), path, compression=texts, use_dictionary=False)
+    with caplog.at_level(logging.WARNING, "hdmlp"):
+        data = ht.Parquet(path, loader=RAW)
+    assert "Parquet: text, list: read by pyarrow" in caplog.text
+    assert data.fields == ("image", "raw")
+    assert [data[i] for i in range(COUNT)] == rows(path)
+
+
+def refused(match, *args, **options):
+    with pytest.raises(errors.ConfigError, match=match):
+        ht.Parquet(*args, **options)
+
+
+def test_what_is_refused(tmp_path):
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(table(), path, **PLAIN)
+    pq.write_table(table().drop_columns(["score"]), other, **PLAIN)
+    refused("there is no 'x'; there are image, label", path, columns=["x"])
+    refused("need at least one", path, columns=[])
+    refused("columns are not those of .*: score", [path, other])
+    refused("no such file", tmp_path / "c.parquet")
+    refused("not at URLs", "s3://bucket/a.parquet")
+    pq.write_table(table(0), other, **PLAIN)
+    refused("there are no rows", other)
+    nulls = pyarrow.table({"raw": [b"a", None]})
+    pq.write_table(nulls, other, **PLAIN)
+    refused("row 1 is null in raw", other)
+    pq.write_table(nulls, other, compression="snappy", use_dictionary=False)
+    assert ht.Parquet(other)[1] == {"raw": None}
+    other.write_bytes(b"PAR1 and no more")
+    refused("no Parquet file, or was cut off", other)
+    other.write_bytes(b"PAR1aaaa\x08\x00\x00\x00PARE")
+    refused("it is encrypted", other)
+    data = ht.Parquet(path)
+    pq.write_table(table(5), path, **PLAIN)
+    with pytest.raises(errors.MismatchError, match="was written since this RowsInPlace"):
+        list(ht.DataLoader(data, 4))
+    os.truncate(path, 400)
+    refused("no Parquet file", path)
+
+
+def readable(path):
+    """Reports whether HDMLP opens the file; what it says of rows is then within the file."""
+    try:
+        data = ht.Parquet(path, columns=["raw", "text"], loader={"raw": bytes})
+    except errors.ConfigError:
+        return False
+    size = os.path.getsize(path)
+    if isinstance(data, torch.utils.data.Dataset) and hasattr(data, "_ranges"):
+        for own in data._ranges:
+            assert all(at >= 0 and at + n <= size for at, n in zip(own.offsets, own.lengths))
+    return True
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_damaged_files(tmp_path, version):
+    """Whatever a byte of the footer or of a page says: an error, or ranges of the file."""
+    path = tmp_path / "a.parquet"
+    small = table(9, nulls=True).select(["raw", "text"])
+    pq.write_table(small, path, data_page_version=version, row_group_size=5, **PLAIN)
+    whole = path.read_bytes()
+    generator = random.Random(4)
+    opened = 0
+    for at in range(len(whole)):
+        value = generator.choice([0, 0x7F, 0x80, 0xFF, whole[at] ^ 1, whole[at] ^ 0x10])
+        path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+        opened += readable(path)
+    assert 0 < opened < len(whole)
+    for end in range(0, len(whole) - 1, 11):
+        path.write_bytes(whole[:end])
+        assert not readable(path)
+    for _ in range(300):
+        noise = generator.randbytes(generator.randrange(200))
+        path.write_bytes(b"PAR1" + noise + len(noise).to_bytes(4, "little") + b"PAR1")
+        readable(path)
+
+
+def test_structures_that_lie():
+    """Memory and depth are bounded by the bytes."""
+    for data, kind in {
+        b"\x1c" * 100: thrift.Damaged,
+        b"\x19" + b"\xf9" * 100: (thrift.Damaged, thrift.Cut),
+        b"\x19\xfc\xff\xff\xff\xff\x0f": thrift.Cut,
+        b"\x18\xff\xff\xff\xff\xff\xff\x01a": thrift.Cut,
+        b"\x16" + b"\xff" * 11: thrift.Damaged,
+        b"\x1b\x01": thrift.Damaged,
+        b"": thrift.Cut,
+    }.items():
+        with pytest.raises(kind):
+            thrift.struct(data)
