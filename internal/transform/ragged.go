@@ -106,7 +106,8 @@ var (
 func foreign(err error) bool {
 	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
 		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
-		errors.Is(err, errOdd) || errors.Is(err, errMode) || errors.Is(err, errRounding) || errors.Is(err, policy.ErrBits)
+		errors.Is(err, errOdd) || errors.Is(err, errMode) || errors.Is(err, errRounding) ||
+		errors.Is(err, policy.ErrBits)
 }
 
 // LeftError reports that an image is left to the receiver, which is to decode and transform it

@@ -30,6 +30,7 @@ except ModuleNotFoundError as error:
 from .._transforms.by_hand import batch_seed, item_seed, seeded, seeded_batch
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
+from ._data.hf import HFDataset
 from ._data.lmdb import LMDB
 from ._data.mix import Mix
 from ._data.own_items import FileDataset
@@ -48,6 +49,7 @@ __all__ = [
     "HDMLPDatasetFolder",
     "HDMLPImageFolder",
     "HDMLPImageNet",
+    "HFDataset",
     "ImageFolder",
     "Mix",
     "Records",

@@ -24,6 +24,7 @@ from ..._records.records import Listed
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
+from .hf import HFDataset
 from .interfaces import TorchvisionFolder
 from .own_items import FileDataset
 from .reasons import (
@@ -120,6 +121,8 @@ class Datasets:
         if isinstance(dataset, FileDataset):
             own = own_methods(FileDataset, dataset, "__getitem__", "__getitems__")
             return _unserved(overrides(dataset, own)) if own else Samples(self._declared(dataset))
+        if isinstance(dataset, HFDataset) and dataset.unserved:
+            return _unserved(dataset.unserved)
         if isinstance(dataset, Listed):
             own = own_methods(type_of_records(dataset), dataset, *ITEMS, "sample", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")

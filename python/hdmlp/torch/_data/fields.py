@@ -17,10 +17,10 @@ from ..._lib import originals
 from ..._records import decoders
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
-from ..._transforms import Transform
+from ..._transforms import ImgDecode, Transform
 from ..._transforms.entries import Entries
 from ..._transforms.generators import generators_kept, seed_generators
-from ..._transforms.in_python import in_python, leaving
+from ..._transforms.in_python import decoding, in_python, leaving
 from ..._transforms.keys import LOADER, TARGET, entry_key
 from ..._transforms.recipe import (
     Batch,
@@ -34,7 +34,7 @@ from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms
 from ...errors import ConfigError
 from .collation import torchs_default
-from .folder import offload, pil_loader
+from .folder import Decoder, offload, pil_loader
 
 log = logging.getLogger("hdmlp")
 
@@ -69,7 +69,7 @@ class Part(NamedTuple):
     def decodes(self) -> bool:
         """Reports whether ``load`` is HDMLP's own, so where it fails the file is the reason."""
         return (
-            isinstance(self.load, Handed)
+            isinstance(self.load, (Handed, Decoder))
             or self.load is pil_loader
             or getattr(self.load, "__module__", "") == decoders.__name__
         )
@@ -124,11 +124,23 @@ def part_of(
             )
         plain = part_of(name, loader, None, wanted, False)
         return plain._replace(transform=_entries(transform, first))
-    instead = in_python(found.entries_done)
-    whole = found.described if instead is None else leaving(found.described)
+    own = isinstance(loader, Decoder) and not isinstance(found.described[0], ImgDecode)
+    instead = in_python(found.entries_done, loader if own else None)
+    images = found.for_images(instead is not None)
+    if own:
+        assert isinstance(loader, Decoder)
+        if instead is None and loader.only:
+            raise ConfigError(
+                f"transform[{name!r}]: images in modes of their own are left to torchvision's "
+                "transforms in Python, which torchvision is missing for: begin with ImgDecode()"
+            )
+        arguments = loader.described(instead is not None)
+        whole, images = decoding(found.described, arguments), decoding(images, arguments)
+    else:
+        whole = found.described if instead is None else leaving(found.described)
     if not found.rest and of_one_size:
         return Part(name, whole, None, None, instead, wrap=found.entries or None)
-    described = whole if found.hands == "tensor" else found.for_images(instead is not None)
+    described = whole if found.hands == "tensor" else images
     rest = found.entries if found.rest else None
     return Part(name, described, Handed(found.hands, instead), rest)
 
@@ -180,6 +192,14 @@ class Fields:
     @property
     def _only_fields(self) -> bool:
         return not (self.joint or self.then or self.labeller or self.target_transform)
+
+    def recipe(self, collate: Step) -> FieldsRecipe:
+        """Returns how items are made of records.
+
+        Args:
+            collate: From a list of items to a batch.
+        """
+        return FieldsRecipe(self, collate)
 
     def named(self) -> Fields:
         """Returns the same with the names of classes as labels.

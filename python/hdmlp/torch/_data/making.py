@@ -206,7 +206,7 @@ def making_of_records(
         fields = fields.named()
     if fields.native and collate is None:
         return Making(fields.described, None, None, None, not fields.described, fields=fields)
-    recipe = FieldsRecipe(fields, collate or collate_records)
+    recipe = fields.recipe(collate or collate_records)
     return Making(fields.described, recipe, None, None, False)
 
 
