@@ -76,6 +76,7 @@ class Maps:
 
         Raises:
             NotInFiles: It is not the map of a file, or the file was deleted.
+            DatasetError: Another file has its name now.
         """
         at = bisect.bisect_right(self._begins, begin) - 1
         if at < 0 or end > self._maps[at].end:
@@ -83,6 +84,10 @@ class Maps:
         found = self._maps[at]
         if found.path.endswith(_DELETED):
             name = os.fsdecode(found.path.removesuffix(_DELETED))
+            if os.path.exists(name):
+                raise DatasetError(
+                    f"the file {name} was replaced since the dataset was loaded: load it again"
+                )
             raise NotInFiles(f"its file {name} was deleted since it was loaded")
         path = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), found.path)
         return os.fsdecode(path), found.offset - found.begin

@@ -178,6 +178,9 @@ class Fields:
         self.labeller, self.end = labeller, end
         self.parts, self.form, self.labels = list(parts), form, labels
         self.target_transform, self.joint, self.then = target_transform, joint, list(then)
+        #: For each field, which records do not have it, by ID; None: all have it, or the daemon
+        #: says so, which it does where there are several fields.
+        self.absent: Sequence[Any] = [None] * len(self.parts)
 
     @property
     def native(self) -> bool:
@@ -268,6 +271,9 @@ class FieldsRecipe(Recipe):
         self._joint = entries_of_joint(fields.joint, fields.end)
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
+        self._absent = (
+            list(enumerate(fields.absent)) if any(one is not None for one in fields.absent) else []
+        )
         self.parts = [
             part._replace(load=Handed("tensor", part.instead), transform=part.wrap)
             if part.described and part.load is None
@@ -306,13 +312,24 @@ class FieldsRecipe(Recipe):
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         made: list[object] = []
-        for fields, sample, key in zip(views, ids, keys):
+        for fields, sample, key in zip(self._there(views, ids), ids, keys):
             try:
                 made.append(self.item(fields, sample, key))
             except Exception as error:
                 name_sample(error, sample)
                 raise
         return made
+
+    def _there(self, views: Sequence[Any], ids: Sequence[int]) -> Sequence[Any]:
+        """Returns records, with None for the fields that they do not have."""
+        if not self._absent:
+            return views
+        found = [list(fields) for fields in views]
+        for i, absent in self._absent:
+            for fields, sample in zip(found, ids):
+                if absent is not None and absent[sample]:
+                    fields[i] = None
+        return found
 
     def item(self, fields: Sequence[object], sample: int, key: int | None) -> object:
         """Makes an item of a record.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import array
-import importlib.util
 import io
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Any
 
 import torch.utils.data
@@ -72,7 +72,8 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             )
         self._formatted = self._format["type"] is not None
         all_of_them = self._formatted or self._format["output_all_columns"]
-        self._names = list(dataset.column_names if all_of_them else self._format["columns"])
+        chosen = dataset.column_names if all_of_them else self._format["columns"]
+        self._names = [name for name in dataset.column_names if name in chosen]
         self._plainly = dataset.with_format(None)
         self._count = len(dataset)
         #: Why it is read in Python; empty: it is not.
@@ -134,15 +135,15 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
                 )
             )
         rows = rows_of(self.dataset)
-        others = [name for name in self._names if name not in found]
-        if self.unserved or self._formatted:
-            others = []
+        others = [n for n in self._names if n not in found and not self.unserved]
         kept = {
             name: struct
             for name, struct in self._structs.items()
             if name in found and not self.dataset.features[name].decode
         }
-        form = Row(self._names, list(found), Columns(self._plainly, others, rows), kept)
+        self._absent = {n: v.objects < 0 for n, v in found.items() if (v.objects < 0).any()}
+        columns = Columns(self._plainly, others, rows)
+        form = Row(self._names, list(found), columns, kept, self._absent)
         self._set(files, form, ranges, None)
 
     # What is made of them.
@@ -166,7 +167,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             if name in self.fields:
                 continue
             try:
-                in_python(transform, f"where {self.unserved}")
+                in_python(getattr(transform, "steps", transform), f"where {self.unserved}")
             except TypeError as error:
                 raise ConfigError(f"transform[{name!r}]: {error}") from None
 
@@ -209,12 +210,12 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         if raw or self._formatted:
             parts = [Part(name, [], None, None) for name in self.fields]
             if raw:
-                return Fields(parts, self._form, None, None, None)
+                return self._with_absent(Fields(parts, self._form, None, None, None))
             function = (self._format["format_kwargs"] or {}).get("transform")
             made = FormattedFields(parts, self._form, None, None, function)
             structs = {name: self._structs.get(name) for name in self.fields}
             made.rows = Formatted(self.dataset, self.fields, structs, rows_of(self.dataset))
-            return made
+            return self._with_absent(made)
         if say:
             self._say_what_python_reads()
         transforms, parts, first = self._transforms(), [], 0
@@ -223,7 +224,11 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             load = self._load(name, transform, say)
             parts.append(part_of(name, load, transform, wanted, say, self._lacks(i), first))
             first += length_of(getattr(transform, "steps", transform))
-        return Fields(parts, self._form, None, None, None, end=first)
+        return self._with_absent(Fields(parts, self._form, None, None, None, end=first))
+
+    def _with_absent(self, fields: Fields) -> Fields:
+        fields.absent = [self._absent.get(name) for name in self.fields]
+        return fields
 
     def _check_format(self) -> None:
         """Checks that the dataset's format is what it was.
@@ -368,7 +373,7 @@ def _check(dataset: object) -> None:
     library: Any = sys.modules.get("datasets")
     if library is not None and isinstance(dataset, library.Dataset):
         return
-    if library is None and importlib.util.find_spec("datasets") is None:
+    if library is None and find_spec("datasets") is None:
         raise ConfigError("HFDataset needs the library datasets: pip install datasets")
     name = type(dataset).__name__
     if name in ("DatasetDict", "IterableDatasetDict"):

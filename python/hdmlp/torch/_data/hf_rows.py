@@ -130,6 +130,7 @@ class Row(Form):
         fields: Those whose bytes the daemon reads.
         columns: The others.
         structs: Those of the fields that are delivered as bytes with a path.
+        absent: By field, which rows have no bytes; fields of which all have some are left out.
     """
 
     def __init__(
@@ -138,7 +139,9 @@ class Row(Form):
         fields: Sequence[str],
         columns: Columns,
         structs: dict[str, Struct],
+        absent: dict[str, Any],
     ):
+        self.absent = absent
         super().__init__("dict", fields, {name: Column(columns, name) for name in columns.names})
         self.names, self.beside, self.structs = list(names), columns, structs
 
@@ -161,7 +164,9 @@ class Row(Form):
         found = self.beside.batch(ids, collate)
         value: Any
         for name, value in zip(self.fields, values):
-            struct = self.structs.get(name)
+            struct, absent = self.structs.get(name), self.absent.get(name)
+            if absent is not None and absent[list(ids)].any():
+                value = [None if absent[i] else one for one, i in zip(value, ids)]
             found[name] = value if struct is None else struct.batch(value, ids)
         return {name: found[name] for name in self.names}
 
@@ -244,7 +249,7 @@ class FormattedRecipe(FieldsRecipe):
         if not len(ids):
             return []
         seed_generators(keys[0])
-        return self._rows(ids, views)
+        return self._rows(ids, self._there(views, ids))
 
 
 def names_within(feature: Any) -> Iterator[str]:
