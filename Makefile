@@ -261,7 +261,7 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
+NEWEST := o p q frameworks hf items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
 PEERS := lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)
