@@ -79,7 +79,7 @@ class HuggingFace(Scenario):
                 **os.environ,
                 "PYTHONPATH": os.path.join(os.path.dirname(os.path.dirname(__file__)), "python"),
                 "HDMLP_SOCKET": f"hdmlp-bench-{secrets.token_hex(8)}",
-                "HDMLP_LINGER": "2s",
+                "HDMLP_LINGER": "60s",  # it outlives the other loader
                 "OMP_NUM_THREADS": "1",
                 "HF_HUB_OFFLINE": "1",
             },

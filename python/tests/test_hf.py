@@ -4,6 +4,7 @@ oracle."""
 import json
 import os
 import pickle
+import subprocess
 
 import pytest
 
@@ -15,6 +16,7 @@ import hdmlp
 import hdmlp.torch as ht
 import hffiles
 import numpy
+import preloaded
 from byhand import by_hand
 from hffiles import image, of_all_kinds, saved
 from PIL import Image
@@ -372,6 +374,23 @@ def test_copies(tmp_path):
     ours = pickle.loads(pickle.dumps(ht.HFDataset(data, TENSOR)))
     with ht.DataLoader(ours, 4) as loader:
         assert equal(list(loader), theirs(data))
+
+
+def test_the_example_trains(tmp_path):
+    for number in range(40):
+        directory = tmp_path / "data" / f"class{number % 2}"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{number}.jpg").write_bytes(image(number, kind="JPEG"))
+    example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "hf.py")
+    done = subprocess.run(
+        [preloaded.PYTHON, example, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "epoch 3: loss" in done.stdout
 
 
 def test_images_are_pils(tmp_path):
