@@ -156,10 +156,9 @@ def costs(make: Callable[[], Any], epochs: int, count: int) -> list[float]:
     loader = make()
     for _ in range(epochs):
         deque(loader, 0)
+        found.append((spent(daemon) - before) / count * 1e6)
         gc.collect()
-        after = spent(daemon)
-        found.append((after - before) / count * 1e6)
-        before = after
+        before = spent(daemon)
     return found
 
 

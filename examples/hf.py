@@ -9,8 +9,8 @@ import tempfile
 
 import datasets
 import torch
-from torchvision.transforms import v2
 from hdmlp.torch import DataLoader, HFDataset
+from torchvision.transforms import v2
 
 EPOCHS, BATCH_SIZE = 4, 32
 

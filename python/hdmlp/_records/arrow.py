@@ -9,18 +9,76 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
     import numpy
+    from numpy.typing import NDArray
 
 _LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+) +(/.*)")
 #: What the kernel appends to the name of a file that was deleted.
 _DELETED = b" (deleted)"
 #: Of how many values of a column the bytes in the files are compared with those of the maps.
 _COMPARED = 256
+
+
+class Buffer(Protocol):
+    """A ``pyarrow.Buffer``, as far as it is used."""
+
+    address: int
+    size: int
+
+
+class Scalar(Protocol):
+    """A ``pyarrow.Scalar``, as far as it is used."""
+
+    def as_py(self) -> object:
+        """Returns its value."""
+
+
+class Array(Protocol):
+    """A ``pyarrow.Array``, as far as it is used."""
+
+    type: object
+    offset: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Scalar: ...
+
+    def buffers(self) -> list[Buffer | None]:
+        """Returns its buffers, and those of its fields."""
+
+    def field(self, name: str) -> Array:
+        """Returns a field of an array of structs."""
+
+    def is_null(self) -> Array:
+        """Returns which values are null."""
+
+    def to_numpy(self, zero_copy_only: bool = True) -> NDArray[numpy.bool_]:
+        """Returns an array of truth values."""
+
+    def take(self, indices: object) -> Array:
+        """Returns some values."""
+
+    def to_pylist(self) -> list[str | None]:
+        """Returns the values of an array of texts."""
+
+
+class Chunks(Protocol):
+    """A ``pyarrow.ChunkedArray``, as far as it is used."""
+
+    type: object
+    null_count: int
+    chunks: Sequence[Array]
+
+    def __getitem__(self, index: int) -> Scalar: ...
+
+    def to_numpy(self) -> NDArray[numpy.float64]:
+        """Returns an array of numbers."""
 
 
 class NotInFiles(Exception):
@@ -105,19 +163,19 @@ class Values(NamedTuple):
     """
 
     files: list[str]
-    objects: numpy.ndarray[Any, Any]
-    offsets: numpy.ndarray[Any, Any]
-    lengths: numpy.ndarray[Any, Any]
-    null: numpy.ndarray[Any, Any]
+    objects: NDArray[numpy.int32]
+    offsets: NDArray[numpy.int64]
+    lengths: NDArray[numpy.int64]
+    null: NDArray[numpy.bool_]
 
 
-def values_of(name: str, column: Any, rows: Any, maps: Maps) -> Values:
+def values_of(name: str, column: Chunks, rows: NDArray[numpy.int64], maps: Maps) -> Values:
     """Returns where the bytes of a column are.
 
     Args:
         name: The column's name.
-        column: A ``pyarrow.ChunkedArray`` of bytes, or of structs with a field ``bytes``.
-        rows: The numbers of its rows, as an array of numpy.
+        column: The column, of bytes, or of structs with a field ``bytes``.
+        rows: The numbers of its rows.
         maps: The maps.
 
     Raises:
@@ -128,7 +186,7 @@ def values_of(name: str, column: Any, rows: Any, maps: Maps) -> Values:
     import pyarrow
 
     files: dict[str, int] = {}
-    pieces: list[tuple[Any, Any, Any, Any]] = []
+    pieces = [[numpy.zeros(0, kind)] for kind in ("i4", "i8", "i8", "?")]
     for chunk in column.chunks:
         _check_sizes(name, chunk, maps)
         null = chunk.is_null().to_numpy(zero_copy_only=False)
@@ -143,15 +201,14 @@ def values_of(name: str, column: Any, rows: Any, maps: Maps) -> Values:
             number = files.setdefault(path, len(files))
             offsets = offsets + (begin + shift)
         objects = numpy.where(missing, -1, number).astype("i4")
-        pieces.append((objects, offsets, numpy.diff(ends), null))
-    empty = [numpy.zeros(0, kind) for kind in ("i4", "i8", "i8", "?")]
-    joined = [numpy.concatenate(part)[rows] for part in zip(empty, *pieces)]
-    found = Values(list(files), *joined)
+        for piece, part in zip(pieces, (objects, offsets, numpy.diff(ends), null)):
+            piece.append(part)
+    found = Values(list(files), *(numpy.concatenate(piece)[rows] for piece in pieces))
     _check(name, column, rows, found)
     return found
 
 
-def _ends(data: Any) -> Any:
+def _ends(data: Array) -> NDArray[numpy.int64]:
     """Returns where each value of an array of bytes begins in its buffer, and the last one ends."""
     import numpy
     import pyarrow
@@ -163,10 +220,11 @@ def _ends(data: Any) -> Any:
     if not len(data):
         return numpy.zeros(1, "i8")
     width = "i4" if pyarrow.types.is_binary(kind) else "i8"
-    return numpy.frombuffer(ends, width)[data.offset :][: len(data) + 1].astype("i8")
+    numbers = numpy.frombuffer(ends, width)  # type: ignore[call-overload]
+    return numbers[data.offset :][: len(data) + 1].astype("i8")  # type: ignore[no-any-return]
 
 
-def _check_sizes(name: str, chunk: Any, maps: Maps) -> None:
+def _check_sizes(name: str, chunk: Array, maps: Maps) -> None:
     """Checks that the files of an array are as large as they were when they were mapped.
 
     To read the map beyond the end of its file would kill the process.
@@ -192,7 +250,7 @@ def _check_sizes(name: str, chunk: Any, maps: Maps) -> None:
             )
 
 
-def _check(name: str, column: Any, rows: Any, found: Values) -> None:
+def _check(name: str, column: Chunks, rows: NDArray[numpy.int64], found: Values) -> None:
     """Checks that files have the bytes of their maps, for some rows of each.
 
     Raises:
@@ -223,13 +281,13 @@ def _changed(name: str, path: str, why: str) -> DatasetError:
     )
 
 
-def _bytes_at(column: Any, row: int) -> bytes | None:
+def _bytes_at(column: Chunks, row: int) -> object:
     """Returns the bytes of a column's row."""
     value = column[row].as_py()
-    return value["bytes"] if isinstance(value, dict) else value  # type: ignore[no-any-return]
+    return value["bytes"] if isinstance(value, Mapping) else value
 
 
-def with_paths(name: str, found: Values, paths: Any) -> Values:
+def with_paths(name: str, found: Values, paths: Array) -> Values:
     """Returns values whose bytes are whole files, where they have a path instead.
 
     Args:
@@ -259,6 +317,6 @@ def with_paths(name: str, found: Values, paths: Any) -> Values:
         if "://" in text or "::" in text:
             raise NotInFiles(f"row {row} is {text}, which is no file of this machine")
         numbers.append(files.setdefault(text, len(files)))
-    objects, offsets, lengths = (part.copy() for part in found[1:4])
+    objects, offsets, lengths = found.objects.copy(), found.offsets.copy(), found.lengths.copy()
     objects[lacking], offsets[lacking], lengths[lacking] = numbers, 0, -2
     return found._replace(files=list(files), objects=objects, offsets=offsets, lengths=lengths)

@@ -9,20 +9,35 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
-from ..._records.arrow import Maps, NotInFiles, Values, values_of, with_paths
+from ..._records.arrow import Array, Chunks, Maps, NotInFiles, Values, values_of, with_paths
 from ..._records.manifest import Ranges, located
 from ..._records.records import Listed
 from ..._transforms.recipe import Undecodable
 from ..._transforms.split import begins_with_rgb, in_python, length_of
 from ...errors import ConfigError
-from .fields import Fields, OfRecord, Part, check_parts, part_of
+from .fields import Fields, OfRecord, Part, Step, check_parts, part_of
 from .folder import Decoder, as_transform
-from .hf_rows import Columns, Formatted, FormattedFields, Row, Struct, names_within, rows_of
+from .hf_rows import (
+    HF,
+    Columns,
+    Feature,
+    Features,
+    Formatted,
+    FormattedFields,
+    Row,
+    Struct,
+    names_within,
+    rows_of,
+)
 from .records import Making
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 log = logging.getLogger("hdmlp")
 
@@ -61,7 +76,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         DatasetError: A file was written or replaced since the dataset was loaded.
     """
 
-    def __init__(self, dataset: Any, transform: object = None):
+    def __init__(self, dataset: HF, transform: object = None):
         _check(dataset)
         self.dataset, self.transform = dataset, transform
         self._format = dict(dataset.format)
@@ -171,7 +186,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             except TypeError as error:
                 raise ConfigError(f"transform[{name!r}]: {error}") from None
 
-    def _transforms(self) -> dict[str, Any]:
+    def _transforms(self) -> dict[str, Step]:
         """Returns the transforms, by column."""
         given, features = self.transform, self.dataset.features
         if given is None:
@@ -242,7 +257,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
                 "set_transform): make a new HFDataset"
             )
 
-    def _load(self, name: str, transform: object, say: bool) -> Any:
+    def _load(self, name: str, transform: object, say: bool) -> Step | None:
         """Returns what makes an object of a column's bytes; None: they stay bytes."""
         feature = self.dataset.features[name]
         kind = _kind(feature)
@@ -299,7 +314,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """Returns the number of rows."""
         return self._count
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | str) -> object:
         """Returns one row, decoded and transformed in this process; or, by name, a column.
 
         Raises:
@@ -322,10 +337,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             for name in self._names
         }
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[object]:
         """Returns several rows: a function of ``set_transform`` is called once for all of them."""
         if self._formatted:
-            return self.dataset.__getitems__(list(indices))  # type: ignore[no-any-return]
+            return self.dataset.__getitems__(list(indices))
         return [self[index] for index in indices]
 
     @property
@@ -334,7 +349,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         return list(self._names)
 
     @property
-    def features(self) -> Any:
+    def features(self) -> Features:
         """The features of the dataset."""
         return self.dataset.features
 
@@ -393,7 +408,7 @@ def _check(dataset: object) -> None:
     )
 
 
-def _kind(feature: Any) -> str | None:
+def _kind(feature: Feature) -> str | None:
     """Returns what a column holds: ``"image"``, ``"audio"``, ``"bytes"``; None: another value."""
     library: Any = sys.modules["datasets"]
     if type(feature) is library.Image:
@@ -405,13 +420,13 @@ def _kind(feature: Any) -> str | None:
     return None
 
 
-def _paths(column: Any, rows: Any) -> Any:
+def _paths(column: Chunks, rows: NDArray[numpy.int64]) -> Array:
     """Returns the paths of a column of structs, for these rows, as an array of Arrow."""
     import pyarrow
 
     parts = [chunk.field("path") for chunk in column.chunks]
     paths = pyarrow.concat_arrays(parts) if parts else pyarrow.array([], pyarrow.string())
-    return paths.take(pyarrow.array(rows))
+    return paths.take(pyarrow.array(rows))  # type: ignore[no-any-return]
 
 
 def _mode_of(data: bytes | None) -> str:
@@ -432,11 +447,11 @@ class _Feature:
         feature: The feature.
     """
 
-    def __init__(self, feature: Any):
+    def __init__(self, feature: Feature):
         self._name = type(feature).__name__
-        self._arguments = {f.name: getattr(feature, f.name) for f in fields(feature) if f.init}
+        self._arguments = {f.name: getattr(feature, f.name) for f in fields(feature) if f.init}  # type: ignore[arg-type]
 
-    def __call__(self, data: Any, path: str | None = None) -> Any:
+    def __call__(self, data: object, path: object = None) -> object:
         """Decodes a file.
 
         Args:
@@ -446,7 +461,8 @@ class _Feature:
         import datasets
 
         feature = getattr(datasets, self._name)(**self._arguments)
-        return feature.decode_example({"path": path, "bytes": data})
+        made: object = feature.decode_example({"path": path, "bytes": data})
+        return made
 
 
 class _Image(Decoder):
@@ -458,11 +474,11 @@ class _Image(Decoder):
         only: The same.
     """
 
-    def __init__(self, feature: Any, mode: str, only: bool):
+    def __init__(self, feature: Feature, mode: str, only: bool):
         self.feature, self.mode, self.only = _Feature(feature), mode, only
         self.arguments = {"orient": _turns(type(feature))}
 
-    def __call__(self, data: Any) -> Any:
+    def __call__(self, data: object) -> object:
         """Decodes an image; see :class:`Decoder`."""
         return self.feature(data)
 
@@ -475,7 +491,7 @@ class _Sound(OfRecord):
         paths: The rows' paths.
     """
 
-    def __init__(self, feature: Any, paths: Any):
+    def __init__(self, feature: Feature, paths: Array):
         self.feature, self.paths = _Feature(feature), paths
 
     def of_record(self, data: Any, sample: int) -> object:

@@ -2,27 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from ..._records.arrow import Array, Chunks
 from ..._records.form import NONE, Form
 from ..._transforms.generators import seed_generators
 from .fields import Fields, FieldsRecipe, Step
 
 if TYPE_CHECKING:
     import numpy
+    from numpy.typing import NDArray
 
 
-def rows_of(dataset: Any) -> numpy.ndarray[Any, Any]:
+class Feature(Protocol):
+    """A feature of ``datasets`` for images or sounds, as far as it is used."""
+
+    mode: str | None
+    decode: bool
+    dtype: str
+    names: Sequence[str]
+
+
+class Features(Protocol):
+    """``datasets.Features``, as far as it is used."""
+
+    def __getitem__(self, name: str) -> Feature: ...
+
+    def decode_batch(self, batch: object) -> dict[str, list[object]]:
+        """Decodes values by column."""
+
+
+class Found(Protocol):
+    """A ``pyarrow.Table``, as far as it is used."""
+
+    column_names: list[str]
+
+    def column(self, name: str) -> Chunks:
+        """Returns a column."""
+
+    def to_pydict(self) -> object:
+        """Returns the values by column."""
+
+
+class Schema(Protocol):
+    """A ``pyarrow.Schema``, as far as it is used."""
+
+    def field(self, name: str) -> Chunks:
+        """Returns a column's field, of which the type is used."""
+
+
+class Table(Protocol):
+    """A table of ``datasets``, as far as it is used."""
+
+    num_rows: int
+    schema: Schema
+
+    def column(self, name: str | int) -> Chunks:
+        """Returns a column."""
+
+    def fast_gather(self, rows: NDArray[numpy.int64]) -> Found:
+        """Returns some rows."""
+
+
+class HF(Protocol):
+    """A ``datasets.Dataset``, as far as it is used."""
+
+    data: Table
+    features: Features
+    column_names: list[str]
+    format: Mapping[str, Any]
+    _indices: Table | None
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: int | str) -> Any: ...
+
+    def __getitems__(self, keys: list[int]) -> list[object]: ...
+
+    def select_columns(self, names: list[str]) -> HF:
+        """Returns the dataset with some columns."""
+
+    def with_format(self, kind: str | None) -> HF:
+        """Returns the dataset with a format."""
+
+
+def rows_of(dataset: HF) -> NDArray[numpy.int64]:
     """Returns which rows of its table a dataset's rows are."""
     import numpy
 
     indices = dataset._indices
     if indices is None:
         return numpy.arange(dataset.data.num_rows)
-    return indices.column(0).to_numpy().astype("i8")  # type: ignore[no-any-return]
+    return indices.column(0).to_numpy().astype("i8")
 
 
 class Columns:
@@ -36,7 +110,7 @@ class Columns:
         rows: Which rows of its table the dataset's are.
     """
 
-    def __init__(self, dataset: Any, names: Sequence[str], rows: Any):
+    def __init__(self, dataset: HF, names: Sequence[str], rows: NDArray[numpy.int64]):
         found = {name: _numbers(dataset.data.column(name), rows) for name in names}
         self.names = list(names)
         self._numbers = {name: kept for name, kept in found.items() if kept is not None}
@@ -63,10 +137,10 @@ class Columns:
         if self._others is None or not len(ids):
             return {}
         table = self._others.data.fast_gather(self._rows[list(ids)])
-        return self._others.features.decode_batch(table.to_pydict())  # type: ignore[no-any-return]
+        return self._others.features.decode_batch(table.to_pydict())
 
 
-def _numbers(column: Any, rows: Any) -> torch.Tensor | None:
+def _numbers(column: Chunks, rows: NDArray[numpy.int64]) -> torch.Tensor | None:
     """Returns a column as ``default_collate`` makes it of its values; None: it has other ones."""
     import pyarrow
 
@@ -100,7 +174,7 @@ class Struct:
         null: Which rows have neither.
     """
 
-    def __init__(self, paths: Any, null: Any):
+    def __init__(self, paths: Array, null: NDArray[numpy.bool_]):
         self.paths, self.null = paths, null
 
     def value(self, data: object, sample: int) -> object:
@@ -116,7 +190,7 @@ class Struct:
         return {"bytes": list(data), "path": self.paths.take(_array(ids)).to_pylist()}
 
 
-def _array(ids: Sequence[int]) -> Any:
+def _array(ids: Sequence[int]) -> object:
     import pyarrow
 
     return pyarrow.array(list(ids), pyarrow.int64())
@@ -139,10 +213,11 @@ class Row(Form):
         fields: Sequence[str],
         columns: Columns,
         structs: dict[str, Struct],
-        absent: dict[str, Any],
+        absent: dict[str, NDArray[numpy.bool_]],
     ):
         self.absent = absent
-        super().__init__("dict", fields, {name: Column(columns, name) for name in columns.names})
+        super().__init__("dict", fields)
+        self.columns = {name: Column(columns, name) for name in columns.names}
         self.names, self.beside, self.structs = list(names), columns, structs
 
     def item(self, values: Sequence[object], sample: int, label: object = NONE) -> object:
@@ -155,14 +230,13 @@ class Row(Form):
 
     def batch(
         self,
-        values: Sequence[object],
+        values: Sequence[Any],
         ids: Sequence[int],
         labels: object = NONE,
         collate: Callable[[list[object]], object] = list,
     ) -> object:
         """Returns a batch; see :class:`Form`."""
         found = self.beside.batch(ids, collate)
-        value: Any
         for name, value in zip(self.fields, values):
             struct, absent = self.structs.get(name), self.absent.get(name)
             if absent is not None and absent[list(ids)].any():
@@ -182,13 +256,19 @@ class Formatted:
     """
 
     def __init__(
-        self, dataset: Any, fields: Sequence[str], structs: dict[str, Struct | None], rows: Any
+        self,
+        dataset: HF,
+        fields: Sequence[str],
+        structs: dict[str, Struct | None],
+        rows: NDArray[numpy.int64],
     ):
         self.dataset, self.fields, self.structs, self.rows = dataset, fields, structs, rows
         others = [name for name in dataset.column_names if name not in fields]
         self._others = dataset.select_columns(others) if others else None
 
-    def __call__(self, ids: Sequence[int], contents: Sequence[Sequence[Any]]) -> list[object]:
+    def __call__(
+        self, ids: Sequence[int], contents: Sequence[Sequence[memoryview | None]]
+    ) -> list[object]:
         """Returns items, as ``__getitems__`` of the dataset does.
 
         Args:
@@ -243,7 +323,11 @@ class FormattedRecipe(FieldsRecipe):
         self._rows = fields.rows
 
     def samples(
-        self, views: Sequence[Any], labels: Sequence[int], ids: Sequence[int], keys: Sequence[int]
+        self,
+        views: Sequence[Sequence[memoryview | None]],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        keys: Sequence[int],
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         if not len(ids):
@@ -252,8 +336,9 @@ class FormattedRecipe(FieldsRecipe):
         return self._rows(ids, self._there(views, ids))
 
 
-def names_within(feature: Any) -> Iterator[str]:
+def names_within(feature: object) -> Iterator[str]:
     """Yields the names of the kinds of files that a feature has within lists and dicts."""
+    parts: list[object]
     if isinstance(feature, dict):
         parts = list(feature.values())
     elif isinstance(feature, (list, tuple)):
