@@ -245,9 +245,11 @@ def _lacks(dataset: object) -> str:
 
 
 def _difference(a: Folder, b: Folder) -> str:
-    """Returns how two folders differ in samples or in what is made of them; empty: not at all."""
+    """Returns how two datasets differ in samples or in what is made of them; empty: not at all."""
     if a is b:
         return ""
+    if isinstance(a, Listed) or isinstance(b, Listed):
+        return "different records"  # which other lists of files below one directory are
     if a._describe() != b._describe():
         return "different directories"
     for name, what in (

@@ -343,6 +343,9 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             return self.dataset.__getitems__(list(indices))
         return [self[index] for index in indices]
 
+    def __repr__(self) -> str:
+        return f"HFDataset({self._count} rows of {', '.join(self._names)})"
+
     @property
     def column_names(self) -> list[str]:
         """The names of the columns."""
