@@ -11,10 +11,10 @@
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=records: tar shards beside
 #                     webdataset and mosaicml-streaming, files by lists, pairs, volumes;
-#                     SCENARIO=objects: a slow object store; lmdb: beside py-lmdb, and fio where
-#                     it is installed; lmdbio: LMDBIO's figures, drawn; recipes: augmentation
-#                     policies beside torchvision's v2 on tensors and DALI; grid,
-#                     share, streams, before: with jobs that share, an earlier commit
+#                     SCENARIO=hf: Hugging Face's datasets; objects: a slow object store; lmdb:
+#                     beside py-lmdb, and fio where it is installed; lmdbio: LMDBIO's figures,
+#                     drawn; recipes: augmentation policies beside torchvision's v2 on tensors
+#                     and DALI; grid, share, streams, before: with jobs that share, an earlier commit
 #                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
 #                     analyze's predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or

@@ -19,7 +19,7 @@ from hdmlp._records import arrow
 from hdmlp.torch._engine import content
 from hffiles import FEATURES, image, of_all_kinds, rows, saved
 from recordfiles import equal
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torchvision.transforms import v2
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -81,6 +81,10 @@ def test_what_a_transform_draws_follows_from_the_seed(tmp_path):
             made.append([list(loader), list(loader)])
     assert equal(made[0], made[1])
     assert not equal(made[0][0][0]["pixels"], made[0][1][0]["pixels"])
+    ids = list(DistributedSampler(data, 1, 0, seed=5))
+    with ht.seeded(5, 0, ids[4]):
+        expected = data[ids[4:8]]
+    assert equal(made[0][0][1]["pixels"], torch.stack(expected["pixels"]))
 
 
 def test_a_transform_of_some_columns(tmp_path):
@@ -156,8 +160,6 @@ def test_bad_datasets(tmp_path, monkeypatch):
     splits = datasets.DatasetDict({"train": data, "test": data})
     with pytest.raises(errors.ConfigError, match=r"has the splits train, test: .*\['train'\]"):
         ht.HFDataset(splits)
-    with pytest.raises(errors.ConfigError, match="a streamed dataset has no rows by index"):
-        ht.HFDataset(data.to_iterable_dataset())
     for other in ("train", [1, 2], None):
         with pytest.raises(errors.ConfigError, match=r"must be a datasets\.Dataset, as load_data"):
             ht.HFDataset(other)
@@ -338,6 +340,23 @@ def test_a_streamed_dataset_stays_torchs(tmp_path):
     data = saved(tmp_path / "d").to_iterable_dataset().select_columns(["label"])
     with ht.DataLoader(data, 4) as loader:
         assert equal(list(loader), list(DataLoader(data, 4)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_streamed_dataset_that_is_wrapped(tmp_path, caplog, workers):
+    data = saved(tmp_path / "d", num_shards=2)
+    streamed = data.to_iterable_dataset(num_shards=2)
+    with ht.DataLoader(
+        ht.HFDataset(streamed, transform={"image": TENSOR}), 4, num_workers=workers
+    ) as loader:
+        batches = list(loader)
+    found = {text: x for b in batches for text, x in zip(b["text"], b["image"])}
+    assert equal([found[text] for text in data["text"]], [TENSOR(x) for x in data["image"]])
+    assert len([line for line in said(caplog) if "the dataset is streamed" in line]) == 1
+    with pytest.raises(errors.ConfigError, match="cannot run in Python where a dataset is stream"):
+        ht.HFDataset(streamed, transform={"image": [T.ToTensor()]})
+    with pytest.raises(errors.ConfigError, match="give a dict by column"):
+        ht.HFDataset(streamed, TENSOR)
 
 
 def test_copies_of_the_files_are_served_as_well(tmp_path):

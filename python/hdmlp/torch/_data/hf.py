@@ -6,7 +6,7 @@ import array
 import io
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -53,7 +53,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
     They are found in the Arrow files that the dataset has mapped, or in the files that its paths
     name, whatever was shuffled, selected, filtered or concatenated. Other columns are read in
     Python. A dataset that lies in memory or elsewhere, and one without such columns, is read in
-    Python, as by torch's loader.
+    Python, as by torch's loader. One that is streamed is iterated over by torch's own loader.
 
     Items are rows, as dicts by column. Batches are what ``default_collate`` makes of them, except
     that images, bytes, None, and tensors of different shapes are lists. Images are decoded as by
@@ -75,6 +75,13 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         ConfigError: It is no such dataset, or an argument does not fit it.
         DatasetError: A file was written or replaced since the dataset was loaded.
     """
+
+    def __new__(cls, dataset: object = None, transform: object = None) -> HFDataset:
+        """Returns the dataset; of one that is streamed, what torch's loader iterates over."""
+        library: Any = sys.modules.get("datasets")
+        if library is not None and isinstance(dataset, library.IterableDataset):
+            return Streamed(dataset, transform)  # type: ignore[return-value]
+        return super().__new__(cls)
 
     def __init__(self, dataset: HF, transform: object = None):
         _check(dataset)
@@ -382,6 +389,46 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         return [] if name is None else list(self.dataset.features[name].names)
 
 
+class Streamed(torch.utils.data.IterableDataset[object]):
+    """The rows of a streamed dataset, whose images are transformed in Python.
+
+    Args:
+        dataset: A ``datasets.IterableDataset``.
+        transform: As for :class:`HFDataset`, by column.
+
+    Raises:
+        ConfigError: The transforms are no dict, or one cannot run in Python.
+    """
+
+    def __init__(self, dataset: Iterable[dict[str, object]], transform: object):
+        if transform is not None and not isinstance(transform, Mapping):
+            raise ConfigError(
+                "transform: a streamed dataset does not always say which columns it has: give a "
+                "dict by column"
+            )
+        self.dataset = dataset
+        named = {name: as_transform(step, None) for name, step in (transform or {}).items()}
+        self._steps = {name: step for name, step in named.items() if step is not None}
+        for name, step in self._steps.items():
+            try:
+                in_python(getattr(step, "steps", step), "where a dataset is streamed")
+            except TypeError as error:
+                raise ConfigError(f"transform[{name!r}]: {error}") from None
+        log.warning(
+            "HFDataset: the dataset is streamed, so it has no rows by index: torch's own loader "
+            "reads it, its images are decoded and transformed in Python, and nothing is cached; "
+            "load it without streaming=True for the daemon to read it"
+        )
+
+    def __iter__(self) -> Iterator[object]:
+        for row in self.dataset:
+            made = dict(row)
+            for name, step in self._steps.items():
+                if made[name] is not None:
+                    made[name] = step(made[name])
+            yield made
+
+
 def _check(dataset: object) -> None:
     """Checks that a dataset is one of Hugging Face's, with rows by index.
 
@@ -399,11 +446,6 @@ def _check(dataset: object) -> None:
         raise ConfigError(
             f"HFDataset: a {name} has the splits {', '.join(dataset)}: give one, as "
             f"dataset[{next(iter(dataset), 'train')!r}]"
-        )
-    if library is not None and isinstance(dataset, library.IterableDataset):
-        raise ConfigError(
-            "HFDataset: a streamed dataset has no rows by index: load it without streaming=True, "
-            "or give it to hdmlp.torch.DataLoader as it is, which reads it in Python"
         )
     raise ConfigError(
         f"HFDataset({dataset!r:.100}): must be a datasets.Dataset, as load_dataset(..., "

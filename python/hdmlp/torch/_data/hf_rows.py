@@ -10,6 +10,7 @@ import torch
 from ..._records.arrow import Array, Chunks
 from ..._records.form import NONE, Form
 from ..._transforms.generators import seed_generators
+from ..._transforms.keys import entry_key
 from .fields import Fields, FieldsRecipe, Step
 
 if TYPE_CHECKING:
@@ -332,7 +333,7 @@ class FormattedRecipe(FieldsRecipe):
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         if not len(ids):
             return []
-        seed_generators(keys[0])
+        seed_generators(entry_key(keys[0], 0))
         return self._rows(ids, self._there(views, ids))
 
 
