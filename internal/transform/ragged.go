@@ -96,7 +96,7 @@ var (
 	// errOdd is another one, where the receiver would decode it.
 	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
 	// errMode is another one, where images are not converted.
-	errMode = errors.New("Pillow opens it in another mode than the others")
+	errMode = errors.New("its mode in Pillow is not that of the others")
 	// errRounding is another one, of one sample in 25,000 that are cropped at random.
 	errRounding = errors.New("what is drawn for it depends on how torch rounds a number")
 )

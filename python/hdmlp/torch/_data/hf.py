@@ -494,7 +494,8 @@ class _Feature:
 
     def __init__(self, feature: Feature):
         self._name = type(feature).__name__
-        self._arguments = {f.name: getattr(feature, f.name) for f in fields(feature) if f.init}  # type: ignore[arg-type]
+        given = [f.name for f in fields(feature) if f.init]  # type: ignore[arg-type]
+        self._arguments = {name: getattr(feature, name) for name in given}
 
     def __call__(self, data: object, path: object = None) -> object:
         """Decodes a file.
