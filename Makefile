@@ -14,9 +14,9 @@
 #                     SCENARIO=hf: Hugging Face's datasets; objects: a slow object store; lmdb:
 #                     beside py-lmdb, and fio where it is installed; lmdbio: LMDBIO's figures,
 #                     drawn; recipes: augmentation policies beside torchvision's v2 on tensors
-#                     and DALI; grid, share, streams, before: with jobs that share, an earlier commit
-#                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
-#                     analyze's predictions beside runs
+#                     and DALI; grid, share, streams, before: with jobs that share, an earlier
+#                     commit (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze:
+#                     hdmlp analyze's predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
