@@ -11,12 +11,12 @@
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=records: tar shards beside
 #                     webdataset and mosaicml-streaming, files by lists, pairs, volumes;
-#                     SCENARIO=objects: a slow object store; lmdb: beside py-lmdb, and fio where
-#                     it is installed; lmdbio: LMDBIO's figures, drawn; recipes: augmentation
-#                     policies beside torchvision's v2 on tensors and DALI; grid,
-#                     share, streams, before: with jobs that share, an earlier commit
-#                     (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze: hdmlp
-#                     analyze's predictions beside runs
+#                     SCENARIO=hf: Hugging Face's datasets; objects: a slow object store; lmdb:
+#                     beside py-lmdb, and fio where it is installed; lmdbio: LMDBIO's figures,
+#                     drawn; recipes: augmentation policies beside torchvision's v2 on tensors
+#                     and DALI; grid, share, streams, before: with jobs that share, an earlier
+#                     commit (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze:
+#                     hdmlp analyze's predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -261,7 +261,7 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
+NEWEST := o p q frameworks hf items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
 PEERS := lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)

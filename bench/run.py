@@ -20,6 +20,7 @@ import analyzed
 import clusters
 import frameworks
 import grid
+import hf
 import lmdb_values
 import lmdbio
 import own_items
@@ -63,6 +64,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + analyzed.all_analyzed(quick)
         + regressions.all_regressions(quick)
         + own_items.all_own_items(quick)
+        + hf.all_hugging_face(quick)
         + records.all_records(quick)
         + stored.all_stored(quick)
         + lmdb_values.all_lmdb(quick)
@@ -319,7 +321,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, records, objects, lmdb, lmdbio, recipes and before",
+        "analyze, items, hf, records, objects, lmdb, lmdbio, recipes and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

@@ -80,10 +80,6 @@ func (b *RecordBuilder) Add(r Record) {
 		b.fail(fmt.Errorf("sample %d has class %d of %d", b.samples, r.Class, len(b.classes)))
 		return
 	}
-	if !slices.ContainsFunc(r.Ranges, func(v Range) bool { return v.Length != Missing }) {
-		b.fail(fmt.Errorf("sample %d has no field", b.samples))
-		return
-	}
 	for f, v := range r.Ranges {
 		if err := b.check(v); err != nil {
 			b.fail(fmt.Errorf("sample %d, field %q: %w", b.samples, b.fields[f], err))

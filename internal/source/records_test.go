@@ -322,9 +322,6 @@ func compareRecords(t *rapid.T, x *Index, records []Record, objects []Object) {
 
 func TestRecordBuilderRefusesWhatIsNoRecord(t *testing.T) {
 	for name, add := range map[string]func(b *RecordBuilder, object int){
-		"no field": func(b *RecordBuilder, o int) {
-			b.Add(Record{Ranges: []Range{{Length: Missing}}})
-		},
 		"no range":       func(b *RecordBuilder, o int) { b.Add(Record{}) },
 		"too many":       func(b *RecordBuilder, o int) { b.Add(Record{Ranges: []Range{{}, {}}}) },
 		"no such object": func(b *RecordBuilder, o int) { b.Add(Record{Ranges: []Range{{9, 0, 1}}}) },

@@ -15,6 +15,7 @@ import (
 //	max_pixels  refuse images with more pixels; the default is PIL's limit
 //	leave       leave images that this package does not decode, or not as every Pillow does, to the
 //	            receiver (LeftError); the package sets it itself
+//	unconverted with leave: leave images which PIL opens in another mode, too
 var imgDecode = kind{
 	name: "ImgDecode",
 	help: "decode a JPEG, PNG or WebP; implied before the first transform of images",
@@ -24,20 +25,22 @@ var imgDecode = kind{
 		{"orient", "false"},
 		{"max_pixels", "178956970"},
 		{"leave", "false"},
+		{"unconverted", "false"},
 	},
 	joint: ofAll,
 	build: func(a *arguments) step {
 		return decode{
 			gray: a.Choice("mode", "RGB", "L") == "L", fast: a.Flag("fast"),
 			orient: a.Flag("orient"), leave: a.Flag("leave"),
-			most: int64(a.Whole("max_pixels", 1, 1<<31-1)),
+			unconverted: a.Flag("unconverted"),
+			most:        int64(a.Whole("max_pixels", 1, 1<<31-1)),
 		}
 	},
 }
 
 type decode struct {
-	gray, fast, orient, leave bool
-	most                      int64 // pixels
+	gray, fast, orient, leave, unconverted bool
+	most                                   int64 // pixels
 }
 
 func defaultDecode() step { return decode{most: codec.MaxPixels} }
@@ -51,6 +54,7 @@ func (s decode) follow(k *known) error {
 	k.fast = s.fast
 	k.orient = s.orient
 	k.leave = s.leave
+	k.unconverted = s.unconverted
 	k.most = s.most
 	k.channels = 3
 	if s.gray {

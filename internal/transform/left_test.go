@@ -1,7 +1,10 @@
 package transform
 
 import (
+	"bytes"
 	"errors"
+	"image"
+	stdpng "image/png"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
@@ -69,6 +72,29 @@ func TestArgumentsOfTheImpliedDecoding(t *testing.T) {
 	} {
 		if _, err := Compile([]byte(wrong)); err == nil {
 			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}
+
+// TestImagesOfOtherModesAreLeft: with unconverted, what PIL opens in another mode than the one
+// asked for is left, and nothing else.
+func TestImagesOfOtherModesAreLeft(t *testing.T) {
+	var b bytes.Buffer
+	if err := stdpng.Encode(&b, image.NewGray(image.Rect(0, 0, 40, 30))); err != nil {
+		t.Fatal(err)
+	}
+	gray, colour := b.Bytes(), encodedJPEG(t, 40, 30)
+	for mode, left := range map[string][]byte{"RGB": gray, "L": colour} {
+		w := program(t, `[{"name": "ImgDecode", "mode": "`+mode+`", "leave": true, "unconverted": true},
+			{"name": "CenterCrop", "size": 8}]`).Worker()
+		dst := make([]byte, w.program.Output().Bytes())
+		for _, src := range [][]byte{gray, colour} {
+			var found *LeftError
+			err := w.Apply(dst, src, Key{})
+			if expected := &src[0] == &left[0]; errors.As(err, &found) != expected ||
+				(err != nil) != expected {
+				t.Errorf("%s: %v", mode, err)
+			}
 		}
 	}
 }

@@ -100,6 +100,8 @@ var (
 		"libjpeg-turbo decode differently")
 	// errOdd is another one, where the receiver would decode it.
 	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
+	// errMode is another one, where images are not converted.
+	errMode = errors.New("its mode in Pillow is not that of the others")
 	// errRounding is another one, of one sample in 25,000 that are cropped at random.
 	errRounding = errors.New("what is drawn for it depends on how torch rounds a number")
 )
@@ -109,7 +111,8 @@ var (
 func foreign(err error) bool {
 	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
 		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
-		errors.Is(err, errOdd) || errors.Is(err, errRounding) || errors.Is(err, policy.ErrBits)
+		errors.Is(err, errOdd) || errors.Is(err, errMode) || errors.Is(err, errRounding) ||
+		errors.Is(err, policy.ErrBits)
 }
 
 // LeftError reports that an image is left to the receiver, which is to decode and transform it
@@ -126,11 +129,12 @@ func (e *LeftError) Usual() bool {
 }
 
 // describable returns errOther for an image which has to be described as PIL does, and would not be
-// by its file's metadata: one of several images, or one with a transparent colour, of which a new
-// image of PIL's may have another or the same.
+// by its file's metadata: one of several images, one that was turned, or one with a transparent
+// colour, of which a new image of PIL's may have another or the same.
 func (w *Worker) describable(h *codec.Header) error {
 	k, v := &w.program.known, &w.view
-	if k.stage == sizes && !k.decodes && (h.Animated || h.Transparent && (v.bare || v.grayed)) {
+	if k.stage == sizes && !k.decodes && (h.Animated || k.orient && h.Orientation != 1 ||
+		h.Transparent && (v.bare || v.grayed)) {
 		return errOther
 	}
 	return nil

@@ -29,6 +29,7 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/transform/arrays"
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/random"
@@ -73,6 +74,7 @@ type known struct {
 
 	fast, gray, orient bool            // how images are decoded
 	leave              bool            // those that only others decode are left to the receiver
+	unconverted        bool            // those which PIL opens in another mode as well
 	most               int64           // the most pixels that they may have
 	target             pixels.Target   // the tensor that images become
 	channelsLast       bool            // it is channels, height, width, and lies in memory as HWC
@@ -108,6 +110,14 @@ func (k *known) fixed(width, height int) {
 
 // leaves reports whether images that the receiver may make differently are left to it.
 func (k *known) leaves() bool { return k.leave || k.stage == sizes && !k.decodes }
+
+// mode returns the mode of a decoded image.
+func (k *known) mode() codec.Mode {
+	if k.gray {
+		return codec.L
+	}
+	return codec.RGB
+}
 
 // image returns an error if the input of a step that works on images is not an image.
 func (k *known) image() error {

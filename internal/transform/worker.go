@@ -258,6 +258,8 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 			return errIncomplete
 		case header.Odd:
 			return errOdd
+		case w.program.known.unconverted && header.Mode() != w.program.known.mode():
+			return errMode
 		}
 	}
 	v.begin(w, src, &header)

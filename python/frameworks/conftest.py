@@ -68,7 +68,7 @@ def script(tmp_path, folder):
                 found[rank] = dict(json.loads(line) for line in file)
         return found
 
-    def run(name, which, ranks, *arguments, launcher="torchrun"):
+    def run(name, which, ranks, *arguments, launcher="torchrun", data=folder):
         out = tmp_path / f"{which}-{uuid.uuid4().hex}"
         out.mkdir()
         command = [preloaded.PYTHON]
@@ -81,7 +81,7 @@ def script(tmp_path, folder):
             ]
         command += [
             os.path.join(HERE, name),
-            folder,
+            data,
             which,
             str(out),
             str(ranks),
@@ -119,9 +119,9 @@ def same(script):
     """Runs a script with both loaders. Every rank must have been given the same, but for what only
     ours does, which begins with an underscore."""
 
-    def compare(name, ranks, *arguments, launcher="torchrun"):
+    def compare(name, ranks, *arguments, **options):
         theirs, ours = (
-            script(name, which, ranks, *arguments, launcher=launcher) for which in ("torch", "ours")
+            script(name, which, ranks, *arguments, **options) for which in ("torch", "ours")
         )
         for rank in range(ranks):
             for key, value in theirs[rank].items():

@@ -48,6 +48,32 @@ def test_transformers(same, ranks):
 
 
 @pytest.fixture
+def pictures(tmp_path):
+    """A folder of square images in three classes, of which some are gray, or turned by EXIF."""
+    from PIL import Image
+
+    for number in range(30):
+        directory = tmp_path / "pictures" / f"class{number % 3}"
+        directory.mkdir(parents=True, exist_ok=True)
+        image = Image.linear_gradient("L").resize((20 + number, 20 + number))
+        exif = Image.Exif()
+        exif[0x0112] = 1 + number % 8
+        image = image if number % 5 == 0 else Image.merge("RGB", [image, image.rotate(90), image])
+        image.save(directory / f"{number:02d}.jpg", quality=95, exif=exif)
+    return str(tmp_path / "pictures")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_image_classification_of_transformers(same, pictures, ranks):
+    """The structure of run_image_classification.py, with datasets that are wrapped."""
+    pytest.importorskip("datasets")
+    ours, _theirs = same("train_hf_images.py", ranks, data=pictures)
+    for rank in range(ranks):
+        assert ours[rank]["_module"].startswith("hdmlp.")
+        assert ours[rank]["_served"][0] == ours[rank]["_served"][1] > 0
+
+
+@pytest.fixture
 def hooked(monkeypatch):
     """An Accelerator of this process, in which the hook is taken back at the end."""
     import accelerate

@@ -92,6 +92,8 @@ def run(command, folder, **variables):
 @pytest.mark.parametrize("block", PYTHON)
 def test_the_code_of_guides_runs(block, pictures, bucket, tmp_path):
     pytest.importorskip("torchvision")
+    if "import datasets" in PYTHON[block]:
+        pytest.importorskip("datasets")
     script = tmp_path / "script.py"
     use = "next(iter(loader))" if block.startswith("data,") else ""
     script.write_text("\n".join([BEFORE, PYTHON[block], use, AFTER]))

@@ -14,7 +14,7 @@ transforms = pytest.importorskip("torchvision.transforms")
 import hdmlp.torch as ht
 import hdmlp.transforms
 from hdmlp import errors
-from hdmlp.torch._data.fields import collate_records
+from hdmlp.torch._data.collated import collate_records
 from PIL import Image
 from recordfiles import TENSOR, contents, equal, image, write
 from test_webdataset import archive

@@ -98,7 +98,29 @@ type Header struct {
 	// take the pixels of a PNG for those of a smaller first frame.
 	Odd bool
 
-	frame int // offset of the content of a JPEG's frame header
+	frame int  // offset of the content of a JPEG's frame header
+	mode  Mode // of a PNG or a WebP
+}
+
+// Mode is the mode in which PIL opens an image, without a conversion.
+type Mode uint8
+
+// Modes. An image of OtherMode may be of any, also RGB or L.
+const (
+	OtherMode Mode = iota
+	RGB
+	L
+)
+
+// Mode returns the mode in which PIL opens the image.
+func (h *Header) Mode() Mode {
+	switch {
+	case h.Format == JPEG && h.Channels == 1:
+		return L
+	case h.Format == JPEG && h.Channels == 3:
+		return RGB
+	}
+	return h.mode
 }
 
 // Oriented returns the size after applying Orientation.

@@ -41,6 +41,12 @@ func pngHeader(src []byte, z *inflater) (Header, error) {
 	if src[pngColourAt] == pngGray || src[pngColourAt] == pngGrayAlpha {
 		h.Channels = 1
 	}
+	switch depth := src[pngDepthAt]; {
+	case src[pngColourAt] == pngRGB:
+		h.mode = RGB
+	case src[pngColourAt] == pngGray && depth > 1 && depth <= 8:
+		h.mode = L
+	}
 	var says pngCarriers
 	odd := oddPNG{colour: int(src[pngColourAt])}
 	inPixels := false // some have come

@@ -20,6 +20,7 @@ import (
 type referenceCase struct {
 	Name, File          string
 	W, H                int
+	Mode                string // before any conversion
 	RGB, Gray, Oriented string
 	Error               string
 }
@@ -142,6 +143,30 @@ func TestAsPIL(t *testing.T) {
 		check("oriented", c.Oriented, Want{Orient: true})
 	}
 	t.Logf("%d cases, of which PIL refuses %d", len(cases), refused)
+}
+
+// TestModes: the mode of a header is that in which PIL opens the file, or another one is left open,
+// which it is for few files of these modes.
+func TestModes(t *testing.T) {
+	dir, cases := references(t)
+	var d Decoder
+	defer d.Close()
+	open := 0
+	for _, c := range cases {
+		h, err := d.Header(read(t, dir, c.File))
+		if err != nil || c.Error != "" {
+			continue
+		}
+		switch found := h.Mode(); {
+		case found == OtherMode && (c.Mode == "RGB" || c.Mode == "L"):
+			open++
+		case found == RGB && c.Mode != "RGB" || found == L && c.Mode != "L":
+			t.Errorf("%s: %v, and PIL: %s", c.Name, found, c.Mode)
+		}
+	}
+	if open > len(cases)/50 {
+		t.Errorf("the modes of %d of %d files are left open", open, len(cases))
+	}
 }
 
 // TestRegions: of a region, at every scale, we give what a full decode has there.

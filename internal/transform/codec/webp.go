@@ -16,6 +16,7 @@ func webpHeader(src []byte) (Header, error) {
 			return h, fail(ErrAnimated, "WebP; %s", byPillow)
 		}
 		h.Width, h.Height = 1+uint24(body[4:]), 1+uint24(body[7:])
+		h.mode = webpMode(src, body[0])
 		h.Orientation = webpOrientation(src, body[0])
 	case "VP8 ":
 		if body[0]&1 != 0 || !hasPrefix(body, 3, "\x9d\x01\x2a") {
@@ -23,17 +24,41 @@ func webpHeader(src []byte) (Header, error) {
 		}
 		h.Width = int(binary.LittleEndian.Uint16(body[6:]) & 0x3fff)
 		h.Height = int(binary.LittleEndian.Uint16(body[8:]) & 0x3fff)
+		h.mode = RGB
 	case "VP8L":
 		if body[0] != 0x2f {
 			return h, fail(ErrCorrupt, "lossless WebP without a signature")
 		}
 		bits := binary.LittleEndian.Uint32(body[1:])
 		h.Width, h.Height = 1+int(bits&0x3fff), 1+int(bits>>14&0x3fff)
+		if bits&vp8lAlpha == 0 {
+			h.mode = RGB
+		}
 	default:
 		return h, fail(ErrCorrupt, "WebP that starts with chunk %q", src[12:16])
 	}
 	return h, nil
 }
+
+// webpMode returns the mode of a file with VP8X and its flags: RGB if nothing in it may be alpha.
+func webpMode(src []byte, flags byte) Mode {
+	if flags&webpAlpha != 0 {
+		return OtherMode
+	}
+	for at := webpFirst; ; {
+		kind, _, next := webpChunk(src, at)
+		switch string(kind) {
+		case "VP8 ":
+			return RGB
+		case "", "ALPH", "VP8L":
+			return OtherMode
+		}
+		at = next
+	}
+}
+
+// vp8lAlpha is set in the header of lossless pixels which may have alpha.
+const vp8lAlpha = 1 << 28
 
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
 
@@ -67,6 +92,7 @@ const (
 	webpAnimation = 1 << 1
 	webpXMP       = 1 << 2
 	webpExif      = 1 << 3
+	webpAlpha     = 1 << 4
 )
 
 // webpChunk returns the type and the contents of the WebP chunk at offset at, and the offset of the

@@ -170,7 +170,8 @@ class Output:
         if tuple(value.shape) != self.shape:
             raise ValueError(
                 f"its transforms made an array of shape {tuple(value.shape)} in Python, and "
-                f"{self.shape} of the others'"
+                f"{self.shape} of the others': if images have several modes, convert them first "
+                "(RGB())"
             )
         return value
 

@@ -27,7 +27,13 @@ class Convert(NamedTuple):
 
 
 class RGB(NamedTuple):
-    """v2's RGB, which does nothing to images of 3 channels."""
+    """v2's RGB, or another conversion, which does nothing to images of 3 channels.
+
+    Attributes:
+        of_image: Only PIL images can be converted.
+    """
+
+    of_image: bool = False
 
 
 #: What a :class:`State` takes.
@@ -117,6 +123,8 @@ class State:
         elif isinstance(step, RGB):
             if self.channels != 3:
                 raise Unknown("it needs an image of 3 channels here")
+            if step.of_image and self.tensor:
+                raise Unknown("it converts images, and gets a tensor here")
         else:
             self._take_of_image(step)
 

@@ -20,11 +20,12 @@ from .nested import Nested
 Step = Callable[[object], object]
 
 
-def in_python(done: Sequence[Entry]) -> Keyed | None:
+def in_python(done: Sequence[Entry], load: Step | None = None) -> Keyed | None:
     """Returns what the daemon's part of a list makes of a file, in Python.
 
     Args:
         done: Its entries, as they were given: ours, torchvision's or timm's.
+        load: Decodes images, if the list does not say how. Default: as torchvision's loader.
 
     Returns:
         From a file's bytes, and the sample's key, to a PIL image or a tensor; None: it cannot be
@@ -35,36 +36,44 @@ def in_python(done: Sequence[Entry]) -> Keyed | None:
         return None
     if own and importlib.util.find_spec("torchvision") is None:
         return None
-    return InPython(done)
+    return InPython(done, load)
 
 
 def leaving(described: list[ours.Transform]) -> list[ours.Transform]:
     """Returns the daemon's transforms, which leave to Python what only Pillow decodes as Pillow."""
-    return [_Leaving(described[0]), *described[1:]]
+    return decoding(described, {"leave": True})
 
 
-class _Leaving(ours.Transform):
-    """The first transform of a list; images that only Pillow decodes as Pillow are left to Python.
+def decoding(described: list[ours.Transform], arguments: dict[str, object]) -> list[ours.Transform]:
+    """Returns the daemon's transforms, of which the first says how images are decoded.
 
     Args:
-        first: The transform.
+        described: The transforms.
+        arguments: Those of the decoding; of a first ``ImgDecode``, which has arguments of its own,
+            ``leave`` alone counts.
     """
+    return [_Decoding(described[0], arguments), *described[1:]] if arguments else described
 
-    def __init__(self, first: ours.Transform):
-        self._first = first
+
+class _Decoding(ours.Transform):
+    """The first transform of a list; see :func:`decoding`."""
+
+    def __init__(self, first: ours.Transform, arguments: dict[str, object]):
+        self._first, self._arguments = first, arguments
         self._position, self._draws = first._position, first._draws
 
     def describe(self) -> dict[str, Any]:
         described = self._first.describe()
         if isinstance(self._first, ours.ImgDecode):
-            return {**described, "leave": True}
-        return {**described, "decode": {"leave": True}}
+            return {**described, "leave": self._arguments.get("leave", False)}
+        return {**described, "decode": self._arguments}
 
 
 class InPython(Keyed):
     """See :func:`in_python`."""
 
-    def __init__(self, done: Sequence[Entry]):
+    def __init__(self, done: Sequence[Entry], load: Step | None = None):
+        self._load = load
         self._decode: ours.ImgDecode | None = None  # as torchvision's loader does
         if done and isinstance(done[0].step, ours.ImgDecode):
             self._decode, done = done[0].step, done[1:]
@@ -81,6 +90,8 @@ class InPython(Keyed):
     def _decoded(self, data: memoryview | bytes) -> object:
         from PIL import Image, ImageOps
 
+        if self._decode is None and self._load is not None:
+            return self._load(data)
         image = Image.open(io.BytesIO(data))
         decode = self._decode
         if decode is None:

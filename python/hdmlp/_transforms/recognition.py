@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
+from types import FunctionType
+from typing import Any
 
 from .._lib import originals
 from . import timm
@@ -15,6 +18,32 @@ def does_nothing(t: object) -> bool:
 
 def is_class(t: object, module: str, name: str) -> bool:
     return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
+
+
+def converts(t: object) -> bool:
+    """Reports whether an object is a function of an image that converts it to RGB, and no more.
+
+    That is ``lambda image: image.convert("RGB")``, maybe in torchvision's ``Lambda``.
+    """
+    function = getattr(t, "lambd", None) if name_of(t) == "Lambda" else t
+    if type(function) is not FunctionType or function.__closure__ or function.__defaults__:
+        return False
+    code, known = function.__code__, _convert.__code__
+    return (
+        code.co_code == known.co_code
+        and code.co_names == known.co_names
+        and code.co_argcount == known.co_argcount
+        and code.co_flags & _SIGNATURE == known.co_flags & _SIGNATURE
+        and [c for c in code.co_consts if c is not None] == ["RGB"]
+    )
+
+
+#: The flags of code that say how a function is called.
+_SIGNATURE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
+
+
+def _convert(image: Any) -> Any:
+    return image.convert("RGB")
 
 
 def is_module(t: object, module: str, name: str) -> bool:

@@ -24,6 +24,7 @@ from .policies import is_v2, logs_of, plain_fill
 from .recognition import (
     changed,
     class_name,
+    converts,
     does_nothing,
     is_class,
     is_module,
@@ -163,7 +164,7 @@ class _Stop(NamedTuple):
     why: str
 
 
-def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
+def split(transforms: object, ragged: bool = False, first: int = 0, channels: int = 3) -> Split:
     """Splits a list of transforms into the daemon's part and what is left for Python.
 
     The daemon's part is the longest prefix of the list that the daemon can carry out and that
@@ -179,6 +180,7 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
             keep sizes of their own. Our own transforms are not among these. Default: False.
         first: The position of the first transform. The random numbers of each follow from its
             position in the flattened list, wherever the list is split. Default: 0.
+        channels: Of images, as they are decoded. Default: 3.
 
     Returns:
         The two parts.
@@ -192,7 +194,7 @@ def split(transforms: object, ragged: bool = False, first: int = 0) -> Split:
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape, ours.Views)) for t in given)
         placed: list[Any] = [at(t, i) for i, t in enumerate(given, first)]
         return Split(placed, [], "tensor" if stage else "image", "", (), given, first=first)
-    prefix, stop = _longest_prefix(given, ragged, first)
+    prefix, stop = _longest_prefix(given, ragged, first, channels)
     done, described, wraps, hands = prefix
     rest = given[done:]
     if not rest:
@@ -231,9 +233,12 @@ def at(step: Step, position: int) -> Step:
     return step.at(position)
 
 
-def _longest_prefix(given: list[object], ragged: bool, first: int) -> tuple[_Prefix, _Stop]:
+def _longest_prefix(
+    given: list[object], ragged: bool, first: int, channels: int
+) -> tuple[_Prefix, _Stop]:
     """The daemon's part of a flat list, and why it ends there."""
     state = State()
+    state.channels = channels
     best = _Prefix(0, [], [], "bytes")
     loose = _Prefix(0, [], [], "bytes")  # the same, of images without a fixed size
     wraps: list[object] = []  # the ToImage whose tv_tensors.Image is the current result
@@ -325,6 +330,12 @@ def _with_tails(t: object) -> object:
         return t
     # Their own entry seeds for all of them.
     return t.mapped(lambda steps: _in_one([Entry(i, s, False) for i, s in enumerate(flat(steps))]))
+
+
+def begins_with_rgb(transforms: object) -> bool:
+    """Reports whether a list converts images to RGB first."""
+    first = next(flat(transforms), None)
+    return name_of(first) == "RGB" or converts(first)
 
 
 def length_of(transforms: object) -> int:
@@ -420,6 +431,11 @@ def steps_of(t: object, replaced: Callable[..., str]) -> Sequence[Step]:
         return [t]
     if does_nothing(t):
         return []
+    if converts(t):
+        why = replaced("images")
+        if why:
+            raise Unknown(why)
+        return [RGB(of_image=True)]
     mapping = _MAPPINGS.get(class_name(t)) or _timm_mapping(t)
     if class_name(t) in policies.NESTED:
         mapping = functools.partial(_nested, replaced=replaced)

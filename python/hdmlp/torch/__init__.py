@@ -32,6 +32,7 @@ from ._data.arrays import Arrays
 from ._data.collation import stack_into
 from ._data.folder import ImageFolder, pil_loader
 from ._data.hdf5 import HDF5
+from ._data.hf import HFDataset
 from ._data.known_images import CIFAR10, CIFAR100, EMNIST, KMNIST, MNIST, FashionMNIST
 from ._data.lmdb import LMDB
 from ._data.mds import MDS
@@ -62,6 +63,7 @@ __all__ = [
     "HDMLPDatasetFolder",
     "HDMLPImageFolder",
     "HDMLPImageNet",
+    "HFDataset",
     "ImageFolder",
     "Mix",
     "Parquet",

@@ -15,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/source/formats"
 	"github.com/hdmlp/hdmlp/internal/source/objects/directory"
+	"github.com/hdmlp/hdmlp/internal/source/records"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -147,6 +148,30 @@ func TestRecordsAreThoseOfTheList(t *testing.T) {
 	}
 }
 
+// TestRecordsMayHaveNoField: such a record is empty, and reading it reads no file.
+func TestRecordsMayHaveNoField(t *testing.T) {
+	d := two(t)
+	data := source.NewManifest(encode(list{
+		names: []string{"a"}, fields: []string{"f", "g"}, of: [][]int{{0, -1}, {-1, -1}},
+	}))
+	x, err := Index(t.Context(), d, nil, formats.Options{Manifest: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := records.New(d, x)
+	if size := x.Size(1); size != 0 || x.Name(1) != "" || s.Path(1) != "" {
+		t.Errorf("%d bytes, called %q, at %q", size, x.Name(1), s.Path(1))
+	}
+	for _, stamp := range []func() (source.Stamp, error){
+		func() (source.Stamp, error) { return s.Read(t.Context(), 1, nil) },
+		func() (source.Stamp, error) { return s.Stat(t.Context(), 1) },
+	} {
+		if got, err := stamp(); err != nil || got != x.Stamp(1) {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+}
+
 func TestRangesMayEndWithTheirFile(t *testing.T) {
 	x, err := index(t, encode(list{
 		names: []string{"a", "sub/b"}, fields: []string{"f"}, of: [][]int{{0, 1, 0}},
@@ -188,9 +213,6 @@ func TestBadListsAreRefused(t *testing.T) {
 			whole(func(l *list) { l.names[0] = "sub" }), "it is not a regular file",
 		},
 		"object": {whole(func(l *list) { l.of[0][1] = 1 }), "record 1, field f: object 1 of 1"},
-		"nothing": {
-			whole(func(l *list) { l.of[0][1] = -1 }), "sample 1 has no field",
-		},
 		"range": {whole(func(l *list) {
 			l.ranges = [][]source.Range{{{Offset: 0, Length: 10}, {Offset: 4, Length: 7}}}
 		}), "record 1, field f: 7 bytes from byte 4 on of a, which has 10"},

@@ -43,6 +43,7 @@ class Cases:
             for mode, key in (("RGB", "RGB"), ("L", "Gray")):
                 image = Image.open(io.BytesIO(data))
                 image.load()
+                case["Mode"] = image.mode
                 image = image.convert(mode)
                 (self.out / f"{n}.{key}").write_bytes(image.tobytes())
                 case.update({key: f"{n}.{key}", "W": image.width, "H": image.height})

@@ -24,6 +24,7 @@ from ..._records.records import Listed
 from ...data import Folder
 from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
+from .hf import HFDataset
 from .interfaces import TorchvisionFolder
 from .own_items import FileDataset
 from .reasons import (
@@ -122,6 +123,8 @@ class Datasets:
         if isinstance(dataset, FileDataset):
             own = own_methods(FileDataset, dataset, "__getitem__", "__getitems__")
             return _unserved(overrides(dataset, own)) if own else Samples(self._declared(dataset))
+        if isinstance(dataset, HFDataset) and dataset.unserved:
+            return _unserved(dataset.unserved)
         if isinstance(dataset, Listed):
             own = own_methods(type_of_records(dataset), dataset, *ITEMS, "sample", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
@@ -257,9 +260,11 @@ def _lacks(dataset: object) -> str:
 
 
 def _difference(a: Folder, b: Folder) -> str:
-    """Returns how two folders differ in samples or in what is made of them; empty: not at all."""
+    """Returns how two datasets differ in samples or in what is made of them; empty: not at all."""
     if a is b:
         return ""
+    if isinstance(a, Listed) or isinstance(b, Listed):
+        return "different records"  # which other lists of files below one directory are
     if a._describe() != b._describe():
         return "different directories"
     for name, what in (

@@ -7,36 +7,30 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from ..._batches.output import Handed, Keyed, Output
 from ..._batches.segments import Segment
-from ..._batches.source import LeftBytes, Taken, column
-from ..._batches.stream import Stream
-from ..._lib import originals
+from ..._batches.source import Taken
 from ..._records import decoders, mds
 from ..._records.form import NONE, Form
 from ..._records.labels import Labels
-from ..._transforms import Transform
+from ..._transforms import ImgDecode, Transform
 from ..._transforms.entries import Entries
-from ..._transforms.generators import generators_kept, seed_generators
-from ..._transforms.in_python import in_python, leaving
+from ..._transforms.generators import seed_generators
+from ..._transforms.in_python import decoding, in_python, leaving
 from ..._transforms.keys import LOADER, TARGET, entry_key
 from ..._transforms.recipe import (
-    Batch,
     Recipe,
     Undecodable,
     decoded,
-    keys_in,
     name_sample,
 )
 from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms
 from ...errors import ConfigError
-from .collation import torchs_default
+from .collated import Collated, collate_records
 from .elements import OfPixels, Tensors
-from .folder import offload, pil_loader
-from .joint import BoxesItem, Group, collate_boxes
+from .folder import Decoder, offload, pil_loader
+from .joint import Group
 
 log = logging.getLogger("hdmlp")
 
@@ -73,7 +67,7 @@ class Part(NamedTuple):
     def decodes(self) -> bool:
         """Reports whether ``load`` is HDMLP's own, so where it fails the file is the reason."""
         return (
-            isinstance(self.load, Handed)
+            isinstance(self.load, (Handed, Decoder))
             or self.load is pil_loader
             or isinstance(self.load, (Tensors, OfPixels))
             or getattr(self.load, "__module__", "") in (decoders.__name__, mds.__name__)
@@ -135,11 +129,23 @@ def part_of(
             )
         plain = part_of(name, loader, None, wanted, False)
         return plain._replace(transform=_entries(transform, first))
-    instead = in_python(found.entries_done)
-    whole = found.described if instead is None else leaving(found.described)
+    own = isinstance(loader, Decoder) and not isinstance(found.described[0], ImgDecode)
+    instead = in_python(found.entries_done, loader if own else None)
+    images = found.for_images(instead is not None)
+    if own:
+        assert isinstance(loader, Decoder)
+        if instead is None and loader.only:
+            raise ConfigError(
+                f"transform[{name!r}]: images in modes of their own are left to torchvision's "
+                "transforms in Python, which torchvision is missing for: begin with ImgDecode()"
+            )
+        arguments = loader.described(instead is not None)
+        whole, images = decoding(found.described, arguments), decoding(images, arguments)
+    else:
+        whole = found.described if instead is None else leaving(found.described)
     if not found.rest and of_one_size:
         return Part(name, whole, None, None, instead, wrap=found.entries or None)
-    described = whole if found.hands == "tensor" else found.for_images(instead is not None)
+    described = whole if found.hands == "tensor" else images
     rest = found.entries if found.rest else None
     return Part(name, described, Handed(found.hands, instead), rest)
 
@@ -179,6 +185,9 @@ class Fields:
         self.labeller, self.end, self.group = labeller, end, group
         self.parts, self.form, self.labels = list(parts), form, labels
         self.target_transform, self.joint, self.then = target_transform, joint, list(then)
+        #: For each field, which records do not have it, by ID; None: all have it, or the daemon
+        #: says so, which it does where there are several fields.
+        self.absent: Sequence[Any] = [None] * len(self.parts)
 
     @property
     def native(self) -> bool:
@@ -195,6 +204,14 @@ class Fields:
     @property
     def _only_fields(self) -> bool:
         return not (self.joint or self.then or self.labeller or self.target_transform)
+
+    def recipe(self, collate: Step) -> FieldsRecipe:
+        """Returns how items are made of records.
+
+        Args:
+            collate: From a list of items to a batch.
+        """
+        return FieldsRecipe(self, collate)
 
     def named(self) -> Fields:
         """Returns the same with the names of classes as labels.
@@ -294,6 +311,9 @@ class FieldsRecipe(Recipe):
         )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
+        self._absent = (
+            list(enumerate(fields.absent)) if any(one is not None for one in fields.absent) else []
+        )
         self.parts = [
             part._replace(load=part.shaped or Handed("tensor", part.instead), transform=part.wrap)
             if part.described and part.load is None
@@ -334,13 +354,24 @@ class FieldsRecipe(Recipe):
     ) -> list[object]:
         """Makes the batch's items; see :meth:`Recipe.samples`."""
         made: list[object] = []
-        for fields, sample, key in zip(views, ids, keys):
+        for fields, sample, key in zip(self._there(views, ids), ids, keys):
             try:
                 made.append(self.item(fields, sample, key))
             except Exception as error:
                 name_sample(error, sample)
                 raise
         return made
+
+    def _there(self, views: Sequence[Any], ids: Sequence[int]) -> Sequence[Any]:
+        """Returns records, with None for the fields that they do not have."""
+        if not self._absent:
+            return views
+        found = [list(fields) for fields in views]
+        for i, absent in self._absent:
+            for fields, sample in zip(found, ids):
+                if absent is not None and absent[sample]:
+                    fields[i] = None
+        return found
 
     def item(self, fields: Sequence[object], sample: int, key: int | None) -> object:
         """Makes an item of a record.
@@ -436,7 +467,7 @@ def made_of(part: Part, field: object, sample: int, key: int | None, position: i
     elif isinstance(part.load, OfRecord):
         value = part.load.of_record(field, sample)
     elif part.decodes:
-        value = _decoded(part, part.load, field, key)
+        value = decoded_field(part, part.load, field, key)
     else:
         _seed(key, position)
         value = _called(part.load, field)
@@ -459,202 +490,12 @@ def _called(step: Step, *given: object) -> object:
         raise
 
 
-def _decoded(part: Part, load: Step, field: Any, key: int | None) -> object:
+def decoded_field(part: Part, load: Step, field: Any, key: int | None) -> object:
     """Returns what HDMLP's own decoder makes of a field; an error names the field."""
     try:
         return decoded(load, field, key)
     except Undecodable as error:
         raise Undecodable(f"field {part.name}: {error}") from error.__cause__
-
-
-class Assembled:
-    """Puts batches together of what the daemon delivers, where Python has nothing else to do.
-
-    Args:
-        stream: An open stream.
-        fields: What is made of records.
-    """
-
-    def __init__(self, stream: Stream, fields: Fields):
-        self._outputs, self._form = stream.outputs, fields.form
-        self._parts, self._seed = fields.parts, int(stream.opened["seed"])
-        self._group = fields.group
-        self._places = fields.places
-        self._labels = None if fields.labels is None else _Column(fields.labels)
-        self._columns = [
-            None if part.column is None else _Column(part.column) for part in fields.parts
-        ]
-
-    def of(self, taken: Taken) -> object:
-        """Returns a batch.
-
-        An exception has the ID of a record that was left to Python as ``sample``.
-        """
-        outputs = self._outputs
-        contents = taken.content if len(outputs) > 1 else [taken.content]
-        delivered: list[object] = [
-            content if output is None or output.ragged else output.tensor(content, taken.n)
-            for content, output in zip(contents, outputs)
-        ]
-        ids = column(taken.payload, taken.n, "ids")
-        if self._group is not None:
-            self._join(self._group, delivered, ids, taken)
-        elif taken.left:
-            self._fill(delivered, ids, taken)
-        for part, place in zip(self._parts, self._places):
-            if part.shaped is not None:
-                delivered[place] = part.shaped.batch(delivered[place], taken.n)
-        values = [
-            delivered[place] if known is None else known.of(ids)
-            for known, place in zip(self._columns, self._places)
-        ]
-        labels = NONE if self._labels is None else self._labels.of(ids)
-        return self._form.batch(values, ids, labels, collate_records)
-
-    def _join(self, group: Group, delivered: list[Any], ids: Sequence[int], taken: Taken) -> None:
-        """Puts together what comes one by one, and what was left to Python."""
-        places = {p.name: at for p, at in zip(self._parts, self._places) if p.name in group.fields}
-        for name, at in places.items():
-            group.outputs[name] = self._outputs[at]
-        left: dict[int, dict[str, Any]] = {}
-        by_place = {place: name for name, place in places.items()}
-        for place, data in taken.left.items():
-            field, at = divmod(place, taken.n)
-            left.setdefault(at, {})[by_place[field]] = data
-        made = {}
-        if left:
-            batch = Batch(self._seed, taken.epoch, taken.step)
-            _, keys = keys_in(taken.payload, taken.n, batch, taken.outputs)
-            with generators_kept():
-                for at, given in left.items():
-                    try:
-                        made[at] = group.of_bytes(given, ids[at], keys[at])
-                    except Exception as error:
-                        name_sample(error, ids[at])
-                        raise
-        for name, place in places.items():
-            output = self._outputs[place]
-            if group.apart(name):
-                delivered[place] = collate_records(
-                    [
-                        made[at][name] if at in made else group.result(name, view)
-                        for at, view in enumerate(delivered[place])
-                    ]
-                )
-                continue
-            for at, values in made.items():
-                assert output is not None
-                output.put(delivered[place], at, values[name])
-
-    def _fill(self, values: list[Any], ids: Sequence[int], taken: Taken) -> None:
-        batch = Batch(self._seed, taken.epoch, taken.step)
-        _, keys = keys_in(taken.payload, taken.n, batch, taken.outputs)
-        with generators_kept():
-            for place, data in taken.left.items():
-                field, at = divmod(place, taken.n)
-                part = self._parts[self._places.index(field)]
-                output, instead = self._outputs[field], part.instead
-                assert output is not None
-                assert instead is not None
-                try:
-                    output.put(values[field], at, _decoded(part, instead, data, keys[at]))
-                except Exception as error:
-                    name_sample(error, ids[at])
-                    raise
-
-
-class _Column:
-    """Labels, or other values of records, of which batches have parts.
-
-    Args:
-        labels: The values.
-    """
-
-    def __init__(self, labels: Labels):
-        self._labels = labels
-        self._numbers = None if labels.kind == "object" else torch.as_tensor(_plain(labels))
-
-    def of(self, ids: Sequence[int]) -> object:
-        """Returns the values of records, collated."""
-        if self._numbers is None:
-            return [self._labels[i] for i in ids]
-        return self._numbers[torch.tensor(ids, dtype=torch.int64)]
-
-
-def _plain(labels: Labels) -> object:
-    """Returns labels in a form of which torch makes a tensor."""
-    values = labels.values
-    if labels.kind == "int":
-        return torch.tensor(list(values), dtype=torch.int64)
-    if labels.kind == "float":
-        return torch.tensor(list(values), dtype=torch.float64)
-    if labels.kind == "bool":
-        return torch.tensor(values, dtype=torch.bool)
-    return values
-
-
-class Collated:
-    """Collates items whose labels are objects, which become a list.
-
-    Args:
-        form: What items look like.
-    """
-
-    def __init__(self, form: Form):
-        self.form = form
-
-    def __call__(self, items: Sequence[Any]) -> object:
-        if self.form.kind == "dict":
-            labels = [item["label"] for item in items]
-            rest = [{k: v for k, v in item.items() if k != "label"} for item in items]
-            return {**collate_records(rest), "label": labels}
-        made = [collate_records(column) for column in list(zip(*items))[:-1]]
-        return [*made, [item[-1] for item in items]]
-
-
-def collate_records(items: Sequence[Any]) -> Any:
-    """Collates items as torch's ``default_collate``, but for what it cannot.
-
-    Bytes, tensors of different shapes, images and other objects that it does not know become lists.
-    """
-    first = items[0]
-    raw = isinstance(first, (bytes, bytearray, memoryview, LeftBytes))
-    if raw or any(item is None for item in items):
-        return list(items)
-    if isinstance(first, BoxesItem):
-        return collate_boxes(items)
-    if isinstance(first, Mapping):
-        names = dict.fromkeys(name for item in items for name in item)
-        return {name: collate_records([item.get(name) for item in items]) for name in names}
-    if isinstance(first, (tuple, list)) and len({len(item) for item in items}) == 1:
-        columns = [collate_records(column) for column in zip(*items)]
-        return type(first)(*columns) if hasattr(first, "_fields") else columns
-    shapes = {tuple(item.shape) for item in items if hasattr(item, "shape")}
-    if len(shapes) > 1:
-        return list(items)
-    try:
-        if _are_views(items):
-            import numpy
-
-            stacked = numpy.empty((len(items), *first.shape), first.dtype)
-            return torch.from_numpy(numpy.stack(items, out=stacked))
-        return torchs_default()(list(items))
-    except TypeError:  # it does not know the type
-        return list(items)
-
-
-def _are_views(items: Sequence[Any]) -> bool:
-    """Reports whether items are arrays that cannot be written to, as views of a cache are.
-
-    torch's default function stacks such arrays of one type, but warns of them.
-    """
-    first = type(items[0])
-    return (
-        (first.__module__, first.__name__) == ("numpy", "ndarray")
-        and all(type(item) is first and not item.flags.writeable for item in items)
-        and len({item.dtype for item in items}) == 1
-        and not originals.replaced("collation")
-    )
 
 
 def check_parts(given: object, what: str, fields: Sequence[str], form: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ import logging
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import torch.utils.data
@@ -80,6 +80,37 @@ def as_transform(transform: Any, transforms: Any) -> Callable[[Any], Any] | None
     return given
 
 
+class Decoder:
+    """A loader of images which the daemon can stand for.
+
+    Attributes:
+        mode: What images are converted to: ``"RGB"`` or ``"L"``.
+        arguments: Those of the daemon's decoding.
+        only: Images are not converted: those of another mode are left to this loader.
+    """
+
+    mode = "RGB"
+    arguments: Mapping[str, object]
+    only = False
+
+    def __call__(self, data: Any) -> Any:
+        """Decodes an image.
+
+        Args:
+            data: The file's bytes.
+        """
+        raise NotImplementedError
+
+    def described(self, leaves: bool) -> dict[str, object]:
+        """Returns the arguments of the daemon's decoding.
+
+        Args:
+            leaves: Images are left to this loader which the daemon does not decode as it does.
+        """
+        more = {"leave": True, "unconverted": self.only} if leaves else {}
+        return {"mode": self.mode, **self.arguments, **more}
+
+
 def offload(
     loader: object,
     transform: object,
@@ -106,7 +137,7 @@ def offload(
     try:
         if not wanted:
             return in_python(given, "with offload=False", first)
-        if loader is not pil_loader and stored is None:
+        if loader is not pil_loader and not isinstance(loader, Decoder) and stored is None:
             return in_python(given, "after a loader of yours", first)
         if stored is not None:
             if not length_of(given):
@@ -115,7 +146,8 @@ def offload(
         why = _pils_way()
         if why and _is_decoded_here(given, why, say):
             return in_python(given, f"because {why}", first)
-        found = split(given, ragged, first)
+        channels = 1 if isinstance(loader, Decoder) and loader.mode == "L" else 3
+        found = split(given, ragged, first, channels)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
     if not say:

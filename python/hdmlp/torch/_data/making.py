@@ -18,9 +18,10 @@ from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from ...errors import ConfigError
 from .batch_transform import BatchTransform
+from .collated import collate_records
 from .collation import default_stacks, is_default, stack_into, torchs_default
 from .datasets import Mirror, Relabelled
-from .fields import Fields, FieldsRecipe, collate_records
+from .fields import Fields, FieldsRecipe
 from .folder import offload, pil_loader, short
 from .own_items import MadeItems, OwnItems
 
@@ -216,7 +217,7 @@ def making_of_records(
         fields = fields.named()
     if fields.native and collate is None:
         return Making(fields.described, None, None, None, not fields.described, fields=fields)
-    recipe = FieldsRecipe(fields, collate or collate_records)
+    recipe = fields.recipe(collate or collate_records)
     return Making(fields.described, recipe, None, None, False)
 
 

@@ -19,8 +19,8 @@ from ..._records.file_dataset import FileDataset as PlainFileDataset
 from ..._transforms.generators import seed_generators
 from ..._transforms.keys import batch_key, place_key
 from ..._transforms.recipe import Batch, Recipe, name_sample
+from .collated import collate_records
 from .collation import by_default, stack_into, torchs_default
-from .fields import collate_records
 from .interfaces import Room
 
 Contents = Sequence["memoryview | None"]

@@ -19,16 +19,8 @@ from ..._records.records import Records as PlainRecords
 from ..._transforms.recipe import Undecodable, decoded
 from ..._transforms.split import length_of
 from ...errors import ConfigError, HDMLPError
-from .fields import (
-    Fields,
-    FieldsRecipe,
-    OfRecord,
-    Part,
-    Step,
-    check_parts,
-    collate_records,
-    part_of,
-)
+from .collated import collate_records
+from .fields import Fields, FieldsRecipe, OfRecord, Part, Step, check_parts, part_of
 from .folder import as_transform, pil_loader
 from .joint import Group, kinds_of, mask_type
 

@@ -25,7 +25,8 @@ from ..._records.mixture import Mixture
 from ..._records.records import Listed
 from ...data import Folder, described
 from ...errors import BusyError, ClosedError, ConfigError
-from .._data.fields import collate_records
+from .._data.collated import collate_records
+from .._data.hf import HFDataset
 from .._data.interfaces import Indexed
 from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
@@ -296,10 +297,12 @@ class Engines:
         self._opened_with = identity
         seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
+            plainly = _collate(loader) is None and loader.batch_sampler is not None
+            records = plainly and isinstance(loader.dataset, HFDataset)
             local = Local(
                 loader,
                 loader.dataset,
-                loader.collate_fn,
+                collate_records if records else loader.collate_fn,
                 seed,
                 drawings=drawings,
                 part=part,

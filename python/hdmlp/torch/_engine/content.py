@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
@@ -57,6 +58,9 @@ def _say_what_is_missing(dataset: object) -> None:
     if any(of.__module__.partition(".")[0] == "webdataset" for of in type(dataset).__mro__):
         _say_webdataset(type(dataset).__name__)
         return
+    if _is_hugging_faces(dataset):
+        _say_hf()
+        return
     name = next(_own_datasets(dataset), None)
     if name is None or _SAID:
         return
@@ -78,6 +82,24 @@ def _say_webdataset(name: str) -> None:
             "cached; hdmlp.torch.WebDataset reads the same shards in any order, caches them, and "
             "has webdataset's decode, to_tuple, rename, map_tuple and map",
             name,
+        )
+
+
+def _is_hugging_faces(dataset: object) -> bool:
+    """Reports whether a dataset, or that of a Subset, is a ``datasets.Dataset``."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    of: Any = getattr(sys.modules.get("datasets"), "Dataset", ())
+    return isinstance(dataset, of)
+
+
+def _say_hf() -> None:
+    if "datasets" not in _SAID:
+        _SAID.append("datasets")
+        log.warning(
+            "a datasets.Dataset is read and decoded in Python, as by torch's loader, and nothing "
+            "of it is cached: hdmlp.torch.HFDataset(dataset, transform={column: ...}) has its "
+            "images read, decoded and transformed by the daemon, in any order"
         )
 
 

@@ -30,8 +30,8 @@ from ..._workers.results import Arena
 from ..._workers.seeds import base_seed
 from ..._workers.staying import Staying
 from ...data import Folder, described
+from .._data.assembled import Assembled
 from .._data.collation import for_training, labels_of
-from .._data.fields import Assembled
 from .._data.making import Making
 from .._data.own_items import OpenedItems, OwnItems
 from .._data.tensors import Tensors

@@ -1,0 +1,322 @@
+"""Where the values of Arrow columns lie in files.
+
+Columns that were read from a file are views of a map of it: the address of a buffer, less that at
+which the map begins, is its offset in the file, whatever slices and concatenations lie between.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..errors import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+_LINE = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+) +(/.*)")
+#: What the kernel appends to the name of a file that was deleted.
+_DELETED = b" (deleted)"
+#: Of how many values of a column the bytes in the files are compared with those of the maps.
+_COMPARED = 256
+
+
+class Buffer(Protocol):
+    """A ``pyarrow.Buffer``, as far as it is used."""
+
+    address: int
+    size: int
+
+
+class Scalar(Protocol):
+    """A ``pyarrow.Scalar``, as far as it is used."""
+
+    def as_py(self) -> object:
+        """Returns its value."""
+
+
+class Array(Protocol):
+    """A ``pyarrow.Array``, as far as it is used."""
+
+    type: object
+    offset: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Scalar: ...
+
+    def buffers(self) -> list[Buffer | None]:
+        """Returns its buffers, and those of its fields."""
+
+    def field(self, name: str) -> Array:
+        """Returns a field of an array of structs."""
+
+    def is_null(self) -> Array:
+        """Returns which values are null."""
+
+    def to_numpy(self, zero_copy_only: bool = True) -> NDArray[numpy.bool_]:
+        """Returns an array of truth values."""
+
+    def take(self, indices: object) -> Array:
+        """Returns some values."""
+
+    def to_pylist(self) -> list[str | None]:
+        """Returns the values of an array of texts."""
+
+
+class Chunks(Protocol):
+    """A ``pyarrow.ChunkedArray``, as far as it is used."""
+
+    type: object
+    null_count: int
+    chunks: Sequence[Array]
+
+    def __getitem__(self, index: int) -> Scalar: ...
+
+    def to_numpy(self) -> NDArray[numpy.float64]:
+        """Returns an array of numbers."""
+
+
+class NotInFiles(Exception):
+    """A value does not lie in a file; the message says where it does."""
+
+
+class _Map(NamedTuple):
+    """A map of a file.
+
+    Attributes:
+        begin: Its first address.
+        end: The address after its last byte.
+        offset: Where in the file it begins.
+        path: The file.
+    """
+
+    begin: int
+    end: int
+    offset: int
+    path: bytes
+
+
+class Maps:
+    """The files that this process has mapped."""
+
+    def __init__(self) -> None:
+        self._maps: list[_Map] = []
+        with open("/proc/self/maps", "rb") as file:
+            for line in file:
+                found = _LINE.match(line.rstrip(b"\n"))
+                if found is not None:
+                    begin, end, offset = (int(x, 16) for x in found.group(1, 2, 3))
+                    self._add(_Map(begin, end, offset, found[5]))
+        self._begins = [one.begin for one in self._maps]
+
+    def _add(self, new: _Map) -> None:
+        last = self._maps[-1] if self._maps else None
+        if (
+            last is not None
+            and (last.end, last.path) == (new.begin, new.path)
+            and last.offset + last.end - last.begin == new.offset
+        ):
+            self._maps[-1] = last._replace(end=new.end)  # the kernel has split it
+        else:
+            self._maps.append(new)
+
+    def find(self, begin: int, end: int) -> tuple[str, int]:
+        """Returns the file of some memory, and what to add to an address for the offset in it.
+
+        Args:
+            begin: The address of its first byte.
+            end: That after its last.
+
+        Raises:
+            NotInFiles: It is not the map of a file, or the file was deleted.
+            DatasetError: Another file has its name now.
+        """
+        at = bisect.bisect_right(self._begins, begin) - 1
+        if at < 0 or end > self._maps[at].end:
+            raise NotInFiles("it lies in memory")
+        found = self._maps[at]
+        if found.path.endswith(_DELETED):
+            name = os.fsdecode(found.path.removesuffix(_DELETED))
+            if os.path.exists(name):
+                raise DatasetError(
+                    f"the file {name} was replaced since the dataset was loaded: load it again"
+                )
+            raise NotInFiles(f"its file {name} was deleted since it was loaded")
+        path = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), found.path)
+        return os.fsdecode(path), found.offset - found.begin
+
+
+class Values(NamedTuple):
+    """Where the bytes of a column's rows are.
+
+    Attributes:
+        files: The paths of the files.
+        objects: For each row, the number of its file; -1: its bytes are null.
+        offsets: Where they begin in it.
+        lengths: How many there are; -2: all of the file.
+        null: For each row, whether the value itself is null, and not just the bytes in it.
+    """
+
+    files: list[str]
+    objects: NDArray[numpy.int32]
+    offsets: NDArray[numpy.int64]
+    lengths: NDArray[numpy.int64]
+    null: NDArray[numpy.bool_]
+
+
+def values_of(name: str, column: Chunks, rows: NDArray[numpy.int64], maps: Maps) -> Values:
+    """Returns where the bytes of a column are.
+
+    Args:
+        name: The column's name.
+        column: The column, of bytes, or of structs with a field ``bytes``.
+        rows: The numbers of its rows.
+        maps: The maps.
+
+    Raises:
+        NotInFiles: They are not all in files.
+        DatasetError: A file changed since it was mapped.
+    """
+    import numpy
+    import pyarrow
+
+    files: dict[str, int] = {}
+    pieces = [[numpy.zeros(0, kind)] for kind in ("i4", "i8", "i8", "?")]
+    for chunk in column.chunks:
+        _check_sizes(name, chunk, maps)
+        null = chunk.is_null().to_numpy(zero_copy_only=False)
+        data = chunk.field("bytes") if pyarrow.types.is_struct(chunk.type) else chunk
+        missing = null | data.is_null().to_numpy(zero_copy_only=False)
+        ends = _ends(data)
+        _, _, buffer = data.buffers()
+        number, offsets = -1, ends[:-1]
+        if buffer is not None and not missing.all():
+            begin = buffer.address
+            path, shift = maps.find(begin + int(ends[0]), begin + int(ends[-1]))
+            number = files.setdefault(path, len(files))
+            offsets = offsets + (begin + shift)
+        objects = numpy.where(missing, -1, number).astype("i4")
+        for piece, part in zip(pieces, (objects, offsets, numpy.diff(ends), null)):
+            piece.append(part)
+    found = Values(list(files), *(numpy.concatenate(piece)[rows] for piece in pieces))
+    _check(name, column, rows, found)
+    return found
+
+
+def _ends(data: Array) -> NDArray[numpy.int64]:
+    """Returns where each value of an array of bytes begins in its buffer, and the last one ends."""
+    import numpy
+    import pyarrow
+
+    kind = data.type
+    if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)):
+        raise NotInFiles(f"its bytes are of type {kind}")
+    _, ends, _ = data.buffers()
+    if not len(data):
+        return numpy.zeros(1, "i8")
+    width = "i4" if pyarrow.types.is_binary(kind) else "i8"
+    numbers = numpy.frombuffer(ends, width)  # type: ignore[call-overload]
+    return numbers[data.offset :][: len(data) + 1].astype("i8")  # type: ignore[no-any-return]
+
+
+def _check_sizes(name: str, chunk: Array, maps: Maps) -> None:
+    """Checks that the files of an array are as large as they were when they were mapped.
+
+    To read the map beyond the end of its file would kill the process.
+
+    Raises:
+        DatasetError: One is not.
+    """
+    for buffer in chunk.buffers():
+        if buffer is None or not buffer.size:
+            continue
+        end = buffer.address + buffer.size
+        try:
+            path, shift = maps.find(buffer.address, end)
+        except NotInFiles:
+            continue
+        try:
+            size = os.stat(path).st_size
+        except OSError as error:
+            raise _changed(name, path, error.strerror or "it cannot be read") from error
+        if size < end + shift:
+            raise _changed(
+                name, path, f"it has {size} bytes, and the column has some up to byte {end + shift}"
+            )
+
+
+def _check(name: str, column: Chunks, rows: NDArray[numpy.int64], found: Values) -> None:
+    """Checks that files have the bytes of their maps, for some rows of each.
+
+    Raises:
+        DatasetError: One has others, or fewer.
+    """
+    import numpy
+
+    compared = max(_COMPARED // max(len(found.files), 1), 1)
+    for number, path in enumerate(found.files):
+        mine = numpy.flatnonzero(found.objects == number)
+        if not len(mine):
+            continue
+        try:
+            with open(path, "rb") as file:
+                for i in mine[:: max(len(mine) // compared, 1)]:
+                    file.seek(int(found.offsets[i]))
+                    data = file.read(int(found.lengths[i]))
+                    if data != _bytes_at(column, int(rows[i])):
+                        raise _changed(name, path, f"row {i} has other bytes in it")
+        except OSError as error:
+            raise _changed(name, path, error.strerror or "it cannot be read") from error
+
+
+def _changed(name: str, path: str, why: str) -> DatasetError:
+    return DatasetError(
+        f"column {name!r}: the file {path} was written or replaced since the dataset was loaded "
+        f"({why}): load the dataset again"
+    )
+
+
+def _bytes_at(column: Chunks, row: int) -> object:
+    """Returns the bytes of a column's row."""
+    value = column[row].as_py()
+    return value["bytes"] if isinstance(value, Mapping) else value
+
+
+def with_paths(name: str, found: Values, paths: Array) -> Values:
+    """Returns values whose bytes are whole files, where they have a path instead.
+
+    Args:
+        name: The column's name.
+        found: Where the bytes of its rows are.
+        paths: The rows' paths, an array of Arrow.
+
+    Raises:
+        NotInFiles: A path is no file of this machine.
+        ConfigError: A row has neither bytes nor a path.
+    """
+    import numpy
+    import pyarrow
+
+    lacking = numpy.flatnonzero((found.objects < 0) & ~found.null)
+    if not len(lacking):
+        return found
+    texts = paths.take(pyarrow.array(lacking)).to_pylist()
+    files = {path: i for i, path in enumerate(found.files)}
+    numbers = []
+    for row, text in zip(lacking, texts):
+        if not text:
+            raise ConfigError(
+                f"column {name!r}, row {row}: it has neither bytes nor a path: leave such rows out "
+                "(filter)"
+            )
+        if "://" in text or "::" in text:
+            raise NotInFiles(f"row {row} is {text}, which is no file of this machine")
+        numbers.append(files.setdefault(text, len(files)))
+    objects, offsets, lengths = found.objects.copy(), found.offsets.copy(), found.lengths.copy()
+    objects[lacking], offsets[lacking], lengths[lacking] = numbers, 0, -2
+    return found._replace(files=list(files), objects=objects, offsets=offsets, lengths=lengths)
