@@ -2,8 +2,8 @@ package transform
 
 import (
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
-
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
 // ColorJitter changes brightness, contrast and saturation as PIL's ImageEnhance does, and hue in
@@ -59,25 +59,19 @@ func (s jitter) apply(v *view, d *draws) error {
 	return nil
 }
 
-// colours are the names of what jitter changes.
-var colours = [4]string{"brightness", "contrast", "saturation", "hue"}
+// colours are what jitter changes.
+var colours = [4]struct {
+	name string
+	kind policy.Kind
+}{
+	{"brightness", policy.Brightness},
+	{"contrast", policy.Contrast},
+	{"saturation", policy.Color},
+	{"hue", policy.Hue},
+}
 
 // tint changes one of colours, of the pixels of the view.
 func (v *view) tint(img *pixels.Image, i int, by float64) {
-	v.note(Param{colours[i], by})
-	if i == brightness || i == contrast || i == hue && img.Channels == 3 {
-		v.bare = true
-	}
-	switch factor := float32(by); i {
-	case brightness:
-		pixels.Brightness(img, factor)
-	case contrast:
-		pixels.Contrast(img, factor)
-	case saturation:
-		v.grayed = true
-		pixels.Color(img, factor)
-	case hue:
-		// As numpy's uint8, a negative number wraps.
-		pixels.Hue(img, byte(int(by*255)))
-	}
+	v.note(Param{colours[i].name, by})
+	v.change(img, colours[i].kind, by)
 }

@@ -46,38 +46,26 @@ func (v *view) adjust(kind policy.Kind, amount float64) error {
 		return nil
 	}
 	m, err := v.pixels()
-	if err != nil {
-		return err
+	if err == nil {
+		v.change(m, kind, amount)
 	}
+	return err
+}
+
+// change applies an operation that changes each pixel of the image, m, in its place, and notes what
+// is lost of it.
+func (v *view) change(m *pixels.Image, kind policy.Kind, amount float64) {
 	switch kind {
-	case policy.Brightness:
+	case policy.Brightness, policy.Contrast:
 		v.bare = true
-		pixels.Brightness(m, float32(amount))
 	case policy.Color:
 		v.grayed = true
-		pixels.Color(m, float32(amount))
-	case policy.Contrast:
-		v.bare = true
-		pixels.Contrast(m, float32(amount))
-	case policy.Posterize:
-		pixels.Posterize(m, int(amount))
-	case policy.Solarize:
-		pixels.Solarize(m, amount)
-	case policy.SolarizeAdd:
-		pixels.SolarizeAdd(m, int(amount), 128)
-	case policy.AutoContrast:
-		pixels.AutoContrast(m)
-	case policy.Equalize:
-		pixels.Equalize(m)
-	case policy.Invert:
-		pixels.Invert(m)
 	case policy.Gray:
-		if m.Channels == 3 {
-			v.bare, v.grayed = true, true
-			pixels.Gray(m, m, 3)
-		}
+		v.bare, v.grayed = v.bare || m.Channels == 3, v.grayed || m.Channels == 3
+	case policy.Hue:
+		v.bare = v.bare || m.Channels == 3
 	}
-	return nil
+	policy.Adjust(m, kind, amount)
 }
 
 // redraw makes an image of the same size out of the image.

@@ -11,55 +11,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
-// Input is one of the fields of a sample that a list of transforms is applied to jointly.
-type Input struct {
-	// Kind is "image", of which there is at most one; "mask", of its size, whose pixels are numbers;
-	// or "boxes" around objects of the image, as JSON, of which there is at most one.
-	Kind string
-	// Type is that of a mask as it is decoded: uint8, of one byte; bool, of a PNG of one bit; or
-	// uint16 or int32, of 16 bits. A sample with another is an error.
-	Type pixels.Type
-}
-
-// inputs is what is known of the fields of a joint Program.
-type inputs struct {
-	list  []Input
-	image int // the number of the image, or -1
-	boxes int // the same of boxes
-	mask  pixels.Type
-	typed bool // mask is the type of all masks in the end
-	pil   bool
-}
-
 // CompileJoint compiles a list of transforms that is applied to several fields of a sample jointly:
 // each random parameter is drawn once, for the first of them, and moves all. There is one result of
 // each. pil samples masks as PIL's nearest does; else they are sampled as torch's.
 //
 // Images need not become of one size: then each result has a size of its own (Output.Sized).
-func CompileJoint(description []byte, list []Input, pil bool) (*Program, error) {
-	in := &inputs{list: list, image: -1, boxes: -1, pil: pil}
-	for i, input := range list {
-		at := -1
-		switch input.Kind {
-		case "image":
-			at, in.image = in.image, i
-		case "boxes":
-			at, in.boxes = in.boxes, i
-		case "mask":
-		default:
-			return nil, fmt.Errorf("kinds: %q is no kind; allowed: image, mask, boxes", input.Kind)
-		}
-		if at >= 0 {
-			return nil, fmt.Errorf("kinds: two fields are of the kind %s; one may be", input.Kind)
-		}
-	}
-	if in.image < 0 && !slices.ContainsFunc(list, Input.isMask) {
-		return nil, errors.New("kinds: there is neither an image nor a mask")
+func CompileJoint(description []byte, list []targets.Input, pil bool) (*Program, error) {
+	in, err := targets.InputsOf(list, pil)
+	if err != nil {
+		return nil, err
 	}
 	return compile(description, in)
 }
-
-func (i Input) isMask() bool { return i.Kind == "mask" }
 
 // joins returns an error if a step cannot be applied to several fields.
 func (k *known) joins(name string) error {
@@ -72,7 +35,7 @@ func (k *known) joins(name string) error {
 		return err
 	case kind.joint == refused:
 		return errors.New("it is for images alone, and the list is for several kinds of fields")
-	case kind.joint == ofImages && k.joint.image < 0:
+	case kind.joint == ofImages && k.joint.Image < 0:
 		return errors.New("it is for images, and none of the fields is one")
 	}
 	return nil
@@ -98,17 +61,17 @@ func (p *Program) expected(file float64) (sum float64) {
 
 // ofInputs returns the Outputs of a joint Program.
 func (k *known) ofInputs() (list []Output) {
-	for i, input := range k.joint.list {
+	for i, input := range k.joint.List {
 		o := Output{Input: i, Layout: pixels.HWC}
 		switch {
-		case i == k.joint.image:
+		case i == k.joint.Image:
 			o = k.output()
 			o.Input = i
 			o.Sized = k.width == 0
-		case input.isMask():
+		case input.IsMask():
 			o.Shape, o.Type = []int{1, k.height, k.width}, input.Type
-			if k.joint.typed {
-				o.Type = k.joint.mask
+			if k.joint.Typed {
+				o.Type = k.joint.Mask
 			}
 			o.Sized = k.width == 0
 		default:
@@ -129,25 +92,25 @@ func (w *Worker) beginTargets(v *view) error {
 	if in == nil {
 		return nil
 	}
-	v.targets, v.hollow = &w.set, in.image < 0
+	v.targets, v.hollow = &w.set, in.Image < 0
 	width, height := v.size()
-	w.set.PIL = in.pil
+	w.set.PIL = in.PIL
 	w.set.Begin(width, height)
-	for i, input := range in.list {
+	for i, input := range in.List {
 		switch {
-		case input.isMask():
+		case input.IsMask():
 			h, err := w.decoder.Header(w.srcs[i])
 			if err != nil {
-				return &InputError{i, err}
+				return &targets.InputError{Input: i, Err: err}
 			}
 			if h.Width != width || h.Height != height {
-				return &InputError{i, fmt.Errorf("the mask has %d x %d pixels (width x height), and its "+
-					"image %d x %d: one crop cannot fit both; correct the file", h.Width, h.Height, width,
-					height)}
+				return &targets.InputError{Input: i, Err: fmt.Errorf("the mask has %d x %d pixels "+
+					"(width x height), and its image %d x %d: one crop cannot fit both; correct the file",
+					h.Width, h.Height, width, height)}
 			}
-		case i == in.boxes:
+		case i == in.Boxes:
 			if err := w.boxes.Parse(w.srcs[i], width, height); err != nil {
-				return &InputError{i, err}
+				return &targets.InputError{Input: i, Err: err}
 			}
 			w.set.Boxes = &w.boxes
 		}
@@ -155,36 +118,19 @@ func (w *Worker) beginTargets(v *view) error {
 	return nil
 }
 
-// InputError is an error of one of several fields, by its number.
-type InputError struct {
-	Input int
-	Err   error
-}
-
-// OfInput returns the number of the field.
-func (e *InputError) OfInput() int { return e.Input }
-
-func (e *InputError) Error() string { return e.Err.Error() }
-
-func (e *InputError) Unwrap() error { return e.Err }
-
 // joint is ApplyTo for several fields.
 func (w *Worker) joint(alloc Alloc, srcs [][]byte, key Key) error {
-	in := w.program.known.joint
-	first := in.image
-	if first < 0 {
-		first = slices.IndexFunc(in.list, Input.isMask)
-	}
+	first := w.program.known.joint.First()
 	w.srcs = srcs
 	err := w.image(alloc, srcs[first], key)
 	w.srcs = nil
-	if e := (*InputError)(nil); err == nil || errors.As(err, &e) {
+	if e := (*targets.InputError)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
 	if e := (*codec.Error)(nil); errors.As(err, &e) {
 		w.step = 0
 	}
-	return &InputError{first, fmt.Errorf("%s: %w", w.program.names[w.step], err)}
+	return &targets.InputError{Input: first, Err: fmt.Errorf("%s: %w", w.program.names[w.step], err)}
 }
 
 // results writes the results of a joint Program, once all steps are applied.
@@ -203,7 +149,7 @@ func (w *Worker) results(alloc Alloc) error {
 		switch {
 		case err != nil:
 			return err
-		case i == w.program.known.joint.image:
+		case i == w.program.known.joint.Image:
 			err = w.pack(dst)
 		default:
 			err = w.mask(dst, i, o.Type)
@@ -251,11 +197,11 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 		if e := (*MemoryError)(nil); errors.As(err, &e) {
 			e.Need += beside
 		}
-		return &InputError{i, err}
+		return &targets.InputError{Input: i, Err: err}
 	}
-	if want := targets.Depth(w.program.known.joint.list[i].Type); depth != want {
-		return &InputError{i, fmt.Errorf("the mask has %d bits, and the first one of the dataset %d: "+
-			"save all in one form", depth, want)}
+	if want := targets.Depth(w.program.known.joint.List[i].Type); depth != want {
+		return &targets.InputError{Input: i, Err: fmt.Errorf("the mask has %d bits, and the first "+
+			"one of the dataset %d: save all in one form", depth, want)}
 	}
 	w.set.Mask(dst, &w.raw, origin, t, 1<<depth-1)
 	return nil
@@ -274,7 +220,7 @@ func targeting() (list []kind) {
 // A targeted step changes only masks or boxes.
 type targeted struct {
 	change func(s *targets.Set)
-	types  func(in *inputs) error
+	types  func(in *targets.Inputs) error
 }
 
 func (s targeted) follow(k *known) error {
@@ -304,13 +250,13 @@ var convertMaskDtype = kind{
 	joint:  ofAll,
 	build: func(a *arguments) step {
 		t := a.Types("dtype", pixels.Uint8, pixels.Int32, pixels.Int64, pixels.Float32)
-		return targeted{types: func(in *inputs) error {
-			for _, input := range in.list {
-				if input.isMask() && input.Type != pixels.Bool && input.Type.Size() > t.Size() {
+		return targeted{types: func(in *targets.Inputs) error {
+			for _, input := range in.List {
+				if input.IsMask() && input.Type != pixels.Bool && input.Type.Size() > t.Size() {
 					return fmt.Errorf("masks of type %v do not fit into %v", input.Type, t)
 				}
 			}
-			in.mask, in.typed = t, true
+			in.Mask, in.Typed = t, true
 			return nil
 		}}
 	},

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 // maskPNG is a mask of 20 x 10 pixels, whose number is that of the column.
@@ -28,9 +29,11 @@ func maskPNG(t testing.TB, width, height int) []byte {
 	return b.Bytes()
 }
 
-var three = []Input{{Kind: "image"}, {Kind: "mask", Type: pixels.Uint8}, {Kind: "boxes"}}
+var three = []targets.Input{
+	{Kind: "image"}, {Kind: "mask", Type: pixels.Uint8}, {Kind: "boxes"},
+}
 
-func joined(t *testing.T, text string, list []Input) *Program {
+func joined(t *testing.T, text string, list []targets.Input) *Program {
 	t.Helper()
 	description, err := Parse(text)
 	if err != nil {
@@ -71,8 +74,8 @@ func TestJointListsAreChecked(t *testing.T) {
 	if _, err := Compile(description); err == nil || !strings.Contains(err.Error(), "kinds=") {
 		t.Error(err)
 	}
-	alone := []Input{{Kind: "mask", Type: pixels.Uint8}}
-	for text, list := range map[string][]Input{
+	alone := []targets.Input{{Kind: "mask", Type: pixels.Uint8}}
+	for text, list := range map[string][]targets.Input{
 		`CenterCrop(3)`: {{Kind: "boxes"}}, `ColorJitter(1), CenterCrop(3)`: alone,
 		`Resize(3), ToTensor()`:    {{Kind: "image"}, {Kind: "image"}},
 		`Resize(4), ToTensor()`:    {{Kind: "image"}, {Kind: "video"}},
@@ -118,7 +121,7 @@ func TestJointSamples(t *testing.T) {
 		{src, src, boxes},
 	} {
 		_, err := apply(bad, 0)
-		var of *InputError
+		var of *targets.InputError
 		if !errors.As(err, &of) || of.Input != min(field, field%3+field/3) {
 			t.Errorf("field %d: %v", field, err)
 		}

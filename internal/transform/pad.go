@@ -74,8 +74,8 @@ func (b border) follow(k *known) error {
 	if k.joint == nil {
 		return nil
 	}
-	for _, input := range k.joint.list {
-		if input.isMask() && (b.mask < 0 || b.mask > 255 && input.Type.Size() == 1) {
+	for _, input := range k.joint.List {
+		if input.IsMask() && (b.mask < 0 || b.mask > 255 && input.Type.Size() == 1) {
 			return errors.New("fill is no number of masks: give mask_fill, or of torchvision's a dict, " +
 				"as {tv_tensors.Mask: 255, \"others\": 0}")
 		}

@@ -24,12 +24,12 @@ var randomPhotometricDistort = kind{
 	joint: ofImages,
 	build: func(a *arguments) step {
 		s := distorted{p: a.Chance("p")}
-		for i, name := range colours {
+		for i := range colours {
 			least, most := 0.0, 1e6
 			if i == hue {
 				least, most = -0.5, 0.5
 			}
-			s.spans[i].From, s.spans[i].To = a.Pair(name, least, most)
+			s.spans[i].From, s.spans[i].To = a.Pair(colours[i].name, least, most)
 		}
 		return s
 	},

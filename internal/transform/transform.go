@@ -33,6 +33,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/random"
+	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
 
 // A step is a transform with its arguments. It is immutable.
@@ -84,7 +85,7 @@ type known struct {
 	largest            int             // most bytes of a ragged image
 	decodes            bool            // no ragged image is delivered encoded
 	views              []known         // of each view at its end
-	joint              *inputs         // of a list for several fields; nil: it is for one
+	joint              *targets.Inputs // of a list for several fields; nil: it is for one
 	within             bool            // the list is that of a view
 }
 
@@ -192,7 +193,7 @@ type Program struct {
 func Compile(description []byte) (*Program, error) { return compile(description, nil) }
 
 // compile is Compile, or for a list that is for several fields CompileJoint.
-func compile(description []byte, joint *inputs) (*Program, error) {
+func compile(description []byte, joint *targets.Inputs) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {
 		return nil, fmt.Errorf("transforms: %s: it must be a list of objects: %w",
@@ -321,7 +322,7 @@ func (k *known) complete() error {
 	case k.stage == encoded:
 		return errors.New("the list is empty; it needs a transform that gives images " +
 			"a fixed size, such as RandomResizedCrop(224)")
-	case k.joint != nil && k.joint.image >= 0 && k.stage != tensor:
+	case k.joint != nil && k.joint.Image >= 0 && k.stage != tensor:
 		return errors.New("the list is for several fields, and needs ToTensor for its images")
 	case (k.stage == picture || k.stage == tensor) && k.width == 0 && k.joint == nil:
 		return fmt.Errorf("the output has no fixed size: %s", k.varies)

@@ -237,9 +237,9 @@ type input struct {
 
 // joint compiles a list that is applied to several fields.
 func joint(transforms json.RawMessage, inputs []input, mask string) (o Output, err error) {
-	var list []transform.Input
+	var list []targets.Input
 	for _, in := range inputs {
-		made := transform.Input{Kind: in.Kind}
+		made := targets.Input{Kind: in.Kind}
 		if in.Type != "" {
 			i := slices.IndexFunc(targets.Types,
 				func(t pixels.Type) bool { return t.String() == in.Type })

@@ -37,6 +37,7 @@ const (
 	Invert
 	Blur
 	Gray // in as many channels as there are
+	Hue  // drawn by no policy, but by ColorJitter
 )
 
 // An Action is an operation of PIL with its arguments.
