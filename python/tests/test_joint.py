@@ -6,6 +6,8 @@ import logging
 import hdmlp.torch as ht
 import pytest
 import torch
+from hdmlp import errors
+from hdmlp import transforms as T
 from triples import KINDS, of_v2, sample_of, write
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -273,3 +275,35 @@ def test_masks_alone(tmp_path):
             with ht.seeded(SEED, 0, index, 0, position):
                 mask = step(mask)
         assert torch.equal(got, mask)
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+@pytest.mark.parametrize("sized", [False, True])
+def test_masks_with_a_list_of_their_own(tmp_path, depth, sized):
+    """``ImgDecode(mode="raw")`` keeps the numbers of a mask, whose list draws for itself."""
+    paths = write(tmp_path, 12, depth, others=False)
+    records = [{"jpg": p["jpg"], "png": p["png"]} for p in paths]
+    image = [v2.CenterCrop(20), v2.ToImage()]
+    mask = [v2.RandomHorizontalFlip(), *([] if sized else [v2.RandomCrop(28)])]
+    transform = {"jpg": image, "png": [T.ImgDecode(mode="raw"), *mask]}
+    dataset = ht.Files(records, transform=transform)
+    with ht.DataLoader(dataset, 4, shuffle=False, seed=SEED) as loader:
+        found = [of for batch in loader for of in batch["png"]]
+    for index, got in enumerate(found):
+        want = sample_of(paths[index])[1]["png"]
+        for position, step in enumerate(mask, len(image)):
+            with ht.seeded(SEED, 0, index, 0, position):
+                want = step(want)
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+
+
+def test_raw_masks_are_for_fields(tmp_path):
+    paths = write(tmp_path, 2)
+    dataset = ht.Files([p["png"] for p in paths], transform=[T.ImgDecode("raw"), v2.CenterCrop(8)])
+    with ht.DataLoader(dataset, 2, shuffle=False) as loader:
+        assert next(iter(loader)).shape == (2, 1, 8, 8)
+    with pytest.raises(errors.ConfigError, match="it is for images alone"):
+        ht.Files([paths[0]["png"]], transform=[T.ImgDecode("raw"), T.RandomRotation(3)])
+    with pytest.raises(ValueError, match="is for masks"):
+        T.describe([T.ImgDecode("raw"), T.CenterCrop(8), T.ToTensor()])

@@ -38,7 +38,9 @@ class ImgDecode(Transform):
     needed for other arguments.
 
     Args:
-        mode: ``"RGB"`` for 3 channels or ``"L"`` for 1. Default: ``"RGB"``.
+        mode: ``"RGB"`` for 3 channels or ``"L"`` for 1; ``"raw"``, in the list of a field of
+            records, for the numbers of a mask: gray levels, indices of a palette, 16 bits.
+            Default: ``"RGB"``.
         fast: If True, decode a JPEG at a half, a quarter or an eighth of its size if that is still
             more than twice the size to which it is resized. Faster for large images, but no longer
             bit-identical with PIL: 45 dB PSNR or better (44 dB with bicubic and Lanczos).
@@ -62,12 +64,19 @@ class ImgDecode(Transform):
         orient: bool = False,
         max_pixels: int | None = None,
     ):
-        if mode not in ("RGB", "L"):
-            raise ValueError(f"mode should be 'RGB' or 'L'. Got {mode!r}")
+        if mode not in ("RGB", "L", "raw"):
+            raise ValueError(f"mode should be 'RGB', 'L' or 'raw'. Got {mode!r}")
+        if mode == "raw" and (fast or orient or max_pixels is not None):
+            raise ValueError("mode='raw' takes no other arguments")
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
         self.max_pixels = None if max_pixels is None else as_edge("max_pixels", max_pixels)
 
     def describe(self) -> Description:
+        if self.mode == "raw":
+            raise ValueError(
+                "ImgDecode(mode='raw') is for masks: it is the first of the list of a field of "
+                "hdmlp.torch's Files, Records or WebDataset, as transform={'png': [...]}"
+            )
         return {
             "name": "ImgDecode",
             "mode": self.mode,

@@ -25,7 +25,7 @@ from ..._transforms.recipe import (
     name_sample,
 )
 from ..._transforms.split import entries_of, entries_of_joint
-from ...data import FieldTransforms
+from ...data import FieldTransforms, Jointly
 from ...errors import ConfigError
 from .collated import Collated, collate_records
 from .elements import OfPixels, Tensors
@@ -55,7 +55,7 @@ class Part(NamedTuple):
     """
 
     name: str
-    described: list[Transform]
+    described: list[Transform] | Jointly
     load: Step | None
     transform: Entries | None
     instead: Keyed | None = None
@@ -272,8 +272,9 @@ class Fields:
         if not self._transformed:
             return []
         group = self._jointly
-        if len(self.parts) == 1 and group is None:
-            return self.parts[0].described
+        only = self.parts[0].described
+        if len(self.parts) == 1 and group is None and not isinstance(only, Jointly):
+            return only
         made = FieldTransforms()
         for i in self._delivered:
             part = self.parts[i]

@@ -373,6 +373,34 @@ class Group:
         return dict(zip(names, values))
 
 
+def of_raw(name: str, steps: Sequence[Any], kind: str, first: int) -> tuple[Jointly, bool]:
+    """Returns what the daemon does for a field whose list begins with ``ImgDecode(mode="raw")``.
+
+    Args:
+        name: The field's name.
+        steps: The list.
+        kind: The type of its masks.
+        first: The position of the first transform after it.
+
+    Returns:
+        That, and whether images keep sizes of their own.
+
+    Raises:
+        ConfigError: It cannot carry out all of the list.
+    """
+    inputs = Inputs({name: "mask"}, {name: kind}, False)
+    check(steps[1:], inputs)
+    try:
+        joined = split_joint(steps[1:], inputs, first)
+    except Unknown as error:
+        raise ConfigError(
+            f"transform[{name!r}]: the daemon cannot carry out {error.args[1]!r:.200} on a mask "
+            f"({error.args[0]}), and {steps[0]!r} cannot run in Python"
+        ) from None
+    made = Jointly([{"field": name, "kind": "mask", "type": kind}], joined.described, "tensor")
+    return made, joined.sized
+
+
 class _WithoutMasks:
     """Sanitizes boxes, and leaves masks alone.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.utils.data
 
+from ..._batches.output import Handed
 from ..._lib.arguments import check_functions, switch
 from ..._records import decoders
 from ..._records.files import IMAGES
@@ -16,13 +17,14 @@ from ..._records.files import Files as PlainFiles
 from ..._records.labels import Labels
 from ..._records.records import Listed
 from ..._records.records import Records as PlainRecords
+from ..._transforms import ImgDecode
 from ..._transforms.recipe import Undecodable, decoded
-from ..._transforms.split import length_of
+from ..._transforms.split import flat, length_of
 from ...errors import ConfigError, HDMLPError
 from .collated import collate_records
 from .fields import Fields, FieldsRecipe, OfRecord, Part, Step, check_parts, part_of
 from .folder import as_transform, pil_loader
-from .joint import Group, kinds_of, mask_type
+from .joint import Group, kinds_of, mask_type, of_raw
 
 
 class Making:
@@ -71,6 +73,11 @@ class Making:
                 parts.append(self._grouped(group, i, wanted))
                 continue
             transform = as_transform(transforms.get(name), None)
+            steps = list(flat(getattr(transform, "steps", transform)))
+            if steps and isinstance(steps[0], ImgDecode) and steps[0].mode == "raw" and wanted:
+                parts.append(self._raw(i, steps, first))
+                first += len(steps) - 1
+                continue
             load = loaders.get(name) or self._loader_of(name)
             if load is not None and not callable(load):
                 raise ConfigError(f"loader={load!r}: must be callable")
@@ -146,6 +153,21 @@ class Making:
             return self._fields_of(0)[field] if len(self) else None
         except (OSError, HDMLPError):
             return None  # whoever reads it says why
+
+    def _raw(self, field: int, steps: Sequence[object], first: int) -> Part:
+        """Returns what is made of a mask whose list begins with ``ImgDecode(mode="raw")``."""
+        assert isinstance(self, Listed)
+        name = self.fields[field]
+        if self._lacks(field):
+            raise ConfigError(
+                f"transform[{name!r}]: some records do not have the field, and ImgDecode(mode="
+                "'raw') makes one tensor of a batch"
+            )
+        if name not in self._mask_types:
+            data = self._first_bytes(field)
+            self._mask_types[name] = "uint8" if data is None else mask_type(data)
+        described, sized = of_raw(name, steps, self._mask_types[name], first)
+        return Part(name, described, Handed("tensor") if sized else None, None)
 
     def _grouped(self, group: Group, field: int, wanted: bool) -> Part:
         """Returns what is made of a field before, or in the place of, what is made jointly."""
