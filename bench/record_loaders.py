@@ -417,6 +417,48 @@ def volumes(spec: dict[str, Any]) -> Made:
     return ht.Files(paths, list(range(len(paths))), decode=True), {}
 
 
+def joint_steps() -> Any:
+    """What segmentation trains with, of image and mask together."""
+    import torch
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
+    types = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
+    return v2.Compose(
+        [
+            v2.RandomResizedCrop(224, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.ToImage(),
+            v2.ToDtype(types, scale=True),
+            v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+
+
+def segmentation(spec: dict[str, Any]) -> Made:
+    """Image and mask with one list of transforms."""
+    import hdmlp.torch as ht
+
+    photos = record_data.photos(spec["path"])
+    paths = [(name, record_data.mask_of(spec["masks"], name)) for name, _ in photos]
+    kinds = {"0": "image", "1": "mask"}
+    return ht.Files(paths, list(range(len(paths))), kinds=kinds, transform=joint_steps()), {}
+
+
+def own_segmentation(spec: dict[str, Any]) -> Any:
+    from PIL import Image
+    from torchvision import tv_tensors
+
+    photos, steps = record_data.photos(spec["path"]), joint_steps()
+
+    def make(i: int) -> Any:
+        image = Image.open(photos[i][0]).convert("RGB")
+        of = Image.open(record_data.mask_of(spec["masks"], photos[i][0]))
+        return *steps(image, tv_tensors.Mask(of)), i
+
+    return own(photos, make)
+
+
 def image_steps() -> Any:
     from torchvision import transforms as t
 
@@ -490,6 +532,7 @@ OURS: dict[str, Callable[[dict[str, Any]], Made]] = {
     "FileDataset": file_dataset,
     "declared": declared,
     "pairs": pairs,
+    "segmentation": segmentation,
     "two images": two_images,
     "one image": one_image,
     "volumes": volumes,
@@ -499,6 +542,7 @@ OWN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "files": own_photos,
     "pairs": own_pairs,
     "masks": own_masks,
+    "segmentation": own_segmentation,
     "volumes": own_volumes,
 }
 

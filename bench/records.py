@@ -482,6 +482,39 @@ class Pairs(Warm):
         return {"bytes": self._size, "versions": self._versions}
 
 
+class Segmentation(Pairs):
+    """Image and mask with one list of v2's transforms, of which the daemon carries out all."""
+
+    key = "records/segmentation"
+    contenders = [
+        {
+            "name": "image and mask, in one process",
+            "contender": "decoding",
+            "source": "segmentation",
+            "python": newest.PYTHON,
+        },
+        {
+            "name": "image and mask, torch's loader, 2 workers",
+            "contender": "own",
+            "source": "segmentation",
+            "workers": 2,
+            "python": newest.PYTHON,
+        },
+        {"name": "image and mask, HDMLP", "source": "segmentation", **RECORDS},
+    ]
+    bounds = {
+        "image and mask, torch's loader, 2 workers": ["image and mask, in one process"],
+        "image and mask, HDMLP": ["image and mask, torch's loader, 2 workers"],
+    }
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.title = (
+            f"{self._samples:,} JPEGs of 500x375 with masks, RandomResizedCrop(224), flip, ToDtype "
+            f"and Normalize of v2 for both, batches of {self.batch}, warm"
+        )
+
+
 class Volumes(Warm):
     """`.npy` volumes, which become a batch's tensor."""
 
@@ -534,5 +567,6 @@ def all_records(quick: bool) -> list[Scenario]:
         Shards(samples),
         Sources(samples),
         Pairs(100 if quick else 300),
+        Segmentation(100 if quick else 300),
         Volumes(8 if quick else 24),
     ]

@@ -307,3 +307,32 @@ def test_raw_masks_are_for_fields(tmp_path):
         ht.Files([paths[0]["png"]], transform=[T.ImgDecode("raw"), T.RandomRotation(3)])
     with pytest.raises(ValueError, match="is for masks"):
         T.describe([T.ImgDecode("raw"), T.CenterCrop(8), T.ToTensor()])
+
+
+def test_shards(tmp_path):
+    """Tar shards, whose samples have labels beside."""
+    import tarfile
+
+    paths = write(tmp_path, 12, others=False)
+    shard = str(tmp_path / "0.tar")
+    with tarfile.open(shard, "w") as tar:
+        for i, p in enumerate(paths):
+            for field, path in p.items():
+                tar.add(path, f"{i:03d}.{field}")
+            label = tmp_path / "label"
+            label.write_text(str(i))
+            tar.add(label, f"{i:03d}.cls")
+    transform = v2.Compose([v2.RandomCrop(28), *LAST])
+    dataset = ht.WebDataset(shard, kinds=KINDS, transform=transform)
+    assert native(dataset)
+    with ht.DataLoader(dataset, 4, shuffle=False, seed=SEED) as loader:
+        batches = list(loader)
+    assert torch.cat([torch.as_tensor([int(bytes(x)) for x in b["cls"]]) for b in batches]).tolist()
+    for index, got in enumerate(items(batches)):
+        check(got, of_v2(transform, paths[index], SEED, 0, index))
+    tuples = ht.WebDataset(shard, ["jpg", "png", "cls"], kinds={"jpg": "image", "png": "mask"})
+    tuples.transform = transform
+    with ht.DataLoader(tuples, 4, shuffle=False, seed=SEED) as loader:
+        image, mask, _ = next(iter(loader))
+    assert torch.equal(image, batches[0]["jpg"])
+    assert torch.equal(mask, batches[0]["png"])
