@@ -336,3 +336,12 @@ def test_shards(tmp_path):
         image, mask, _ = next(iter(loader))
     assert torch.equal(image, batches[0]["jpg"])
     assert torch.equal(mask, batches[0]["png"])
+
+
+def test_the_analysis_does_not_measure_fields(tmp_path):
+    from hdmlp.torch._analyzed import transforms_of
+
+    dataset = ht.Files(write(tmp_path, 2), kinds=KINDS, transform=LAST)
+    described, why = transforms_of(torch.utils.data.DataLoader(dataset, 2))
+    assert described is None
+    assert "several fields" in why

@@ -42,4 +42,7 @@ def transforms_of(
     except HDMLPError as error:
         return None, str(error)
     left = "" if made.recipe is None else "part of the preparation runs in Python"
-    return described(made.transforms), left
+    transforms = described(made.transforms)
+    if isinstance(transforms, dict):
+        return None, "samples have several fields, whose preparation the analysis does not measure"
+    return transforms, left
