@@ -79,7 +79,9 @@ class TFRecord(Indexed):
                     found = features(data)
                     for name in names:
                         if name not in found:
-                            raise ValueError(f"no feature {name!r}; it has {', '.join(sorted(found))}")
+                            raise ValueError(
+                                f"no feature {name!r}; it has {', '.join(sorted(found))}"
+                            )
                         feature = found[name]
                         if kinds.setdefault(name, feature.kind) != feature.kind:
                             raise ValueError(
