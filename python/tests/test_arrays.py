@@ -427,6 +427,32 @@ def test_files_that_shrink_under_a_loader(made):
             list(iterator)
 
 
+@pytest.mark.parametrize("transform", [None, torch.neg])
+def test_mixes_are_of_arrays_of_one_type(made, transform):
+    """Arrays of another type or shape are an error, also where a sample has as many bytes."""
+    root, arrays = made
+    more = {
+        "same": arrays["long"] + 100,
+        "other": arrays["double"],
+        "wide": arrays["long"][:, None],
+    }
+    for name, array in more.items():
+        numpy.save(root / f"{name}.npy", array)
+    first, same, other, wide = (
+        ht.Arrays(root / f"{name}.npy", transform=transform)
+        for name in ("long", "same", "other", "wide")
+    )
+    mix = ht.Mix([first, same])
+    with ht.DataLoader(mix, 2 * COUNT, shuffle=True, seed=1) as loader:
+        found = next(iter(loader))
+    wanted = torch.from_numpy(numpy.concatenate([arrays["long"], more["same"]]))
+    wanted = wanted if transform is None else transform(wanted)
+    assert found.sort().values.tolist() == wanted.sort().values.tolist()
+    for another in (other, wide):
+        with pytest.raises(errors.ConfigError, match="differ in what is made of the field"):
+            ht.Mix([first, another])
+
+
 def test_packed_arrays_are_npy_files(made, tmp_path):
     import hdmlp
 

@@ -72,6 +72,10 @@ class Elements:
             return inputs
         return inputs, whole[:, shift : shift + length].astype(kind, "C")
 
+    def __repr__(self) -> str:
+        of = "" if self.window is None else f", {self.window}"
+        return f"{self.dtype} of shape {self.shape}{of}"
+
     def npy(self, data: bytes) -> bytes:
         """Returns the bytes of a record as an npy file, as ``numpy.save`` writes one."""
         import numpy

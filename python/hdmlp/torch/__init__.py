@@ -40,6 +40,7 @@ from ._data.mix import Mix
 from ._data.own_items import FileDataset
 from ._data.parquet import Parquet
 from ._data.records import Files, Records
+from ._data.tfrecord import TFRecord
 from ._data.webdataset import WebDataset
 from ._hooks import use_in
 from ._loader import DataLoader
@@ -68,6 +69,7 @@ __all__ = [
     "Mix",
     "Parquet",
     "Records",
+    "TFRecord",
     "WebDataset",
     "batch_seed",
     "item_seed",

@@ -352,6 +352,8 @@ def _difference(a: Part, b: Part) -> str:
     """Returns how what is made of two fields differs; empty: not at all."""
     if (a.column is None) != (b.column is None):
         return "not all of its values are numbers"
+    if repr(a.shaped) != repr(b.shaped):
+        return f"its arrays are {b.shaped!r} and {a.shaped!r}"
     mine, theirs = described(a.described) or [], described(b.described) or []
     if mine != theirs:
         for x, y in zip(mine, theirs):
