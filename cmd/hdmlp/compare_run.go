@@ -555,8 +555,8 @@ func (c *comparing) conclude(ctx context.Context, failed map[string]string) (
 		within, cancel = context.WithTimeout(within, afterInterrupt)
 		defer cancel()
 	}
-	bar := c.simulationBar(len(r.Rows))
-	err := r.Simulate(within, &c.work, c.sizes, c.share, bar.next)
+	bar := newSimulationBar(c.progress, len(r.Rows))
+	err := r.Simulate(within, &c.work, c.sizes, c.share, bar.done)
 	bar.close()
 	if err != nil && !stopped {
 		return nil, err

@@ -40,7 +40,7 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 		names = max(names, utf8.RuneCountInString(f.Name))
 	}
 	for _, f := range c.Facts {
-		for i, line := range wrapped(f.Value, t.Width-names-4) {
+		for i, line := range human.Wrap(f.Value, t.Width-names-4) {
 			name := ""
 			if i == 0 {
 				name = f.Name
@@ -55,7 +55,7 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 	c.others(t)
 	for _, s := range c.Summary() {
 		t.WriteByte('\n')
-		for _, line := range wrapped(s, t.Width) {
+		for _, line := range human.Wrap(s, t.Width) {
 			fmt.Fprintln(t, line)
 		}
 	}
@@ -75,7 +75,7 @@ func (t *text) title(title, unit string) {
 }
 
 func (t *text) note(s string) {
-	for _, line := range wrapped(s, t.Width-2) {
+	for _, line := range human.Wrap(s, t.Width-2) {
 		fmt.Fprintf(t, "  %s\n", t.style(faint, line))
 	}
 }
@@ -344,7 +344,7 @@ func (c *Comparison) others(t *text) {
 	}
 	t.title("Not compared", "and why")
 	for _, l := range list {
-		for i, line := range wrapped(l.Why, t.Width-width-4) {
+		for i, line := range human.Wrap(l.Why, t.Width-width-4) {
 			name := ""
 			if i == 0 {
 				name = l.Policy
@@ -389,21 +389,4 @@ func (c *Comparison) Summary() (all []string) {
 
 func padded(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-// wrapped breaks a text into lines of at most width characters.
-func wrapped(s string, width int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(human.Text(s)) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
 }

@@ -69,7 +69,7 @@ func (t *tables) heading(r *Report) {
 		name = max(name, len(f.Name))
 	}
 	for _, f := range r.Facts {
-		lines := wrap(human.Text(f.Value), t.width-name-4)
+		lines := human.Wrap(f.Value, t.width-name-4)
 		for i, line := range lines {
 			head := ""
 			if i == 0 {
@@ -79,23 +79,6 @@ func (t *tables) heading(r *Report) {
 				line)
 		}
 	}
-}
-
-// wrap breaks a text between words into lines of at most width characters. A longer word gets a
-// line of its own.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }
 
 // point writes the two tables of a single point.
@@ -193,7 +176,7 @@ func (t *tables) unsupported(p *Point) {
 	}
 	t.title("Policies that cannot run here", "")
 	for _, policy := range rows {
-		for i, line := range wrap(policy.Reason, t.width-width-4) {
+		for i, line := range human.Wrap(policy.Reason, t.width-width-4) {
 			head := ""
 			if i == 0 {
 				head = policy.Name
@@ -324,7 +307,7 @@ func (t *tables) title(title, unit string) {
 }
 
 func (t *tables) note(text string) {
-	for _, line := range wrap(text, t.width-2) {
+	for _, line := range human.Wrap(text, t.width-2) {
 		fmt.Fprintf(&t.text, "  %s\n", t.style(faint, line))
 	}
 }
