@@ -366,7 +366,11 @@ func (c *Comparison) failures() (list []Left) {
 
 // Summary returns the most important results as sentences.
 func (c *Comparison) Summary() (all []string) {
-	if n := c.Measured(); c.Interrupted {
+	switch n := c.Measured(); {
+	case c.Interrupted && n == len(c.Rows):
+		all = append(all, "Interrupted: all policies ran to the end, and not all were simulated. The "+
+			"same command does so.")
+	case c.Interrupted:
 		all = append(all, fmt.Sprintf("Interrupted: %d of %d policies ran to the end. The same "+
 			"command goes on with the others.", n, len(c.Rows)))
 	}
