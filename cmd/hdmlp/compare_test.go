@@ -67,6 +67,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 			[]string{"--cache-size is 909.5 TiB", "on the disk of --cache"},
 		},
 		{[]string{data, "--policies", "best,naive,naive"}, []string{`"best" is unknown`, "twice"}},
+		{
+			[]string{data, "--policies", "tfdata,tfdata:buffer=10000"},
+			[]string{"tfdata is given twice"},
+		},
 		{[]string{data, "--policies", "all,naive"}, []string{"give all alone"}},
 		{[]string{data, "--policies", "perfect"}, []string{"runs in the simulator only"}},
 		{[]string{data, "--rate", "1gbit"}, []string{"one node has no link"}},
@@ -373,6 +377,12 @@ func TestComparedSourceReadsItsPart(t *testing.T) {
 	if path != "" {
 		t.Errorf("it has stored %s", path)
 	}
+	limits.version = "another"
+	if _, err := limits.compared(kind).Open(t.Context(), data, o); err == nil ||
+		!strings.Contains(err.Error(), "has changed") {
+		t.Errorf("another version of the dataset was opened: %v", err)
+	}
+	limits.version = ""
 	limits.part = []int32{5, 4}
 	if _, err := limits.compared(kind).Open(t.Context(), data, o); err == nil {
 		t.Error("a part that is not in order was opened")

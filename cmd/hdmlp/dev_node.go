@@ -30,6 +30,7 @@ type comparedNode struct {
 	Extensions []string `json:"extensions"`
 	Options    []string `json:"options"`
 	Paths      []string `json:"paths"`
+	Version    string   `json:"version"`          // of the dataset
 	Page       string   `json:"page"`             // the file that all nodes map
 	SourceRate float64  `json:"source_rate_mbps"` // of all nodes together; 0: no limit
 	Nodes      int      `json:"nodes"`
@@ -125,7 +126,9 @@ func (s *comparedNode) run(ctx context.Context) error {
 	if _, err := host.RaiseFileLimit(); err != nil {
 		return err
 	}
-	limits := &compareLimits{page: page, rate: s.SourceRate, counts: new(pageCounts)}
+	limits := &compareLimits{
+		page: page, rate: s.SourceRate, version: s.Version, counts: new(pageCounts),
+	}
 	if s.Environment != "" {
 		if limits.environment, err = files.Read(s.Environment, mostSpec); err != nil {
 			return err
