@@ -29,7 +29,8 @@ import (
 func (c *comparing) spec(node int) *comparedNode {
 	return &comparedNode{
 		Kind: c.kind, IndexDir: c.indexDir, Extensions: c.extensions, Options: c.options,
-		Paths: c.paths, Version: c.kept.Settings.Version, Page: filepath.Join(c.scratch, "page"), SourceRate: c.sourceMBps,
+		Paths: c.paths, Version: c.kept.Settings.Version,
+		Page: filepath.Join(c.scratch, "page"), SourceRate: c.sourceMBps,
 		Nodes: c.nodes, Epochs: c.epochs, Batch: c.batch * c.nodes, Seed: c.seed,
 		StepSeconds: c.stepTime.Seconds(), Transforms: c.program, ConfigFile: c.config,
 		Result: c.file("result", node), Order: c.file("order", node),

@@ -80,45 +80,15 @@ func (t *text) note(s string) {
 	}
 }
 
-// grid writes a table whose first columns are left-aligned: those of the stub, which name the row,
-// and with all also the others. Columns that do not fit the width go on in another table below,
-// with the stub.
-func (t *text) grid(head []string, rows [][]string, stub int, all bool) {
-	widths := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for k, cell := range row {
-			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
-		}
-	}
-	named := 0
-	for _, w := range widths[:stub] {
-		named += 2 + w
-	}
-	for from := stub; from < len(head); {
-		used, to := named+2+widths[from], from+1
-		for ; to < len(head) && used+2+widths[to] <= t.Width; to++ {
-			used += 2 + widths[to]
-		}
-		line := func(row []string) string {
-			var out strings.Builder
-			for k, cell := range row {
-				switch {
-				case k < stub || all && k >= from && k < to:
-					out.WriteString("  " + padded(cell, widths[k]))
-				case k >= from && k < to:
-					out.WriteString("  " + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)) + cell)
-				}
-			}
-			return strings.TrimRight(out.String(), " ")
-		}
-		if from > stub {
+// grid writes a table (human.Columns).
+func (t *text) grid(head []string, rows [][]string, stub int, left bool) {
+	for i, block := range human.Columns(head, rows, stub, t.Width, left) {
+		if i > 0 {
 			t.WriteByte('\n')
 		}
-		fmt.Fprintf(t, "%s\n", t.style(faint, line(head)))
-		for _, row := range rows {
-			fmt.Fprintln(t, line(row))
+		for _, line := range append([]string{t.style(faint, block.Head)}, block.Rows...) {
+			fmt.Fprintln(t, line)
 		}
-		from = to
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
@@ -312,72 +310,14 @@ func (t *tables) note(text string) {
 	}
 }
 
-// grid writes a table: the first column is left-aligned, all others are right-aligned. Columns
-// without a heading belong to the one before. Columns that do not fit the width go on in another
-// table below.
+// grid writes a table (human.Columns).
 func (t *tables) grid(head []string, rows [][]string) {
-	widths := make([]int, len(head))
-	for c := range head {
-		widths[c] = utf8.RuneCountInString(head[c])
-		for _, row := range rows {
-			widths[c] = max(widths[c], utf8.RuneCountInString(row[c]))
-		}
-	}
-	for c := 1; c < len(head); c++ { // a heading spans the columns without one that follow
-		if c+1 < len(head) && head[c+1] == "" {
-			most := 0
-			for _, row := range rows {
-				most = max(most, utf8.RuneCountInString(row[c]))
-			}
-			widths[c] = max(most, widths[c]-widths[c+1]-2)
-		}
-	}
-	for from := 1; from < len(head); {
-		used, to := 2+widths[0], from
-		for to < len(head) {
-			next := to + 1
-			for next < len(head) && head[next] == "" {
-				next++
-			}
-			need := 0
-			for c := to; c < next; c++ {
-				need += 2 + widths[c]
-			}
-			if used+need > t.width && to > from {
-				break
-			}
-			used, to = used+need, next
-		}
-		if from > 1 {
+	for i, block := range human.Columns(head, rows, 1, t.width, false) {
+		if i > 0 {
 			t.text.WriteByte('\n')
 		}
-		line := "  " + pad(head[0], widths[0])
-		for c := from; c < to; c++ {
-			if head[c] == "" {
-				continue
-			}
-			span := widths[c]
-			for n := c + 1; n < to && head[n] == ""; n++ {
-				span += 2 + widths[n]
-			}
-			line += "  " + padLeft(head[c], span)
+		for _, line := range append([]string{t.style(faint, block.Head)}, block.Rows...) {
+			fmt.Fprintln(&t.text, line)
 		}
-		fmt.Fprintf(&t.text, "%s\n", t.style(faint, strings.TrimRight(line, " ")))
-		for _, row := range rows {
-			line := "  " + pad(row[0], widths[0])
-			for c := from; c < to; c++ {
-				line += "  " + padLeft(row[c], widths[c])
-			}
-			fmt.Fprintf(&t.text, "%s\n", strings.TrimRight(line, " "))
-		}
-		from = to
 	}
-}
-
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-func padLeft(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }
