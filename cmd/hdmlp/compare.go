@@ -272,12 +272,12 @@ func (o *compareOptions) choosePolicies() error {
 			err = errors.New("--policies: give all alone, or the names of policies")
 		case err != nil:
 			err = fmt.Errorf("--policies: %w", err)
-		case seen[name]:
-			err = fmt.Errorf("--policies: %s is given twice", name)
+		case seen[p.Name()]: // as tfdata:buffer=10000, which is the default
+			err = fmt.Errorf("--policies: %s is given twice", p.Name())
 		default:
 			o.chosen = append(o.chosen, p)
+			seen[p.Name()] = true
 		}
-		seen[name] = true
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)

@@ -28,10 +28,9 @@ import (
 // spec returns what all nodes are told.
 func (c *comparing) spec(node int) *comparedNode {
 	return &comparedNode{
-		Flags: datasetFlagValues{
-			Kind: c.kind, IndexDir: c.indexDir, Extensions: c.extensions, Options: c.options,
-		},
-		Paths: c.paths, Page: filepath.Join(c.scratch, "page"), SourceRate: c.sourceMBps,
+		Kind: c.kind, IndexDir: c.indexDir, Extensions: c.extensions, Options: c.options,
+		Paths: c.paths, Version: c.kept.Settings.Version,
+		Page: filepath.Join(c.scratch, "page"), SourceRate: c.sourceMBps,
 		Nodes: c.nodes, Epochs: c.epochs, Batch: c.batch * c.nodes, Seed: c.seed,
 		StepSeconds: c.stepTime.Seconds(), Transforms: c.program, ConfigFile: c.config,
 		Result: c.file("result", node), Order: c.file("order", node),
@@ -161,8 +160,8 @@ func (w *outputTail) err(node, nodes int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := strings.TrimSpace(string(w.text))
-	if _, after, ok := cutLast(text, "hdmlp: "); ok {
-		text = after
+	if all := strings.Split(text, "hdmlp: "); len(all) > 1 {
+		text = all[len(all)-1]
 	}
 	if text == "" {
 		text = err.Error()
@@ -171,14 +170,6 @@ func (w *outputTail) err(node, nodes int, err error) error {
 		return errors.New(text)
 	}
 	return fmt.Errorf("node %d: %s", node, text)
-}
-
-// cutLast cuts text around the last occurrence of sep.
-func cutLast(text, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, sep); i >= 0 {
-		return text[:i], text[i+len(sep):], true
-	}
-	return text, "", false
 }
 
 // policy runs a policy on all nodes.
@@ -269,9 +260,8 @@ func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
 	applies := false
 	for _, n := range nodes {
 		run.Runtime = max(run.Runtime, n.Runtime)
-		run.Waited = max(run.Waited, n.Waited)
 		run.Opening = max(run.Opening, n.Opening)
-		run.Before = max(run.Before, n.Before)
+		run.Before = max(run.Before, n.Report.BeforeTraining)
 		reads, cached = reads+n.Reads, cached+n.Cached
 		applies = applies || n.Applies
 		run.SourceMB += float64(n.Report.Source.Bytes) / 1e6
@@ -336,7 +326,7 @@ func (c *comparing) order(run *compare.Run, steps int) error {
 	if asked.Steps() != steps {
 		return fmt.Errorf("an epoch had %d batches instead of %d", steps, asked.Steps())
 	}
-	batches := make([][]orderedBatch, c.nodes)
+	batches := make([][][]int32, c.nodes)
 	full, last := make([]int, c.nodes), make([]int, c.nodes)
 	for node := range batches {
 		data, err := os.ReadFile(c.file("order", node))
@@ -349,7 +339,7 @@ func (c *comparing) order(run *compare.Run, steps int) error {
 		if err != nil {
 			return fmt.Errorf("order of node %d: %w", node, err)
 		}
-		full[node], last[node] = len(batches[node][0].ids), len(batches[node][steps-1].ids)
+		full[node], last[node] = len(batches[node][0]), len(batches[node][steps-1])
 	}
 	run.SameBatches = sameBatches(asked, batches)
 	spec.Tail = access.Keep // without what pads an epoch, so that its samples are the dataset's
@@ -360,7 +350,7 @@ func (c *comparing) order(run *compare.Run, steps int) error {
 	order := distance.Others(stream, full, last, c.epochs)
 	for node, all := range batches {
 		for k, b := range all[:steps*order.Epochs()] {
-			order.Add(k/steps, k%steps, node, b.ids)
+			order.Add(k/steps, k%steps, node, b)
 		}
 	}
 	run.Seen, run.Distance = order.Result()
@@ -369,7 +359,7 @@ func (c *comparing) order(run *compare.Run, steps int) error {
 
 // sameBatches reports whether the batches of all nodes together have the samples of the stream's
 // global batches.
-func sameBatches(stream *access.Stream, batches [][]orderedBatch) bool {
+func sameBatches(stream *access.Stream, batches [][][]int32) bool {
 	steps := stream.Steps()
 	for e := range stream.Spec().Epochs {
 		epoch := stream.Epoch(e)
@@ -377,7 +367,7 @@ func sameBatches(stream *access.Stream, batches [][]orderedBatch) bool {
 			var asked, got []int32
 			for rank := range batches {
 				asked = epoch.Batch(asked, rank, step)
-				got = append(got, batches[rank][e*steps+step].ids...)
+				got = append(got, batches[rank][e*steps+step]...)
 			}
 			slices.Sort(asked)
 			slices.Sort(got)
@@ -389,39 +379,29 @@ func sameBatches(stream *access.Stream, batches [][]orderedBatch) bool {
 	return true
 }
 
-// orderedBatch is a batch of the order.
-type orderedBatch struct {
-	epoch, step int
-	ids         []int32
-}
-
-// readOrder reads what a node wrote of its batches: epoch, step and number of samples, and the
-// samples, which are so many, all u32.
-func readOrder(data []byte, samples int) (all []orderedBatch, err error) {
-	next := func() (v uint32) {
-		v = binary.LittleEndian.Uint32(data)
-		data = data[4:]
-		return v
-	}
+// readOrder reads what a node wrote of its batches: of each the number of samples, and the samples,
+// all u32.
+func readOrder(data []byte, samples int) (batches [][]int32, err error) {
+	cut := errors.New("it ends in the middle of a batch")
 	for len(data) > 0 {
-		if len(data) < 12 {
-			return nil, errors.New("it ends in the middle of a batch")
+		if len(data) < 4 {
+			return nil, cut
 		}
-		b := orderedBatch{epoch: int(next()), step: int(next())}
-		n := int(next())
-		if len(data) < 4*n {
-			return nil, errors.New("it ends in the middle of a batch")
+		ids := make([]int32, 0, min(int(binary.LittleEndian.Uint32(data)), samples))
+		end := 4 + 4*int(binary.LittleEndian.Uint32(data))
+		if len(data) < end {
+			return nil, cut
 		}
-		for range n {
-			id := int32(next())
+		for at := 4; at < end; at += 4 {
+			id := int32(binary.LittleEndian.Uint32(data[at:]))
 			if id < 0 || int(id) >= samples {
 				return nil, fmt.Errorf("there is no sample %d", id)
 			}
-			b.ids = append(b.ids, id)
+			ids = append(ids, id)
 		}
-		all = append(all, b)
+		batches, data = append(batches, ids), data[end:]
 	}
-	return all, nil
+	return batches, nil
 }
 
 // sizeOf returns the bytes of a sample of those that are read.

@@ -524,12 +524,11 @@ func (c *comparing) choose(ctx context.Context, missing []string) (estimate floa
 func (c *comparing) conclude(ctx context.Context, failed map[string]string) (
 	*compare.Comparison, error,
 ) {
-	stopped := ctx.Err() != nil
 	r := &compare.Comparison{
 		Title:    "Policies on " + c.root,
 		Settings: c.kept.Settings, Samples: c.kept.Samples, Of: c.index.Len(),
 		OfMB: float64(c.index.Bytes()) / 1e6, Shared: c.nodes > 1, Estimate: c.kept.Estimate,
-		Rows: c.kept.Rows(c.names()), Left: c.left, Interrupted: stopped, Dir: c.dir,
+		Rows: c.kept.Rows(c.names()), Left: c.left, Dir: c.dir,
 		Notes: []string{},
 	}
 	if r.Left == nil {
@@ -551,14 +550,12 @@ func (c *comparing) conclude(ctx context.Context, failed map[string]string) (
 	// What there is shall be shown after an interruption, too, without a long wait for it.
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if stopped {
-		within, cancel = context.WithTimeout(within, afterInterrupt)
-		defer cancel()
-	}
-	bar := c.simulationBar(len(r.Rows))
-	err := r.Simulate(within, &c.work, c.sizes, c.share, bar.next)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(afterInterrupt, cancel) })()
+	bar := newSimulationBar(c.progress, len(r.Rows))
+	err := r.Simulate(within, &c.work, c.sizes, c.share, bar.done)
 	bar.close()
-	if err != nil && !stopped {
+	stopped := ctx.Err() != nil
+	if r.Interrupted = stopped; err != nil && !stopped {
 		return nil, err
 	}
 	_, err = r.Write(c.dir)

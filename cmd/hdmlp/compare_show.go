@@ -52,38 +52,6 @@ func (b *compareBar) close() {
 	}
 }
 
-// simulatingBar shows which policy is simulated.
-type simulatingBar struct {
-	line *liveLine
-	name string
-	done int64
-}
-
-func (c *comparing) simulationBar(of int) *simulatingBar {
-	b := &simulatingBar{done: -1}
-	if c.progress != nil {
-		b.line = showLine(c.progress, func(columns int) string {
-			before, after := "simulating  ", "  "+b.name
-			return before + rule(max(b.done, 0), int64(of), 20, columns, before, after) + after
-		})
-	}
-	return b
-}
-
-// next shows that the next policy is simulated.
-func (b *simulatingBar) next(name string) {
-	if b.line != nil {
-		b.line.update(func() { b.name, b.done = name, b.done+1 })
-	}
-}
-
-func (b *simulatingBar) close() {
-	if b.line != nil {
-		b.line.close(false)
-		b.line = nil
-	}
-}
-
 // roughly formats a time in seconds that is not known well.
 func roughly(s float64) string {
 	if s < 120 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"sync/atomic"
 
@@ -42,6 +43,7 @@ type compareLimits struct {
 	page        *comparePage
 	part        []int32
 	rate        float64
+	version     string // of the dataset, which must not change; "": any
 	environment []byte
 	counts      *pageCounts
 }
@@ -64,6 +66,10 @@ func (l *compareLimits) wrap(src source.Indexed) (source.Indexed, error) {
 	s := &comparedSource{
 		Indexed: src, index: src.Index(), part: l.part, page: l.page, rate: l.rate,
 		environment: l.environment, counts: l.counts,
+	}
+	if v := src.Index().Fingerprint(); l.version != "" && hex.EncodeToString(v[:]) != l.version {
+		err := errors.New("the dataset has changed since the comparison began: start it again")
+		return nil, errors.Join(err, src.Close())
 	}
 	if l.part != nil {
 		var err error

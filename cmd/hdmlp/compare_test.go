@@ -67,6 +67,10 @@ func TestCompareRefusesWrongInput(t *testing.T) {
 			[]string{"--cache-size is 909.5 TiB", "on the disk of --cache"},
 		},
 		{[]string{data, "--policies", "best,naive,naive"}, []string{`"best" is unknown`, "twice"}},
+		{
+			[]string{data, "--policies", "tfdata,tfdata:buffer=10000"},
+			[]string{"tfdata is given twice"},
+		},
 		{[]string{data, "--policies", "all,naive"}, []string{"give all alone"}},
 		{[]string{data, "--policies", "perfect"}, []string{"runs in the simulator only"}},
 		{[]string{data, "--rate", "1gbit"}, []string{"one node has no link"}},
@@ -373,6 +377,12 @@ func TestComparedSourceReadsItsPart(t *testing.T) {
 	if path != "" {
 		t.Errorf("it has stored %s", path)
 	}
+	limits.version = "another"
+	if _, err := limits.compared(kind).Open(t.Context(), data, o); err == nil ||
+		!strings.Contains(err.Error(), "has changed") {
+		t.Errorf("another version of the dataset was opened: %v", err)
+	}
+	limits.version = ""
 	limits.part = []int32{5, 4}
 	if _, err := limits.compared(kind).Open(t.Context(), data, o); err == nil {
 		t.Error("a part that is not in order was opened")
@@ -442,19 +452,18 @@ func TestSameBatchesAreThoseOfTheStream(t *testing.T) {
 		Samples: 22, Seed: 5, Epochs: 2, WorldSize: 2, GlobalBatch: 6,
 	})
 	must(t, err)
-	batches := make([][]orderedBatch, 2)
+	batches := make([][][]int32, 2)
 	for e := range 2 {
 		for step := range stream.Steps() {
 			for rank := range batches {
-				batches[1-rank] = append(batches[1-rank],
-					orderedBatch{e, step, stream.Epoch(e).Batch(nil, rank, step)})
+				batches[1-rank] = append(batches[1-rank], stream.Epoch(e).Batch(nil, rank, step))
 			}
 		}
 	}
 	if !sameBatches(stream, batches) {
 		t.Error("batches that the nodes have exchanged are others")
 	}
-	one, other := batches[0][2].ids, batches[0][3].ids
+	one, other := batches[0][2], batches[0][3]
 	one[0], other[0] = other[0], one[0]
 	if sameBatches(stream, batches) {
 		t.Error("samples of two steps that are exchanged make no difference")
@@ -471,16 +480,16 @@ func TestReadOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		data    []byte
 		samples int
-		want    []orderedBatch
+		want    [][]int32
 		wrong   string
 	}{
 		"nothing": {},
 		"all samples": {
-			encode(0, 0, 2, 7, 1, 0, 1, 0), 8, []orderedBatch{{0, 0, []int32{7, 1}}, {0, 1, nil}}, "",
+			encode(2, 7, 1, 0), 8, [][]int32{{7, 1}, {}}, "",
 		},
-		"beyond":        {encode(0, 0, 1, 8), 8, nil, "no sample 8"},
-		"cut":           {encode(0, 0, 2, 7), 8, nil, "in the middle"},
-		"a cut heading": {encode(0, 0), 8, nil, "in the middle"},
+		"beyond":        {encode(1, 8), 8, nil, "no sample 8"},
+		"cut":           {encode(2, 7), 8, nil, "in the middle"},
+		"a cut heading": {encode(0)[:3], 8, nil, "in the middle"},
 	} {
 		got, err := readOrder(c.data, c.samples)
 		switch {

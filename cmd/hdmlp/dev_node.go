@@ -25,12 +25,16 @@ import (
 
 // comparedNode says what a node of a comparison is to do. It is a file that `hdmlp compare` writes.
 type comparedNode struct {
-	Flags      datasetFlagValues `json:"flags"`
-	Paths      []string          `json:"paths"`
-	Page       string            `json:"page"`             // the file that all nodes map
-	SourceRate float64           `json:"source_rate_mbps"` // of all nodes together; 0: no limit
-	Nodes      int               `json:"nodes"`
-	Result     string            `json:"result"` // the file that is written at the end
+	Kind       string   `json:"kind"`
+	IndexDir   string   `json:"index_dir"`
+	Extensions []string `json:"extensions"`
+	Options    []string `json:"options"`
+	Paths      []string `json:"paths"`
+	Version    string   `json:"version"`          // of the dataset
+	Page       string   `json:"page"`             // the file that all nodes map
+	SourceRate float64  `json:"source_rate_mbps"` // of all nodes together; 0: no limit
+	Nodes      int      `json:"nodes"`
+	Result     string   `json:"result"` // the file that is written at the end
 
 	// Probe asks for measurements of the machine instead of a run; nil: a run.
 	Probe *comparedProbe `json:"probe,omitempty"`
@@ -55,24 +59,16 @@ type comparedProbe struct {
 	Cache      string  `json:"cache"`
 }
 
-// datasetFlagValues are datasetFlags as JSON.
-type datasetFlagValues struct {
-	Kind       string   `json:"kind"`
-	IndexDir   string   `json:"index_dir"`
-	Extensions []string `json:"extensions"`
-	Options    []string `json:"options"`
-}
-
-func (f datasetFlagValues) flags() datasetFlags {
+// flags returns what the dataset is opened with.
+func (s *comparedNode) flags() datasetFlags {
 	return datasetFlags{
-		kind: f.Kind, indexDir: f.IndexDir, extensions: f.Extensions, options: f.Options,
+		kind: s.Kind, indexDir: s.IndexDir, extensions: s.Extensions, options: s.Options,
 	}
 }
 
 // comparedResult is what a node measured.
 type comparedResult struct {
 	Runtime float64         `json:"runtime_s"`
-	Waited  float64         `json:"waited_s"`
 	Opening float64         `json:"opening_s"`
 	Epochs  []float64       `json:"epochs_s"`
 	Reads   int64           `json:"source_reads"`
@@ -81,7 +77,6 @@ type comparedResult struct {
 	Audited bool            `json:"audited"`
 	Steps   int             `json:"steps"`
 	Report  *report.Report  `json:"report"`
-	Before  float64         `json:"before_training_s"`
 	Cluster json.RawMessage `json:"cluster,omitempty"` // of node 0
 }
 
@@ -131,7 +126,9 @@ func (s *comparedNode) run(ctx context.Context) error {
 	if _, err := host.RaiseFileLimit(); err != nil {
 		return err
 	}
-	limits := &compareLimits{page: page, rate: s.SourceRate, counts: new(pageCounts)}
+	limits := &compareLimits{
+		page: page, rate: s.SourceRate, version: s.Version, counts: new(pageCounts),
+	}
 	if s.Environment != "" {
 		if limits.environment, err = files.Read(s.Environment, mostSpec); err != nil {
 			return err
@@ -153,7 +150,7 @@ func (s *comparedNode) probe(ctx context.Context, number int, address string,
 	limits *compareLimits,
 ) error {
 	o := probeOptions{
-		datasetFlags: s.Flags.flags(), paths: s.Paths, transforms: s.Probe.Transforms, out: s.Result,
+		datasetFlags: s.flags(), paths: s.Paths, transforms: s.Probe.Transforms, out: s.Result,
 		time:  time.Duration(s.Probe.Seconds * float64(time.Second)),
 		nodes: s.Nodes, node: number, address: address, wrap: limits.wrap,
 		opened: func() {}, progress: func(string) {}, tell: func(string) {},
@@ -184,7 +181,7 @@ func (l *compareLimits) node(log *slog.Logger) *node.Node {
 func (s *comparedNode) request(ctx context.Context, number int, address string) (
 	m request.Open, view *source.View, err error,
 ) {
-	flags := s.Flags.flags()
+	flags := s.flags()
 	found, err := flags.find(ctx, 0, s.Paths)
 	if err != nil {
 		return m, nil, err
@@ -255,17 +252,6 @@ func (s *comparedNode) train(ctx context.Context, number int, address string,
 		return err
 	}
 	out.Report = rank.Report()
-	text, err := json.Marshal(out.Report)
-	if err != nil {
-		return err
-	}
-	preload := struct { // what the report has of it
-		Before float64 `json:"before_training_s"`
-	}{}
-	if err := json.Unmarshal(text, &preload); err != nil {
-		return err
-	}
-	out.Before = preload.Before
 	data, err := json.Marshal(out)
 	if err != nil {
 		return err
@@ -337,9 +323,7 @@ func drained(ended <-chan error) error {
 func kept(b *stage.Batch) takenBatch {
 	k := takenBatch{epoch: b.Epoch, step: b.Step, audit: b.Audit}
 	k.slots = append(k.slots, b.Slots...)
-	for _, v := range []uint32{uint32(b.Epoch), uint32(b.Step), uint32(len(b.IDs))} {
-		k.order = binary.LittleEndian.AppendUint32(k.order, v)
-	}
+	k.order = binary.LittleEndian.AppendUint32(k.order, uint32(len(b.IDs)))
 	for _, id := range b.IDs {
 		k.order = binary.LittleEndian.AppendUint32(k.order, id)
 	}
@@ -357,7 +341,6 @@ func (t *training) consume(ctx context.Context, batches <-chan takenBatch, ended
 		if err != nil {
 			return err
 		}
-		t.out.Waited += stall.Seconds()
 		if b.step == 0 {
 			sum = 0
 		}

@@ -29,6 +29,23 @@ func Text(text string) string {
 	})
 }
 
+// Wrap breaks a text between words into lines of at most width characters, as Text returns it. A
+// longer word gets a line of its own.
+func Wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(Text(text)) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
 // JSON returns JSON with the same value and everything escaped that a terminal would act on, which
 // occurs only in strings.
 func JSON(text string) string {

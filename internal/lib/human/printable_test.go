@@ -1,6 +1,9 @@
 package human
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestName(t *testing.T) {
 	for name, want := range map[string]string{
@@ -23,5 +26,21 @@ func TestText(t *testing.T) {
 	if got, want := Text(text),
 		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
 		t.Errorf("%q: %s, want %s", text, got, want)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                        "",
+		"one":                     "one",
+		"  one two\nthree ":       "one two|three",
+		"größte größte größte":    "größte|größte|größte",
+		"incomprehensible at all": "incomprehensible|at all",
+		"a\x1b[1m b":              `a\x1b[1m|b`,
+	} {
+		lines := Wrap(text, 8)
+		if got := strings.Join(lines, "|"); got != want {
+			t.Errorf("%q becomes %q; want %q", text, got, want)
+		}
 	}
 }

@@ -38,8 +38,6 @@ type Run struct {
 	Before float64 `json:"before_training_s"`
 	// Stall is Runtime less the computation.
 	Stall float64 `json:"stall_s"`
-	// Waited is the time that next() was blocked, of the rank with the most.
-	Waited float64 `json:"waited_s"`
 	// Opening is the time from a process's request until its job was open, of the slowest rank.
 	Opening float64   `json:"opening_s"`
 	Epochs  []float64 `json:"epochs_s"`

@@ -154,6 +154,11 @@ func TestTextFitsTheWidth(t *testing.T) {
 		fmt.Sprintf("3 of %d policies ran to the end", len(all))) {
 		t.Errorf("of an interrupted comparison it says %s", text)
 	}
+	ran := compared(t, []string{"naive"}, []string{"naive"})
+	ran.Interrupted = true
+	if text := ran.Summary()[0]; !strings.Contains(text, "not all were simulated") {
+		t.Errorf("if only simulations are missing, it says %s", text)
+	}
 	if best := c.Best(); best == nil || best.Policy != "cooperative" &&
 		best.Policy != "deepio_ordered" {
 		t.Errorf("the best is %+v", best)

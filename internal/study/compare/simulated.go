@@ -25,7 +25,6 @@ type Work struct {
 	// are on disks. They are as many as Node.Classes.
 	Capacity []float64
 	Disks    []bool
-	Staging  float64 // MB of a rank's staging buffer; 0: that of 64 batches, at most 1 GB
 }
 
 // ahead is how many batches a rank's staging buffer holds, as far as mostStaging allows (MB).
@@ -81,10 +80,8 @@ func (w *Work) Job(sizes []float64, share float64) *simulate.Job {
 	}
 }
 
+// staging returns the MB of a rank's staging buffer.
 func (w *Work) staging(mean float64) float64 {
-	if w.Staging > 0 {
-		return w.Staging
-	}
 	return max(min(ahead*float64(w.Batch)*mean, mostStaging), 2*float64(w.Batch)*mean)
 }
 
@@ -113,7 +110,7 @@ func Unable(job *simulate.Job, of []plan.Policy) (able []plan.Policy, unable []L
 
 // Simulate predicts the policies of the rows, the bounds, and the properties that need no run.
 // sizes are those of the samples that were read, in MB, and share is their share of the dataset's
-// bytes. progress is called with the name of each policy that is simulated next.
+// bytes. progress is called with the name of each policy that was simulated.
 func (c *Comparison) Simulate(ctx context.Context, w *Work, sizes []float64, share float64,
 	progress func(policy string),
 ) error {
@@ -127,23 +124,23 @@ func (c *Comparison) Simulate(ctx context.Context, w *Work, sizes []float64, sha
 	if c.TimeBound, err = simulate.TimeBound(ctx, job); err != nil {
 		return err
 	}
-	if c.Perfect, _, err = w.predict(ctx, job, policies.Bound()); err != nil {
+	if c.Perfect, err = w.predict(ctx, job, policies.Bound()); err != nil {
 		return err
 	}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		progress(r.Policy)
 		p, err := policies.ForSimulator(r.Policy)
 		if err != nil {
 			return err
 		}
-		if r.Simulated, _, err = w.predict(ctx, job, p); err != nil {
+		if r.Simulated, err = w.predict(ctx, job, p); err != nil {
 			return err
 		}
 		if r.Properties, err = w.properties(ctx, p, sizes, share); err != nil {
 			return err
 		}
 		r.Properties.measured(r.Measured, c.Samples, c.Settings.Epochs)
+		progress(r.Policy)
 	}
 	return nil
 }
@@ -163,16 +160,13 @@ func (w *Work) level(ctx context.Context, job *simulate.Job) error {
 	return nil
 }
 
-// predict simulates a policy. Without an error, p is nil if it cannot run the job, and why says so.
+// predict simulates a policy; nil: it cannot run the job.
 func (w *Work) predict(ctx context.Context, job *simulate.Job, policy plan.Policy) (
-	p *Prediction, why string, err error,
+	*Prediction, error,
 ) {
 	r, err := simulate.Run(ctx, job, policy)
 	if err != nil || !r.Supported {
-		if err == nil {
-			why = r.Reason
-		}
-		return nil, why, err
+		return nil, err
 	}
-	return predictionOf(r, w.Disks), "", nil
+	return predictionOf(r, w.Disks), nil
 }

@@ -40,7 +40,7 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 		names = max(names, utf8.RuneCountInString(f.Name))
 	}
 	for _, f := range c.Facts {
-		for i, line := range wrapped(f.Value, t.Width-names-4) {
+		for i, line := range human.Wrap(f.Value, t.Width-names-4) {
 			name := ""
 			if i == 0 {
 				name = f.Name
@@ -55,7 +55,7 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 	c.others(t)
 	for _, s := range c.Summary() {
 		t.WriteByte('\n')
-		for _, line := range wrapped(s, t.Width) {
+		for _, line := range human.Wrap(s, t.Width) {
 			fmt.Fprintln(t, line)
 		}
 	}
@@ -75,50 +75,20 @@ func (t *text) title(title, unit string) {
 }
 
 func (t *text) note(s string) {
-	for _, line := range wrapped(s, t.Width-2) {
+	for _, line := range human.Wrap(s, t.Width-2) {
 		fmt.Fprintf(t, "  %s\n", t.style(faint, line))
 	}
 }
 
-// grid writes a table whose first columns are left-aligned: those of the stub, which name the row,
-// and with all also the others. Columns that do not fit the width go on in another table below,
-// with the stub.
-func (t *text) grid(head []string, rows [][]string, stub int, all bool) {
-	widths := make([]int, len(head))
-	for _, row := range append([][]string{head}, rows...) {
-		for k, cell := range row {
-			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
-		}
-	}
-	named := 0
-	for _, w := range widths[:stub] {
-		named += 2 + w
-	}
-	for from := stub; from < len(head); {
-		used, to := named+2+widths[from], from+1
-		for ; to < len(head) && used+2+widths[to] <= t.Width; to++ {
-			used += 2 + widths[to]
-		}
-		line := func(row []string) string {
-			var out strings.Builder
-			for k, cell := range row {
-				switch {
-				case k < stub || all && k >= from && k < to:
-					out.WriteString("  " + padded(cell, widths[k]))
-				case k >= from && k < to:
-					out.WriteString("  " + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)) + cell)
-				}
-			}
-			return strings.TrimRight(out.String(), " ")
-		}
-		if from > stub {
+// grid writes a table (human.Columns).
+func (t *text) grid(head []string, rows [][]string, stub int, left bool) {
+	for i, block := range human.Columns(head, rows, stub, t.Width, left) {
+		if i > 0 {
 			t.WriteByte('\n')
 		}
-		fmt.Fprintf(t, "%s\n", t.style(faint, line(head)))
-		for _, row := range rows {
-			fmt.Fprintln(t, line(row))
+		for _, line := range append([]string{t.style(faint, block.Head)}, block.Rows...) {
+			fmt.Fprintln(t, line)
 		}
-		from = to
 	}
 }
 
@@ -344,7 +314,7 @@ func (c *Comparison) others(t *text) {
 	}
 	t.title("Not compared", "and why")
 	for _, l := range list {
-		for i, line := range wrapped(l.Why, t.Width-width-4) {
+		for i, line := range human.Wrap(l.Why, t.Width-width-4) {
 			name := ""
 			if i == 0 {
 				name = l.Policy
@@ -366,7 +336,11 @@ func (c *Comparison) failures() (list []Left) {
 
 // Summary returns the most important results as sentences.
 func (c *Comparison) Summary() (all []string) {
-	if n := c.Measured(); c.Interrupted {
+	switch n := c.Measured(); {
+	case c.Interrupted && n == len(c.Rows):
+		all = append(all, "Interrupted: all policies ran to the end, and not all were simulated. The "+
+			"same command does so.")
+	case c.Interrupted:
 		all = append(all, fmt.Sprintf("Interrupted: %d of %d policies ran to the end. The same "+
 			"command goes on with the others.", n, len(c.Rows)))
 	}
@@ -389,21 +363,4 @@ func (c *Comparison) Summary() (all []string) {
 
 func padded(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-// wrapped breaks a text into lines of at most width characters.
-func wrapped(s string, width int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(human.Text(s)) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
 }

@@ -159,16 +159,19 @@ func (m *simulation) sourceEnd() {
 		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size, m.work)
 		m.staged(i, n, f.who.at)
 	}
+	delivers := f.who.what != stageRead
 	for at := f.who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
-		m.answer(w, f.copy, f.size)
+		m.answer(w, f.copy, f.size, delivers)
+		delivers = delivers && m.ranks[w.rank].on != i
 	}
 }
 
-// answer gives the sample to a reader that waited for the read of it, from memory.
-func (m *simulation) answer(w waiter, c int32, size float64) {
+// answer gives the sample to a reader that waited for the read of it from the source. delivers
+// reports whether that read has delivered to no rank of its own node yet.
+func (m *simulation) answer(w waiter, c int32, size float64, delivers bool) {
 	i := int(w.rank)
 	n, cp := &m.ranks[i], m.copies.list[c]
 	end := m.now + m.latency
@@ -177,6 +180,9 @@ func (m *simulation) answer(w waiter, c int32, size float64) {
 		return
 	}
 	switch {
+	case int(cp.node) == n.on && delivers: // from the read that it waits for, as in the engine
+		m.result.Reads.Source.Samples++
+		m.result.Reads.Source.MB += size
 	case int(cp.node) == n.on:
 		m.count(cp, true, c, size)
 	default:

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
@@ -69,7 +67,7 @@ func (t *tables) heading(r *Report) {
 		name = max(name, len(f.Name))
 	}
 	for _, f := range r.Facts {
-		lines := wrap(human.Text(f.Value), t.width-name-4)
+		lines := human.Wrap(f.Value, t.width-name-4)
 		for i, line := range lines {
 			head := ""
 			if i == 0 {
@@ -79,23 +77,6 @@ func (t *tables) heading(r *Report) {
 				line)
 		}
 	}
-}
-
-// wrap breaks a text between words into lines of at most width characters. A longer word gets a
-// line of its own.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }
 
 // point writes the two tables of a single point.
@@ -193,7 +174,7 @@ func (t *tables) unsupported(p *Point) {
 	}
 	t.title("Policies that cannot run here", "")
 	for _, policy := range rows {
-		for i, line := range wrap(policy.Reason, t.width-width-4) {
+		for i, line := range human.Wrap(policy.Reason, t.width-width-4) {
 			head := ""
 			if i == 0 {
 				head = policy.Name
@@ -324,77 +305,19 @@ func (t *tables) title(title, unit string) {
 }
 
 func (t *tables) note(text string) {
-	for _, line := range wrap(text, t.width-2) {
+	for _, line := range human.Wrap(text, t.width-2) {
 		fmt.Fprintf(&t.text, "  %s\n", t.style(faint, line))
 	}
 }
 
-// grid writes a table: the first column is left-aligned, all others are right-aligned. Columns
-// without a heading belong to the one before. Columns that do not fit the width go on in another
-// table below.
+// grid writes a table (human.Columns).
 func (t *tables) grid(head []string, rows [][]string) {
-	widths := make([]int, len(head))
-	for c := range head {
-		widths[c] = utf8.RuneCountInString(head[c])
-		for _, row := range rows {
-			widths[c] = max(widths[c], utf8.RuneCountInString(row[c]))
-		}
-	}
-	for c := 1; c < len(head); c++ { // a heading spans the columns without one that follow
-		if c+1 < len(head) && head[c+1] == "" {
-			most := 0
-			for _, row := range rows {
-				most = max(most, utf8.RuneCountInString(row[c]))
-			}
-			widths[c] = max(most, widths[c]-widths[c+1]-2)
-		}
-	}
-	for from := 1; from < len(head); {
-		used, to := 2+widths[0], from
-		for to < len(head) {
-			next := to + 1
-			for next < len(head) && head[next] == "" {
-				next++
-			}
-			need := 0
-			for c := to; c < next; c++ {
-				need += 2 + widths[c]
-			}
-			if used+need > t.width && to > from {
-				break
-			}
-			used, to = used+need, next
-		}
-		if from > 1 {
+	for i, block := range human.Columns(head, rows, 1, t.width, false) {
+		if i > 0 {
 			t.text.WriteByte('\n')
 		}
-		line := "  " + pad(head[0], widths[0])
-		for c := from; c < to; c++ {
-			if head[c] == "" {
-				continue
-			}
-			span := widths[c]
-			for n := c + 1; n < to && head[n] == ""; n++ {
-				span += 2 + widths[n]
-			}
-			line += "  " + padLeft(head[c], span)
+		for _, line := range append([]string{t.style(faint, block.Head)}, block.Rows...) {
+			fmt.Fprintln(&t.text, line)
 		}
-		fmt.Fprintf(&t.text, "%s\n", t.style(faint, strings.TrimRight(line, " ")))
-		for _, row := range rows {
-			line := "  " + pad(row[0], widths[0])
-			for c := from; c < to; c++ {
-				line += "  " + padLeft(row[c], widths[c])
-			}
-			fmt.Fprintf(&t.text, "%s\n", strings.TrimRight(line, " "))
-		}
-		from = to
 	}
-}
-
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-func padLeft(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }
