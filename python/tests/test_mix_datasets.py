@@ -285,6 +285,15 @@ def test_files_that_change_are_noticed(tmp_path):
         list(delivered(mix))
 
 
+class Together(ht.Files):
+    """Files of which the program makes items in a way that a mix has no place for."""
+
+    def _plan(self, wanted, say, raw=False):
+        plan = super()._plan(wanted, say, raw)
+        plan.together = [None, "crop"]
+        return plan
+
+
 def wrong(tmp_path):
     """What cannot be mixed, and what the error says."""
     a = files(tmp_path / "a", 5)
@@ -334,6 +343,7 @@ def wrong(tmp_path):
         (([a, b, a],), {}, r"datasets\[2\] is the same dataset as datasets\[0\].*sum of both"),
         (([a, Subset(b, [])],), {}, r"datasets\[1\] is empty"),
         (([a, ht.Mix([b])],), {}, r"datasets\[1\] is a Mix: give one Mix all"),
+        (([Together([a.sample(0)[0]])],), {}, "several fields or of whole rows together"),
         (([a, [1, 2]],), {}, r"datasets\[1\] is a list, whose samples HDMLP does not read"),
         (([a, ConcatDataset([b])],), {}, r"datasets\[1\] is a ConcatDataset"),
         (([a, hd.Files([a.sample(0)[0]])],), {}, "of hdmlp.data: use that of hdmlp.torch"),

@@ -169,6 +169,12 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
         plans = [p.records._plan(wanted, say and p is pieces[0], raw) for p in pieces]
         first = plans[0]
         for piece, plan in zip(pieces, plans):
+            if type(plan) is not Fields or _has_more(piece.records._form, plan):
+                raise ConfigError(
+                    f"{piece.name} makes items of several fields or of whole rows together, or "
+                    "lacks files of some rows, which a Mix does not support: give transforms by "
+                    "field, decode all images, and leave out rows without them"
+                )
             for what in ("target_transform", "joint", "then"):
                 if not same(getattr(plan, what), getattr(first, what)):
                     name = {"joint": "transforms", "then": "map"}.get(what, what)
@@ -346,6 +352,22 @@ class _FolderFiles(Files):
         self.loader = None if folder.raw else folder.loader
         self.transform, self.target_transform = folder.transform, folder.target_transform
         return super()._plan(wanted, say, raw)
+
+
+#: What of a dataset's plan, and of the form of its items, a mix puts together.
+_MERGED = frozenset(
+    ("parts", "form", "labels", "target_transform", "joint", "then", "labeller", "end")
+)
+_FORM = frozenset(("kind", "fields", "omits", "columns", "names", "beside"))
+
+
+def _has_more(form: object, plan: Fields) -> bool:
+    """Reports whether items are made by more than a mix puts together."""
+    more = [value for name, value in vars(form).items() if name not in _FORM]
+    for name, value in vars(plan).items():
+        if name not in _MERGED:
+            more += value if isinstance(value, list) else [value]
+    return any(value is not None and value != {} for value in more)
 
 
 def _difference(a: Part, b: Part) -> str:
