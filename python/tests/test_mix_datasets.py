@@ -19,7 +19,7 @@ import hdmlp.data as hd
 import hdmlp.torch as ht
 import recordfiles
 from hdmlp import errors
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 from torchvision import datasets as theirs
 from torchvision import transforms
 
@@ -377,3 +377,55 @@ def test_what_cannot_be_mixed(tmp_path):
     for arguments, options, what in wrong(tmp_path):
         with pytest.raises(errors.ConfigError, match=what):
             ht.Mix(*arguments, **options)
+
+
+def concatenations(tmp_path):
+    """Parts of ConcatDatasets that are in several places, and have one transform."""
+    webs, tuples = [], []
+    for name, counts in (("v", (7, 2)), ("w", (3,))):
+        recordfiles.shards(tmp_path / name, counts)
+        web = ht.WebDataset(str(tmp_path / name / "*.tar"), fields=("png", "cls"), decode=True)
+        webs.append(web.map_tuple(TENSOR))
+        paths = recordfiles.write(tmp_path / f"{name}-files", 5)
+        tuples.append(ht.Files([p[:2] for p in paths], transform={"0": TENSOR, "1": TENSOR}))
+    return {
+        "folders": [folder(tmp_path / "a"), folder(tmp_path / "b"), folder(tmp_path / "c")],
+        "folder and files": [folder(tmp_path / "d"), files(tmp_path / "e", 4)],
+        "parts": [Subset(files(tmp_path / "f", 9), [4, 2]), Subset(folder(tmp_path / "g"), [7])],
+        "shards and parts": [webs[0], Subset(webs[1], [2, 0])],
+        "environments": [environment(tmp_path / name) for name in ("h", "i")],
+        "tuples": [tuples[0], Subset(tuples[1], [1, 1])],
+    }
+
+
+def test_concatenations_are_served(tmp_path):
+    """In torch's order, and equal to what torch's own loader gives."""
+    for name, parts in concatenations(tmp_path).items():
+        data = ConcatDataset(parts)
+        samplers = [DistributedSampler(data, 2, 1, seed=4) for _ in range(2)]
+        reference = torch.utils.data.DataLoader(data, 4, sampler=samplers[0])
+        with ht.DataLoader(data, 4, sampler=samplers[1], name=name) as loader:
+            assert loader._folder is not None, name
+            assert len(loader._folder) == len(data)
+            for epoch in range(2):
+                for sampler in samplers:
+                    sampler.set_epoch(epoch)
+                for ours, theirs_ in zip(loader, reference):
+                    assert recordfiles.equal(ours, theirs_), name
+            folder_of = loader._folder
+            assert loader._content._datasets.samples(data).folder is folder_of
+
+
+def test_concatenations_that_differ_are_made_in_python(tmp_path, caplog):
+    texts = [files(tmp_path / name, 2, of) for name, of in (("a", ["x", "y"]), ("b", ["x", "z"]))]
+    other = files(tmp_path / "c", 2, transform=transforms.Compose([transforms.ToTensor()]))
+    for parts, why in (
+        (texts, "different classes: number 1 is 'y' in part 0, and 'z' in part 1"),
+        ([texts[0], other], "part 1 and part 0 differ in what is made of the field"),
+    ):
+        data = ConcatDataset(parts)
+        with ht.DataLoader(data, 1, shuffle=False) as loader:
+            assert loader._folder is None
+            got = [label.item() for _, label in loader]
+            assert got == [part.targets[i] for part in parts for i in range(2)]
+        assert why in caplog.text

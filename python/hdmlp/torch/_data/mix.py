@@ -30,139 +30,28 @@ from .records import Files, Making
 _BATCHES = ("mixed", "one dataset each")
 
 
-class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Several datasets, of which epochs take samples by weights.
-
-    Each dataset is gone through in passes: each of its samples comes once before any comes again,
-    also over the ends of epochs. Of each dataset an epoch has its share by the weights, rounded up
-    or down to a sample. Which sample comes when follows from weights, seed and epoch alone, so the
-    daemon plans, caches and resumes a mix as any dataset. The loader's ``shuffle=True`` draws both
-    the order of each pass and which dataset comes when; with ``shuffle=False`` datasets are gone
-    through in order, and their samples are spread evenly over the epoch.
-
-    ``mix[i]`` counts through the datasets, one after another, and ``len(mix)`` is the number of all
-    their samples. ``len(loader)`` follows from the length of an epoch.
+class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Several datasets of records as one, of which the same is made.
 
     Args:
-        datasets: A list of datasets of HDMLP's, or a dict of them by name. Also torch's ``Subset``
-            of such. What is made of their samples must be the same: fields, types, and transforms.
-        weights: A number for each dataset, in any proportion; a dict by name; or a list of such
-            lists, one per epoch, of which the last holds for all later epochs. Numbers of 0 leave
-            datasets out. Default: None, their lengths: each sample comes equally often.
-        epoch_size: Samples of an epoch. Default: None, ``stopping_strategy`` says.
-        stopping_strategy: Without ``epoch_size``, an epoch ends when one of the datasets has been
-            gone through once (``"first_exhausted"``), or when all have, of which shorter ones
-            begin again (``"all_exhausted"``). Datasets whose weight is 0 do not count.
-            Default: ``"first_exhausted"``.
-        batches: ``"mixed"``, or ``"one dataset each"``: the batches of a step, on all ranks, have
-            samples of one dataset, and weights are shares of the steps. An epoch then has only
-            whole batches: ``epoch_size`` must be a multiple of ``batch_size`` times the number of
-            ranks, and lengths by ``stopping_strategy`` are rounded to one, up for
-            ``"all_exhausted"``. Default: ``"mixed"``.
-
-    Labels that are numbers stay as they are. Labels that are texts become numbers of the classes of
-    all datasets, sorted, or of the ``classes`` that a dataset was given.
+        pieces: The datasets' records, one after another.
+        shown: What ``repr`` shows of them.
+        renumber: Labels that are texts get one list of classes; otherwise the datasets' numbers of
+            classes must agree.
 
     Raises:
-        ConfigError: An argument is wrong, or the datasets do not fit together.
+        ConfigError: The datasets do not fit together.
     """
 
-    def __init__(
-        self,
-        datasets: Sequence[object] | Mapping[str, object],
-        weights: object = None,
-        epoch_size: int | None = None,
-        stopping_strategy: str = "first_exhausted",
-        batches: str = "mixed",
-    ):
-        if batches not in _BATCHES:
-            raise ConfigError(f"batches={batches!r}: allowed: {', '.join(map(repr, _BATCHES))}")
-        names, listed = _named(datasets)
-        self._shown = ", ".join(map(_short, listed[:3])) + (", ..." if len(listed) > 3 else "")
-        pieces = [_piece(name, dataset) for name, dataset in zip(_called(names, listed), listed)]
-        _check_objects(pieces, listed)
-        self._names = names
-        self._pieces, self._places = pieces, Places(pieces)
-        places = self._places
-        self._weights = checked_weights(weights, names, places.sizes)
-        self._entries, self._ends = epoch_of(
-            places.sizes, self._weights, epoch_size, stopping_strategy
-        )
-        self._given_size, self._strategy = epoch_size, stopping_strategy
-        self._single = batches == "one dataset each"
-        form = joined_form(places)
+    def __init__(self, pieces: Sequence[Piece], shown: str, renumber: bool):
+        self._pieces, self._places, self._shown = list(pieces), Places(pieces), shown
+        form = joined_form(self._places)
         files, ranges = joined_files(pieces)
-        labels = joined_labels(pieces, [piece.records._labels for piece in pieces])
-        self._set(files, form, ranges, labels, joined_keys(pieces))
+        labels = [piece.records._labels for piece in pieces]
+        made = joined_labels(pieces, labels, renumber)
+        self._set(files, form, ranges, made, joined_keys(pieces))
         self._then: list[Step] = []
         self._check_shapes(self._plan(wanted=True, say=False))
-
-    # The order.
-
-    def mixture(self, global_batch: int) -> Mixture:
-        """Returns what the order of epochs follows from.
-
-        Args:
-            global_batch: Samples of a step, on all ranks.
-
-        Raises:
-            ConfigError: Batches are of one dataset each, and ``epoch_size`` is no multiple of it.
-        """
-        sizes, rows = self._places.sizes, self._weights.rows
-        if not self._single:
-            return Mixture(sizes, rows, self._entries, self._ends)
-        least = self._entries // global_batch * global_batch
-        if self._given_size is not None and least != self._entries:
-            raise ConfigError(
-                f"epoch_size={self._entries}: with batches='one dataset each' it must be a "
-                f"multiple of batch_size times the number of ranks, {global_batch}: give "
-                f"{f'{least} or ' if least else ''}{least + global_batch}"
-            )
-        if least < self._entries and (self._strategy == "all_exhausted" or not least):
-            least += global_batch
-        return Mixture(sizes, rows, least, -1, True, global_batch)
-
-    @property
-    def epoch_size(self) -> int:
-        """Samples of an epoch, as far as it does not follow from the loader's batches."""
-        return self._entries
-
-    def source_of(self, index: Any) -> Any:
-        """Returns which dataset a sample is of, and its index in it.
-
-        Args:
-            index: A sample's index in the mix; or several, as a tensor, an array or a sequence.
-
-        Returns:
-            (number of the dataset, index), of several two tensors, arrays or lists.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        if isinstance(index, (list, tuple, range)):
-            found = self._sources(torch.tensor(list(index), dtype=torch.int64))
-            return tuple(part.tolist() for part in found)
-        if isinstance(index, torch.Tensor) and index.ndim:
-            return self._sources(index)
-        if getattr(index, "ndim", 0):
-            found = self._sources(torch.as_tensor(index))
-            return tuple(part.numpy() for part in found)
-        sample = self._index(index)
-        number, _ = self._places.of(sample)
-        return number, sample - self._places.starts[number]
-
-    def _sources(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-            raise TypeError(f"indices must be whole numbers, not {index.dtype}")
-        count, samples = len(self), index.to(torch.int64)
-        wrong = samples[samples.lt(-count) | samples.ge(count)]
-        if len(wrong):
-            self._index(int(wrong[0]))  # which raises
-        samples, starts = samples.remainder(count), torch.tensor(self._places.starts)
-        numbers = torch.bucketize(samples, starts, right=True).sub(1)
-        return numbers, samples.sub(starts[numbers])
-
-    # What is made of samples.
 
     def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
         pieces = self._pieces
@@ -253,6 +142,134 @@ class Mix(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
         return f"{type(self).__name__}([{self._shown}])"
 
 
+class Mix(Joined):
+    """Several datasets, of which epochs take samples by weights.
+
+    Each dataset is gone through in passes: each of its samples comes once before any comes again,
+    also over the ends of epochs. Of each dataset an epoch has its share by the weights, rounded up
+    or down to a sample. Which sample comes when follows from weights, seed and epoch alone, so the
+    daemon plans, caches and resumes a mix as any dataset. The loader's ``shuffle=True`` draws both
+    the order of each pass and which dataset comes when; with ``shuffle=False`` datasets are gone
+    through in order, and their samples are spread evenly over the epoch.
+
+    ``mix[i]`` counts through the datasets, one after another, and ``len(mix)`` is the number of all
+    their samples. ``len(loader)`` follows from the length of an epoch.
+
+    Args:
+        datasets: A list of datasets of HDMLP's, or a dict of them by name. Also torch's ``Subset``
+            of such. What is made of their samples must be the same: fields, types, and transforms.
+        weights: A number for each dataset, in any proportion; a dict by name; or a list of such
+            lists, one per epoch, of which the last holds for all later epochs. Numbers of 0 leave
+            datasets out. Default: None, their lengths: each sample comes equally often.
+        epoch_size: Samples of an epoch. Default: None, ``stopping_strategy`` says.
+        stopping_strategy: Without ``epoch_size``, an epoch ends when one of the datasets has been
+            gone through once (``"first_exhausted"``), or when all have, of which shorter ones
+            begin again (``"all_exhausted"``). Datasets whose weight is 0 do not count.
+            Default: ``"first_exhausted"``.
+        batches: ``"mixed"``, or ``"one dataset each"``: the batches of a step, on all ranks, have
+            samples of one dataset, and weights are shares of the steps. An epoch then has only
+            whole batches: ``epoch_size`` must be a multiple of ``batch_size`` times the number of
+            ranks, and lengths by ``stopping_strategy`` are rounded to one, up for
+            ``"all_exhausted"``. Default: ``"mixed"``.
+
+    Labels that are numbers stay as they are. Labels that are texts become numbers of the classes of
+    all datasets, sorted, or of the ``classes`` that a dataset was given.
+
+    Raises:
+        ConfigError: An argument is wrong, or the datasets do not fit together.
+    """
+
+    def __init__(
+        self,
+        datasets: Sequence[object] | Mapping[str, object],
+        weights: object = None,
+        epoch_size: int | None = None,
+        stopping_strategy: str = "first_exhausted",
+        batches: str = "mixed",
+    ):
+        if batches not in _BATCHES:
+            raise ConfigError(f"batches={batches!r}: allowed: {', '.join(map(repr, _BATCHES))}")
+        names, listed = _named(datasets)
+        pieces = [piece_of(name, dataset) for name, dataset in zip(_called(names, listed), listed)]
+        _check_objects(pieces, listed)
+        sizes = [piece.count for piece in pieces]
+        self._weights = checked_weights(weights, names, sizes)
+        self._entries, self._ends = epoch_of(sizes, self._weights, epoch_size, stopping_strategy)
+        self._given_size, self._strategy = epoch_size, stopping_strategy
+        self._single = batches == "one dataset each"
+        super().__init__(pieces, shown(listed), renumber=True)
+
+    # The order.
+
+    def mixture(self, global_batch: int) -> Mixture:
+        """Returns what the order of epochs follows from.
+
+        Args:
+            global_batch: Samples of a step, on all ranks.
+
+        Raises:
+            ConfigError: Batches are of one dataset each, and ``epoch_size`` is no multiple of it.
+        """
+        sizes, rows = self._places.sizes, self._weights.rows
+        if not self._single:
+            return Mixture(sizes, rows, self._entries, self._ends)
+        least = self._entries // global_batch * global_batch
+        if self._given_size is not None and least != self._entries:
+            raise ConfigError(
+                f"epoch_size={self._entries}: with batches='one dataset each' it must be a "
+                f"multiple of batch_size times the number of ranks, {global_batch}: give "
+                f"{f'{least} or ' if least else ''}{least + global_batch}"
+            )
+        if least < self._entries and (self._strategy == "all_exhausted" or not least):
+            least += global_batch
+        return Mixture(sizes, rows, least, -1, True, global_batch)
+
+    @property
+    def epoch_size(self) -> int:
+        """Samples of an epoch, as far as it does not follow from the loader's batches."""
+        return self._entries
+
+    def source_of(self, index: Any) -> Any:
+        """Returns which dataset a sample is of, and its index in it.
+
+        Args:
+            index: A sample's index in the mix; or several, as a tensor, an array or a sequence.
+
+        Returns:
+            (number of the dataset, index), of several two tensors, arrays or lists.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        if isinstance(index, (list, tuple, range)):
+            found = self._sources(torch.tensor(list(index), dtype=torch.int64))
+            return tuple(part.tolist() for part in found)
+        if isinstance(index, torch.Tensor) and index.ndim:
+            return self._sources(index)
+        if getattr(index, "ndim", 0):
+            found = self._sources(torch.as_tensor(index))
+            return tuple(part.numpy() for part in found)
+        sample = self._index(index)
+        number, _ = self._places.of(sample)
+        return number, sample - self._places.starts[number]
+
+    def _sources(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+            raise TypeError(f"indices must be whole numbers, not {index.dtype}")
+        count, samples = len(self), index.to(torch.int64)
+        wrong = samples[samples.lt(-count) | samples.ge(count)]
+        if len(wrong):
+            self._index(int(wrong[0]))  # which raises
+        samples, starts = samples.remainder(count), torch.tensor(self._places.starts)
+        numbers = torch.bucketize(samples, starts, right=True).sub(1)
+        return numbers, samples.sub(starts[numbers])
+
+
+def shown(datasets: Sequence[object]) -> str:
+    """Returns what messages show of datasets."""
+    return ", ".join(map(_short, datasets[:3])) + (", ..." if len(datasets) > 3 else "")
+
+
 def _short(dataset: object) -> str:
     root = getattr(dataset, "root", None)
     return type(dataset).__name__ + (f"({root!r})" if isinstance(root, str) else "")
@@ -296,7 +313,7 @@ def _check_objects(pieces: Sequence[Piece], given: Sequence[object]) -> None:
             raise ConfigError(f"{piece.name} is empty: leave it out")
 
 
-def _piece(name: str, dataset: object) -> Piece:
+def piece_of(name: str, dataset: object) -> Piece:
     """Returns a dataset as records.
 
     Raises:
@@ -315,8 +332,8 @@ def _piece(name: str, dataset: object) -> Piece:
         )
     if not isinstance(part, (ImageFolder, Making)):
         raise ConfigError(
-            f"{name} is a {type(part).__name__}, whose samples HDMLP does not read itself: a Mix "
-            "is of hdmlp.torch's ImageFolder, Files, Records, WebDataset, LMDB and the like"
+            f"{name} is a {type(part).__name__}, whose samples HDMLP does not read itself: "
+            "give hdmlp.torch's ImageFolder, Files, Records, WebDataset, LMDB or the like"
         )
     samples = Datasets().samples(dataset)
     if samples.folder is None and samples.why:
