@@ -26,6 +26,7 @@ from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
 from .hf import HFDataset
 from .interfaces import TorchvisionFolder
+from .joined import Joined, piece_of, shown
 from .own_items import FileDataset
 from .reasons import (
     ITEMS,
@@ -224,7 +225,7 @@ class Datasets:
             if known is dataset and of == parts:
                 return found
         try:
-            made = Samples(_as_one(dataset))
+            made = Samples(_as_one(dataset, parts))
         except ConfigError as error:
             return _unserved(f"the parts of the ConcatDataset have {differs}, and {error}")
         self._joins = [join for join in self._joins if join[0] is not dataset]
@@ -258,16 +259,16 @@ class Datasets:
         return Samples(first, ids)
 
 
-def _as_one(dataset: ConcatDataset[object]) -> Any:
+def _as_one(dataset: ConcatDataset[object], parts: list[Samples]) -> Joined:
     """Returns several datasets of HDMLP's as one list of records.
 
     Raises:
         ConfigError: They are of others, or do not fit together.
     """
-    from .mix import Joined, piece_of, shown  # which finds samples of datasets itself
-
-    named = [piece_of(f"part {i}", part) for i, part in enumerate(dataset.datasets)]
-    pieces = [piece for piece in named if piece.count]
+    pieces = [
+        piece_of(f"part {i}", part, samples.folder, samples.ids)
+        for i, (part, samples) in enumerate(zip(dataset.datasets, parts))
+    ]
     return Joined(pieces, shown(list(dataset.datasets)), renumber=False)
 
 
