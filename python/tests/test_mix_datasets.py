@@ -22,6 +22,7 @@ from hdmlp import errors
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 from torchvision import datasets as theirs
 from torchvision import transforms
+from torchvision.transforms import v2
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -294,6 +295,13 @@ class Together(ht.Files):
         return plan
 
 
+def paired(root):
+    """Images and masks that are transformed jointly."""
+    paths = [path[:2] for path in recordfiles.write(root, 3)]
+    crop = v2.Compose([v2.CenterCrop(4), v2.PILToTensor()])
+    return ht.Files(paths, kinds={"0": "image", "1": "mask"}, transform=crop)
+
+
 def wrong(tmp_path):
     """What cannot be mixed, and what the error says."""
     a = files(tmp_path / "a", 5)
@@ -343,6 +351,7 @@ def wrong(tmp_path):
         (([a, b, a],), {}, r"datasets\[2\] is the same dataset as datasets\[0\].*sum of both"),
         (([a, Subset(b, [])],), {}, r"datasets\[1\] is empty"),
         (([a, ht.Mix([b])],), {}, r"datasets\[1\] is a Mix: give one Mix all"),
+        (([paired(tmp_path / "pairs")],), {}, "several fields or of whole rows together"),
         (([Together([a.sample(0)[0]])],), {}, "several fields or of whole rows together"),
         (([a, [1, 2]],), {}, r"datasets\[1\] is a list, whose samples HDMLP does not read"),
         (([a, ConcatDataset([b])],), {}, r"datasets\[1\] is a ConcatDataset"),
@@ -429,3 +438,24 @@ def test_concatenations_that_differ_are_made_in_python(tmp_path, caplog):
             got = [label.item() for _, label in loader]
             assert got == [part.targets[i] for part in parts for i in range(2)]
         assert why in caplog.text
+
+
+def test_arrays_and_windows(tmp_path):
+    numpy.save(tmp_path / "a.npy", numpy.arange(60, dtype="f4").reshape(20, 3))
+    numpy.save(tmp_path / "b.npy", numpy.arange(24, dtype="f4").reshape(8, 3) + 100)
+    numpy.save(tmp_path / "c.npy", numpy.zeros((4, 5), "f4"))
+    rows = [ht.Arrays(tmp_path / f"{name}.npy") for name in "abc"]
+    mix = ht.Mix(rows[:2], weights=[1, 1], epoch_size=20)
+    with ht.DataLoader(mix, 4, shuffle=True, seed=3) as loader:
+        for step, batch in enumerate(loader):
+            wanted = [rows[d][i] for d, i in map(mix.source_of, loader.explain(0, step).ids)]
+            assert torch.equal(batch, torch.stack([torch.as_tensor(row) for row in wanted]))
+        assert loader._content.making.recipe is None
+    with pytest.raises(errors.ConfigError, match="what is made of the field '0'"):
+        ht.Mix([rows[0], rows[2]])
+    tokens = []
+    for name, count in (("t", 900), ("u", 300)):
+        numpy.arange(count, dtype="u2").tofile(tmp_path / f"{name}.bin")
+        path = tmp_path / f"{name}.bin"
+        tokens.append(ht.Arrays(path, dtype="uint16", window=8, stride=3))
+    check(ht.Mix(tokens, weights=[1, 3], epoch_size=40), tokens)

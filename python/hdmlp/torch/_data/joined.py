@@ -41,6 +41,7 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
 
     def __init__(self, pieces: Sequence[Piece], shown: str, renumber: bool):
         self._pieces, self._places, self._shown = list(pieces), Places(pieces), shown
+        _check_features(pieces)
         form = joined_form(self._places)
         files, ranges = joined_files(pieces)
         labels = [piece.records._labels for piece in pieces]
@@ -218,6 +219,21 @@ def _has_more(form: object, plan: Fields) -> bool:
         if name not in _MERGED:
             more += value if isinstance(value, list) else [value]
     return any(value is not None and value != {} for value in more)
+
+
+def _check_features(pieces: Sequence[Piece]) -> None:
+    """Checks that columns of Hugging Face's datasets mean the same, names of classes included."""
+    found = [getattr(getattr(p.records, "dataset", None), "features", None) for p in pieces]
+    for piece, features in zip(pieces, found):
+        if found[0] is None or features is None:
+            continue
+        for name in features:
+            if features[name] != found[0].get(name):
+                raise ConfigError(
+                    f"{piece.name} and {pieces[0].name} have different features: the column "
+                    f"{name!r} is {features[name]} and {found[0].get(name)}: cast one "
+                    "(cast_column)"
+                )
 
 
 def _difference(a: Part, b: Part) -> str:
