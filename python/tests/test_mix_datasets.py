@@ -19,9 +19,10 @@ import hdmlp.data as hd
 import hdmlp.torch as ht
 import recordfiles
 from hdmlp import errors
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 from torchvision import datasets as theirs
 from torchvision import transforms
+from torchvision.transforms import v2
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -285,6 +286,22 @@ def test_files_that_change_are_noticed(tmp_path):
         list(delivered(mix))
 
 
+class Together(ht.Files):
+    """Files of which the program makes items in a way that a mix has no place for."""
+
+    def _plan(self, wanted, say, raw=False):
+        plan = super()._plan(wanted, say, raw)
+        plan.together = [None, "crop"]
+        return plan
+
+
+def paired(root):
+    """Images and masks that are transformed jointly."""
+    paths = [path[:2] for path in recordfiles.write(root, 3)]
+    crop = v2.Compose([v2.CenterCrop(4), v2.PILToTensor()])
+    return ht.Files(paths, kinds={"0": "image", "1": "mask"}, transform=crop)
+
+
 def wrong(tmp_path):
     """What cannot be mixed, and what the error says."""
     a = files(tmp_path / "a", 5)
@@ -334,6 +351,8 @@ def wrong(tmp_path):
         (([a, b, a],), {}, r"datasets\[2\] is the same dataset as datasets\[0\].*sum of both"),
         (([a, Subset(b, [])],), {}, r"datasets\[1\] is empty"),
         (([a, ht.Mix([b])],), {}, r"datasets\[1\] is a Mix: give one Mix all"),
+        (([paired(tmp_path / "pairs")],), {}, "several fields or of whole rows together"),
+        (([Together([a.sample(0)[0]])],), {}, "several fields or of whole rows together"),
         (([a, [1, 2]],), {}, r"datasets\[1\] is a list, whose samples HDMLP does not read"),
         (([a, ConcatDataset([b])],), {}, r"datasets\[1\] is a ConcatDataset"),
         (([a, hd.Files([a.sample(0)[0]])],), {}, "of hdmlp.data: use that of hdmlp.torch"),
@@ -367,3 +386,76 @@ def test_what_cannot_be_mixed(tmp_path):
     for arguments, options, what in wrong(tmp_path):
         with pytest.raises(errors.ConfigError, match=what):
             ht.Mix(*arguments, **options)
+
+
+def concatenations(tmp_path):
+    """Parts of ConcatDatasets that are in several places, and have one transform."""
+    webs, tuples = [], []
+    for name, counts in (("v", (7, 2)), ("w", (3,))):
+        recordfiles.shards(tmp_path / name, counts)
+        web = ht.WebDataset(str(tmp_path / name / "*.tar"), fields=("png", "cls"), decode=True)
+        webs.append(web.map_tuple(TENSOR))
+        paths = recordfiles.write(tmp_path / f"{name}-files", 5)
+        tuples.append(ht.Files([p[:2] for p in paths], transform={"0": TENSOR, "1": TENSOR}))
+    return {
+        "folders": [folder(tmp_path / "a"), folder(tmp_path / "b"), folder(tmp_path / "c")],
+        "folder and files": [folder(tmp_path / "d"), files(tmp_path / "e", 4)],
+        "parts": [Subset(files(tmp_path / "f", 9), [4, 2]), Subset(folder(tmp_path / "g"), [7])],
+        "shards and parts": [webs[0], Subset(webs[1], [2, 0])],
+        "environments": [environment(tmp_path / name) for name in ("h", "i")],
+        "tuples": [tuples[0], Subset(tuples[1], [1, 1])],
+    }
+
+
+def test_concatenations_are_served(tmp_path):
+    """In torch's order, and equal to what torch's own loader gives."""
+    for name, parts in concatenations(tmp_path).items():
+        data = ConcatDataset(parts)
+        samplers = [DistributedSampler(data, 2, 1, seed=4) for _ in range(2)]
+        reference = torch.utils.data.DataLoader(data, 4, sampler=samplers[0])
+        with ht.DataLoader(data, 4, sampler=samplers[1], name=name) as loader:
+            assert loader._folder is not None, name
+            assert len(loader._folder) == len(data)
+            for epoch in range(2):
+                for sampler in samplers:
+                    sampler.set_epoch(epoch)
+                for ours, theirs_ in zip(loader, reference):
+                    assert recordfiles.equal(ours, theirs_), name
+            folder_of = loader._folder
+            assert loader._content._datasets.samples(data).folder is folder_of
+
+
+def test_concatenations_that_differ_are_made_in_python(tmp_path, caplog):
+    texts = [files(tmp_path / name, 2, of) for name, of in (("a", ["x", "y"]), ("b", ["x", "z"]))]
+    other = files(tmp_path / "c", 2, transform=transforms.Compose([transforms.ToTensor()]))
+    for parts, why in (
+        (texts, "different classes: number 1 is 'y' in part 0, and 'z' in part 1"),
+        ([texts[0], other], "part 1 and part 0 differ in what is made of the field"),
+    ):
+        data = ConcatDataset(parts)
+        with ht.DataLoader(data, 1, shuffle=False) as loader:
+            assert loader._folder is None
+            got = [label.item() for _, label in loader]
+            assert got == [part.targets[i] for part in parts for i in range(2)]
+        assert why in caplog.text
+
+
+def test_arrays_and_windows(tmp_path):
+    numpy.save(tmp_path / "a.npy", numpy.arange(60, dtype="f4").reshape(20, 3))
+    numpy.save(tmp_path / "b.npy", numpy.arange(24, dtype="f4").reshape(8, 3) + 100)
+    numpy.save(tmp_path / "c.npy", numpy.zeros((4, 5), "f4"))
+    rows = [ht.Arrays(tmp_path / f"{name}.npy") for name in "abc"]
+    mix = ht.Mix(rows[:2], weights=[1, 1], epoch_size=20)
+    with ht.DataLoader(mix, 4, shuffle=True, seed=3) as loader:
+        for step, batch in enumerate(loader):
+            wanted = [rows[d][i] for d, i in map(mix.source_of, loader.explain(0, step).ids)]
+            assert torch.equal(batch, torch.stack([torch.as_tensor(row) for row in wanted]))
+        assert loader._content.making.recipe is None
+    with pytest.raises(errors.ConfigError, match="what is made of the field '0'"):
+        ht.Mix([rows[0], rows[2]])
+    tokens = []
+    for name, count in (("t", 900), ("u", 300)):
+        numpy.arange(count, dtype="u2").tofile(tmp_path / f"{name}.bin")
+        path = tmp_path / f"{name}.bin"
+        tokens.append(ht.Arrays(path, dtype="uint16", window=8, stride=3))
+    check(ht.Mix(tokens, weights=[1, 3], epoch_size=40), tokens)

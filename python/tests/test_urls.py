@@ -72,6 +72,20 @@ MADE = {
         [f"{root}/{name}" for name in NAMES],
         {"a": (range(5), [0, 3, 5, 7, 9], [5, 5, 5, 5, 5]), "b": (range(5), [20] * 5, [-2] * 5)},
     ),
+    "Mix": lambda root: ht.Mix(
+        [
+            ht.Files([f"{root}/{name}" for name in NAMES], range(len(NAMES))),
+            ht.ImageFolder(f"{root}/train"),
+        ],
+        epoch_size=60,
+    ),
+    "mixed shards": lambda root: ht.Mix(
+        [
+            ht.WebDataset(f"{root}/shards/{{000..001}}.tar", ("jpg", "cls")),
+            ht.WebDataset(f"{root}/shards/003.tar", ("jpg", "cls")),
+        ],
+        epoch_size=20,
+    ),
     "FileDataset": lambda root: Lengths([f"{root}/{name}" for name in NAMES]),
 }
 

@@ -66,3 +66,25 @@ func BenchmarkBatch(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkMixtureEpoch(b *testing.B) {
+	for name, size := range map[string]int{"14.2M": 14_200_000, "1.3M": 1_300_000} {
+		b.Run(name, func(b *testing.B) {
+			const entries = 1_000_000
+			s, err := New(Spec{
+				Samples: size + 100_000, Seed: 42, WorldSize: 8, GlobalBatch: 1024, Shuffle: Feistel,
+				Mixture: &Mixture{
+					Sizes: []int{size, 100_000}, Weights: [][]uint64{{9, 1}}, Entries: entries, Ends: -1,
+				},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			buf := make([]int32, entries)
+			for b.Loop() {
+				s.epoch(50, buf)
+			}
+			perElement(b, entries)
+		})
+	}
+}

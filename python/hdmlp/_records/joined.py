@@ -200,10 +200,12 @@ def _said(value: Any) -> str:
     return value if isinstance(value, str) else (", ".join(value) or "none")
 
 
-def joined_labels(pieces: Sequence[Piece], labels: Sequence[Labels | None]) -> Labels | None:
+def joined_labels(
+    pieces: Sequence[Piece], labels: Sequence[Labels | None], renumber: bool = True
+) -> Labels | None:
     """Returns the labels of all pieces as one; None: they have none.
 
-    Numbers stay as they are. Texts become numbers of one list of classes.
+    Numbers stay as they are. Texts become numbers of one list of classes, if they may get others.
 
     Raises:
         ConfigError: They are of different types, or the classes have different numbers.
@@ -219,12 +221,16 @@ def joined_labels(pieces: Sequence[Piece], labels: Sequence[Labels | None]) -> L
                 f"{piece.name} has {_labels(theirs)}, and {first.name} has {_labels(mine)}: give "
                 "all datasets labels of one type, or none"
             )
-    given = {i: label.classes for i, label in enumerate(kept) if label.classes and not label.found}
+    given = {
+        i: label.classes
+        for i, label in enumerate(kept)
+        if label.classes and not (label.found and renumber)
+    }
     classes = next(iter(given.values()), None)
     for i, own in given.items():
         if own != classes:
             _differ(pieces[next(iter(given))].name, classes or [], pieces[i].name, own)
-    found = [label for label in kept if label.found]
+    found = [label for label in kept if label.found and renumber]
     if classes is None and found:
         classes = sorted({name for label in found for name in label.classes})
     made = Labels([])

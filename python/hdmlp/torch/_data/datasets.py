@@ -26,6 +26,7 @@ from ...errors import ConfigError, DatasetError
 from .folder import ImageFolder, pil_loader, torchvision_loads
 from .hf import HFDataset
 from .interfaces import TorchvisionFolder
+from .joined import Joined, piece_of, shown
 from .own_items import FileDataset
 from .reasons import (
     ITEMS,
@@ -98,6 +99,7 @@ class Datasets:
         self._mirrors: list[Mirror] = []
         self._parts: list[_Part] = []
         self._files: list[Declared] = []
+        self._joins: list[tuple[object, list[Samples], Samples]] = []
         self._pictures: list[VisionFiles] = []
 
     def samples(self, dataset: object) -> Samples:
@@ -215,6 +217,21 @@ class Datasets:
         self._parts.append(_Part(dataset, whole, list(indices), found))
         return found
 
+    def _joined(
+        self, dataset: ConcatDataset[object], parts: list[Samples], differs: str
+    ) -> Samples:
+        """Returns the samples of several folders, or lists of records, as those of one list."""
+        for known, of, found in self._joins:
+            if known is dataset and of == parts:
+                return found
+        try:
+            made = Samples(_as_one(dataset, parts))
+        except ConfigError as error:
+            return _unserved(f"the parts of the ConcatDataset have {differs}, and {error}")
+        self._joins = [join for join in self._joins if join[0] is not dataset]
+        self._joins.append((dataset, parts, made))
+        return made
+
     def _concatenated(self, dataset: ConcatDataset[object]) -> Samples:
         parts = [self.samples(part) for part in dataset.datasets]
         if any(hasattr(part.folder, "mixture") for part in parts):
@@ -235,15 +252,24 @@ class Datasets:
         for folder in folders[1:]:
             differs = _difference(first, folder)
             if differs:
-                return _unserved(
-                    f"the parts of the ConcatDataset have {differs}, and the daemon serves one at "
-                    "a time: use a loader for each of them, or a hdmlp.torch.Mix of them, which "
-                    "by default gives each sample as often as others"
-                )
+                return self._joined(dataset, parts, differs)
         ids = array.array("i")
         for part in parts:
             ids.extend(range(part.count()) if part.ids is None else part.ids)
         return Samples(first, ids)
+
+
+def _as_one(dataset: ConcatDataset[object], parts: list[Samples]) -> Joined:
+    """Returns several datasets of HDMLP's as one list of records.
+
+    Raises:
+        ConfigError: They are of others, or do not fit together.
+    """
+    pieces = [
+        piece_of(f"part {i}", part, samples.folder, samples.ids)
+        for i, (part, samples) in enumerate(zip(dataset.datasets, parts))
+    ]
+    return Joined(pieces, shown(list(dataset.datasets)), renumber=False)
 
 
 def type_of_records(dataset: Listed) -> type:
