@@ -271,8 +271,9 @@ def test_in_memory(tmp_path, caplog):
     with pytest.raises(errors.ConfigError, match="cannot run in Python where column 'image'"):
         ht.HFDataset(data, [T.ToTensor()])
     plain = ht.HFDataset(data)
-    with ht.DataLoader(plain, 4, num_workers=2) as loader:
-        assert len(next(iter(loader))["image"]) == 4
+    for dataset in (plain, Subset(plain, range(7))):
+        with ht.DataLoader(dataset, 4, num_workers=2) as loader:
+            assert len(next(iter(loader))["image"]) == 4
 
 
 def test_a_part_in_memory(tmp_path, caplog):
