@@ -358,6 +358,25 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         return f"HFDataset({self._count} rows of {', '.join(self._names)})"
 
     @property
+    def alone(self) -> str:
+        """Why it cannot be a part of a :class:`Mix`; empty: it can."""
+        if self._formatted:
+            return (
+                "set_transform or with_format makes its rows, a batch at a time: give "
+                "with_format(None), and transform={column: ...}"
+            )
+        kept = [n for n in self._structs if n in self.fields and not self.features[n].decode]
+        if kept:
+            return (
+                f"column {kept[0]!r} is delivered as bytes and path: give "
+                f"cast_column({kept[0]!r}, Image())"
+            )
+        if self._absent:
+            name = next(iter(self._absent))
+            return f"some rows have no {name!r}, which a Mix does not say: leave them out (filter)"
+        return ""
+
+    @property
     def column_names(self) -> list[str]:
         """The names of the columns."""
         return list(self._names)

@@ -25,6 +25,7 @@ from ...errors import ConfigError
 from .datasets import Datasets
 from .fields import Fields, OfRecord, Part, Step, made_of
 from .folder import ImageFolder
+from .hf import HFDataset
 from .records import Files, Making
 
 _BATCHES = ("mixed", "one dataset each")
@@ -313,6 +314,8 @@ def _piece(name: str, dataset: object) -> Piece:
             "is of hdmlp.torch's ImageFolder, Files, Records, WebDataset, LMDB and the like"
         )
     samples = Datasets().samples(dataset)
+    if isinstance(part, HFDataset) and part.alone:
+        raise ConfigError(f"{name}: {part.alone}")
     if samples.folder is None and samples.why:
         raise ConfigError(f"{name}: {samples.why}")
     if samples.folder is None:
