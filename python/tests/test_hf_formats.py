@@ -252,6 +252,29 @@ def test_a_broken_image_names_its_row(tmp_path):
         assert sum(len(batch["image"]) for batch in loader) == 7
 
 
+def test_mixes(tmp_path):
+    """Of datasets that have the same columns; others are refused, never delivered otherwise."""
+    parts = [saved(tmp_path / name, count) for name, count in (("a", 20), ("b", 12))]
+    mix = ht.Mix([ht.HFDataset(part, TENSOR) for part in parts], epoch_size=24)
+    with ht.DataLoader(mix, 4, shuffle=True, seed=1) as loader:
+        batches = list(loader)
+    known = {text: x for part in parts for text, x in zip(part["text"], part["image"])}
+    assert sum(len(batch["text"]) for batch in batches) == 24
+    for batch in batches:
+        assert equal(batch["image"], torch.stack([TENSOR(known[text]) for text in batch["text"]]))
+    images = [None if i == 1 else {"bytes": image(i), "path": None} for i in range(4)]
+    for other, message in (
+        (parts[0].with_transform(transformed), "set_transform or with_format makes its rows"),
+        (saved(tmp_path / "c", 4, images), "some rows have no 'image'"),
+        (
+            parts[0].cast_column("image", datasets.Image(decode=False)),
+            r"column 'image' is delivered as bytes and path: give cast_column\('image', Image",
+        ),
+    ):
+        with pytest.raises(errors.ConfigError, match=message):
+            ht.Mix([ht.HFDataset(other), ht.HFDataset(other)])
+
+
 # What is left to Python.
 
 
@@ -271,8 +294,9 @@ def test_in_memory(tmp_path, caplog):
     with pytest.raises(errors.ConfigError, match="cannot run in Python where column 'image'"):
         ht.HFDataset(data, [T.ToTensor()])
     plain = ht.HFDataset(data)
-    with ht.DataLoader(plain, 4, num_workers=2) as loader:
-        assert len(next(iter(loader))["image"]) == 4
+    for dataset in (plain, Subset(plain, range(7))):
+        with ht.DataLoader(dataset, 4, num_workers=2) as loader:
+            assert len(next(iter(loader))["image"]) == 4
 
 
 def test_a_part_in_memory(tmp_path, caplog):

@@ -138,7 +138,9 @@ class Maps:
         """
         at = bisect.bisect_right(self._begins, begin) - 1
         if at < 0 or end > self._maps[at].end:
-            raise NotInFiles("it lies in memory")
+            raise NotInFiles(
+                "it lies in memory: save the dataset (save_to_disk), and load it from there"
+            )
         found = self._maps[at]
         if found.path.endswith(_DELETED):
             name = os.fsdecode(found.path.removesuffix(_DELETED))
@@ -147,7 +149,7 @@ class Maps:
                     f"the file {name} was replaced since the dataset was loaded: load it again"
                 )
             raise NotInFiles(f"its file {name} was deleted since it was loaded")
-        path = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), found.path)
+        path = found.path.replace(rb"\012", b"\n")  # as the kernel writes it
         return os.fsdecode(path), found.offset - found.begin
 
 

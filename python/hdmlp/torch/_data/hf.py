@@ -67,7 +67,9 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         dataset: The dataset: one split.
         transform: By column: applied to its images; or the transform of the only column of images.
             The daemon carries out what it can. A first ``RGB()``, or a function that only calls
-            ``convert("RGB")``, is the mode in which it decodes. Default: None.
+            ``convert("RGB")``, is the mode in which it decodes; a first
+            :class:`~hdmlp.transforms.ImgDecode` says how to, in the place of ``datasets``.
+            Default: None.
 
     Attributes:
         dataset: The dataset.
@@ -190,7 +192,8 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             if name in self.fields:
                 continue
             try:
-                in_python(getattr(transform, "steps", transform), f"where {self.unserved}")
+                why = self.unserved or "no row has an image"
+                in_python(getattr(transform, "steps", transform), f"where {why}")
             except TypeError as error:
                 raise ConfigError(f"transform[{name!r}]: {error}") from None
 
@@ -273,7 +276,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             return None
         if kind != "image":
             return _Sound(feature, self._structs[name].paths)
-        if begins_with_rgb(getattr(transform, "steps", transform)):
+        if feature.mode is None and begins_with_rgb(getattr(transform, "steps", transform)):
             return _Image(feature, "RGB", False)
         if feature.mode in ("RGB", "L"):
             return _Image(feature, feature.mode, False)
@@ -353,6 +356,25 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
 
     def __repr__(self) -> str:
         return f"HFDataset({self._count} rows of {', '.join(self._names)})"
+
+    @property
+    def alone(self) -> str:
+        """Why it cannot be a part of a :class:`Mix`; empty: it can."""
+        if self._formatted:
+            return (
+                "set_transform or with_format makes its rows, a batch at a time: give "
+                "with_format(None), and transform={column: ...}"
+            )
+        kept = [n for n in self._structs if n in self.fields and not self.features[n].decode]
+        if kept:
+            return (
+                f"column {kept[0]!r} is delivered as bytes and path: give "
+                f"cast_column({kept[0]!r}, Image())"
+            )
+        if self._absent:
+            name = next(iter(self._absent))
+            return f"some rows have no {name!r}, which a Mix does not say: leave them out (filter)"
+        return ""
 
     @property
     def column_names(self) -> list[str]:

@@ -23,6 +23,7 @@ from ...data import described
 from ...errors import ConfigError
 from .fields import Fields, OfRecord, Part, Step, made_of
 from .folder import ImageFolder
+from .hf import HFDataset
 from .records import Files, Making
 
 
@@ -173,6 +174,8 @@ def piece_of(name: str, dataset: object, folder: Any, ids: Sequence[int] | None)
             f"{name} is a {type(part).__name__}, whose samples HDMLP does not read itself: "
             "give hdmlp.torch's ImageFolder, Files, Records, WebDataset, LMDB or the like"
         )
+    if isinstance(part, HFDataset) and part.alone:
+        raise ConfigError(f"{name}: {part.alone}")
     if folder is None:
         return Piece(name, _Empty())
     return Piece(name, _FolderFiles(part) if isinstance(part, ImageFolder) else part, ids)

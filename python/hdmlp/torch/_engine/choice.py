@@ -298,7 +298,7 @@ class Engines:
         seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
             plainly = _collate(loader) is None and loader.batch_sampler is not None
-            records = plainly and isinstance(loader.dataset, HFDataset)
+            records = plainly and isinstance(_whole(loader.dataset), HFDataset)
             local = Local(
                 loader,
                 loader.dataset,
@@ -464,6 +464,13 @@ def _identity(loader: DataLoader[object], order: Known | None, made: Making | No
 def _mixture_of(folder: object, global_batch: int) -> Mixture | None:
     """Returns how epochs take samples of several datasets; None: there is one."""
     return folder.mixture(global_batch) if isinstance(folder, Mix) else None
+
+
+def _whole(dataset: object) -> object:
+    """Returns the dataset of torch's subsets."""
+    while type(dataset) is torch.utils.data.Subset:
+        dataset = dataset.dataset
+    return dataset
 
 
 def _as_it_is(value: object) -> object:
