@@ -58,8 +58,14 @@ def test_what_cannot_be_mixed(tmp_path):
     again = datasets.load_from_disk(str(tmp_path / "a"))
     for other, what in (
         (ht.HFDataset(others, transform={"image": TENSOR}), "the column 'label' is ClassLabel"),
-        (ht.HFDataset(lacks, transform={"image": TENSOR}), "lacks files of some rows"),
-        (ht.HFDataset(again.with_transform(lambda rows: rows)), "of whole rows together"),
+        (
+            ht.HFDataset(lacks, transform={"image": TENSOR}),
+            "some rows have no 'image', which a Mix does not say",
+        ),
+        (
+            ht.HFDataset(again.with_transform(lambda rows: rows)),
+            "set_transform or with_format makes its rows",
+        ),
         (ht.HFDataset(datasets.Dataset.from_dict({"number": [1]})), "no column of images"),
         (ht.HFDataset(again), "what is made of the field 'image'"),
     ):
