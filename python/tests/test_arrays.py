@@ -111,6 +111,20 @@ def test_forms(made):
     assert equal(next(iter(ht.DataLoader(part, 3))), [floats[[4, 2, 9]], longs[[4, 2, 9]]])
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_workers_start_by_themselves(made, caplog, window):
+    """What HDMLP itself does with arrays has no state, also where a function takes the items."""
+    root, _ = made
+    data = ht.Arrays(root / "long.npy", window=window)
+    with ht.DataLoader(data, 3, collate_fn=_first) as loader:
+        next(iter(loader))
+    assert "state of its own" not in caplog.text
+
+
+def _first(items):
+    return items[0]
+
+
 def test_shards_follow_one_another(made):
     root, arrays = made
     numpy.save(root / "more.npy", arrays["float"][:4] + 1)

@@ -33,10 +33,19 @@ class Elements:
     """
 
     def __init__(self, dtype: Any, shape: Sequence[int], window: Window | None = None):
-        self.dtype, self.shape, self.window = dtype, tuple(shape), window
+        # A text, as workers may have copies of what has no objects of others as attributes.
+        self._type: str = dtype.str
+        self.shape, self.window = tuple(shape), window
         self.nbytes: int = dtype.itemsize
         for edge in self.shape:
             self.nbytes *= edge
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements, one of numpy's."""
+        import numpy
+
+        return numpy.dtype(self._type)
 
     def of_one(self, data: object) -> Any:
         """Returns what the bytes of a record are: an array, or (inputs, targets).
