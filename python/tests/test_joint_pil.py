@@ -125,3 +125,21 @@ def test_transforms_of_one_image_are_refused(tmp_path):
     paths = [{k: p[k] for k in KINDS} for p in write(tmp_path, 2)]
     with pytest.raises(errors.ConfigError, match=r"takes no masks.*mask=."):
         ht.Files(paths, kinds=KINDS, transform=[V.RandomHorizontalFlip(), V.ToTensor()])
+
+
+def test_masks_that_only_pillow_decodes(tmp_path, caplog):
+    """GIFs, as those of Carvana: Pillow decodes them, and the pair has the same numbers."""
+    paths = []
+    for p in write(tmp_path, 10, others=False):
+        gif = p["png"].replace(".png", ".gif")
+        Image.open(p["png"]).convert("P").save(gif)
+        paths.append({"jpg": p["jpg"], "png": gif})
+    transform = V.Compose([V.RandomCrop(28), V.RandomHorizontalFlip(), V.ToTensor()])
+    dataset = ht.Files(paths, kinds=KINDS, mask="pil", transform=transform)
+    with ht.DataLoader(dataset, 5, shuffle=False, seed=SEED, num_workers=0) as loader:
+        found = [item for b in loader for item in zip(b["jpg"], b["png"])]
+    assert sum("decoded by Pillow" in r.message for r in caplog.records) == 1
+    for index, (image, mask) in enumerate(found):
+        want, of_mask = of_v1(transform, paths[index], index)
+        assert torch.equal(image, want)
+        assert torch.equal(mask, of_mask)

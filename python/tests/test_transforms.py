@@ -152,7 +152,8 @@ def test_arguments_are_torchvisions(name):
             "dtype",
         ):  # of no effect; v2 has a default
             assert mine == default, argument
-    assert all(n in ("layout", "dtype", "memory_format") for n, _ in ours[len(theirs) :])
+    more = ("layout", "dtype", "memory_format", "mask_fill")
+    assert all(n in more for n, _ in ours[len(theirs) :])
 
 
 @pytest.mark.parametrize("name, args, error", WRONG)
@@ -243,6 +244,11 @@ EVERY = [
     T.Views([T.RandomCrop(4), [T.CenterCrop(3), T.ToTensor()]]),
     T.Reshape(1, 2, 3, "int16"),
     T.ScaleShift16(2, (1, 2, 3)),
+    T.RandomPhotometricDistort(hue=(-0.1, 0.2), p=0.25),
+    T.ConvertMaskDtype(torch.int32),
+    T.SanitizeBoundingBoxes(2, 5),
+    T.ClampBoundingBoxes(),
+    T.ConvertBoundingBoxFormat("cxcywh"),
 ]
 
 

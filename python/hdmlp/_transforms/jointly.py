@@ -29,6 +29,7 @@ class RandomPhotometricDistort(Transform):
         ValueError: An argument is out of range.
     """
 
+    _in_torchvision = False  # v1 does not have it
     _draws = True
 
     def __init__(
@@ -68,6 +69,8 @@ class RandomPhotometricDistort(Transform):
 
 class OfTargets(Transform):
     """A transform of masks or boxes alone: in a list with ``kinds=``."""
+
+    _in_torchvision = False  # v1 has none
 
 
 class SanitizeBoundingBoxes(OfTargets):
@@ -135,8 +138,6 @@ class ConvertMaskDtype(OfTargets):
     Raises:
         ValueError: It is another type.
     """
-
-    _in_torchvision = False
 
     def __init__(self, dtype: object = "int64"):
         name = str(dtype).rpartition(".")[2]
