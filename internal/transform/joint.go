@@ -207,57 +207,32 @@ func (w *Worker) mask(dst []byte, i int, t pixels.Type) error {
 	return nil
 }
 
-// targeting returns the transforms of boxes.
+// targeting returns the transforms of masks and boxes.
 func targeting() (list []kind) {
 	for _, e := range targets.Entries {
-		k := kind{name: e.Name, params: e.Params, joint: ofAll}
-		k.build = func(a *arguments) step { return targeted{change: e.Build(&a.Arguments)} }
+		k := kind{name: e.Name, help: e.Help, params: e.Params, joint: ofAll}
+		k.build = func(a *arguments) step { return targeted{e.Build(&a.Arguments)} }
 		list = append(list, k)
 	}
 	return list
 }
 
 // A targeted step changes only masks or boxes.
-type targeted struct {
-	change func(s *targets.Set)
-	types  func(in *targets.Inputs) error
-}
+type targeted struct{ step targets.Step }
 
 func (s targeted) follow(k *known) error {
 	if k.joint == nil {
 		return errors.New("it is for masks and boxes: say which fields are, with kinds=")
 	}
-	if s.types != nil {
-		return s.types(k.joint)
+	if s.step.Types != nil {
+		return s.step.Types(k.joint)
 	}
 	return nil
 }
 
 func (s targeted) apply(v *view, _ *draws) error {
-	if s.change != nil {
-		s.change(v.targets)
+	if s.step.Change != nil {
+		s.step.Change(v.targets)
 	}
 	return nil
-}
-
-// ConvertMaskDtype converts masks to another type, as v2's ToDtype.
-//
-//	dtype  uint8, int32, int64 or float32
-var convertMaskDtype = kind{
-	name:   "ConvertMaskDtype",
-	help:   "the type of masks, of v2's ToDtype",
-	params: []param{{"dtype", `"int64"`}},
-	joint:  ofAll,
-	build: func(a *arguments) step {
-		t := a.Types("dtype", pixels.Uint8, pixels.Int32, pixels.Int64, pixels.Float32)
-		return targeted{types: func(in *targets.Inputs) error {
-			for _, input := range in.List {
-				if input.IsMask() && input.Type != pixels.Bool && input.Type.Size() > t.Size() {
-					return fmt.Errorf("masks of type %v do not fit into %v", input.Type, t)
-				}
-			}
-			in.Mask, in.Typed = t, true
-			return nil
-		}}
-	},
 }

@@ -38,7 +38,6 @@ var kinds = slices.Concat([]kind{
 	timmRandomErasing,
 	views,
 }, targeting(), []kind{
-	convertMaskDtype,
 	scaleShift16,
 	reshape,
 	pixelsOf,

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "TrivialAugmentWide": [((), {})],
     "AutoAugment": [((), {})],
     "RandomAffine": [((3, (0.1, 0.2)), {})],
+    "RandomPhotometricDistort": [((), {})],
 }
 
 

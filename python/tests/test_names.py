@@ -145,7 +145,7 @@ def commands(place, tmp_path):
     broken.write_text(f"{toml(HOSTILE)} = {toml(HOSTILE)}\n")
     image = str(place / "data" / "b" / "0.png")
     once = scenario(place / "scenario.toml")
-    quick = ["--set", "job.epochs=1", "--policy", "frequency,perfect"]
+    quick = ["--set", "job.epochs=2", "--policy", "frequency,perfect"]
     return {
         "stats": ["stats"],
         "stats --json": ["stats", "--json"],

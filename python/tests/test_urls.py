@@ -125,8 +125,8 @@ def test_each_byte_leaves_the_server_once(server, stored):
             assert sum(len(labels) for _, labels in loader) == 120
     counts = server.counts()
     assert counts["objects"].keys() == sizes.keys()
-    # Requests that are slow are made twice, at most every 20th.
-    assert sum(sizes.values()) <= counts["bytes"] <= 1.06 * sum(sizes.values())
+    # Requests that are slow are made twice, at most every 20th of 120.
+    assert 0 <= counts["bytes"] - sum(sizes.values()) <= 6 * max(sizes.values())
     assert counts["heads"] == 0  # a listing says all that has to be known
 
 
