@@ -276,7 +276,9 @@ def test_wrapped_detection(name, request, caplog):
     assert any("run in Python" in m for m in said)
 
 
-def test_subclasses_make_their_items_themselves(voc, caplog):
+def test_subclasses_make_their_items_themselves(voc, caplog, monkeypatch):
+    monkeypatch.setattr("hdmlp.torch._engine.content._SAID", [])  # it is said once in a process
+
     class Own(datasets.VOCSegmentation):
         def __getitem__(self, index):
             return index, index
