@@ -65,6 +65,9 @@ EXIT STATUS
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			asJSON, _ := cmd.Flags().GetBool("json")
+			if example && convert != "" {
+				return badInput("--example and --convert: give one of them")
+			}
 			if example && asJSON {
 				return badInput("--json and --example: give one of them; an example is TOML")
 			}

@@ -33,7 +33,10 @@ func savedReport(path string) (*report.ClusterReport, error) {
 		err = json.Unmarshal(data, &all)
 	} else if err == nil {
 		err = json.Unmarshal(data, &one)
-		all = *one.Summary()
+		all.Series = one.Series
+		if one.Series.Valid() {
+			all = *one.Summary()
+		}
 	}
 	switch {
 	case err != nil:
@@ -42,6 +45,9 @@ func savedReport(path string) (*report.ClusterReport, error) {
 	case of.Job == "":
 		return nil, badInput("--from %s: not a report of a job, as json.dump(loader.report(), file) "+
 			"writes it", path)
+	case !all.Series.Valid():
+		return nil, badInput("--from %s: the report was changed: no series has %d points of %d steps "+
+			"from step %d on", path, len(all.Series.Points), all.Series.Width, all.Series.First)
 	}
 	return &all, nil
 }

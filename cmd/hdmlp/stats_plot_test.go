@@ -56,6 +56,13 @@ func TestStatsDrawsASavedReport(t *testing.T) {
 			}
 		}
 	}
+	one.Series.Width = 0
+	for name, v := range map[string]any{"one": &one, "all": one.Summary()} {
+		code, _, errs := runCommand(t, "stats", "--from", saved(name, v), "--out", dir+"/x")
+		if code == 0 || name == "one" && !strings.Contains(errs, "the report was changed") {
+			t.Errorf("%s: exit status %d, %q", name, code, errs)
+		}
+	}
 	one.Series = nil
 	out := " --out " + dir + "/x"
 	for args, want := range map[string]string{

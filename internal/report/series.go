@@ -106,6 +106,12 @@ func (s *Series) double() {
 	s.Points = points
 }
 
+// Valid reports whether the series, which may come from a file or another node, is one, or nil.
+func (s *Series) Valid() bool {
+	return s == nil || s.Width > 0 && s.Width&(s.Width-1) == 0 && s.First >= 0 &&
+		s.First%s.Width == 0 && s.First < 1<<62 && len(s.Points) <= MostPoints
+}
+
 // Copy returns a copy; nil if there are no points.
 func (s *Series) Copy() *Series {
 	if len(s.Points) == 0 {
@@ -124,7 +130,7 @@ func over(nodes []*Series) *Series {
 	all := &Series{}
 	copies := make([]Series, 0, len(nodes))
 	for _, s := range nodes {
-		if s != nil && len(s.Points) > 0 {
+		if s != nil && len(s.Points) > 0 && s.Valid() {
 			copies = append(copies, *s.Copy())
 			all.Width = max(all.Width, s.Width)
 		}

@@ -140,7 +140,10 @@ func (b *batch) withhold(at int) error {
 	return err
 }
 
-var errNoField = errors.New("the sample does not have it")
+var (
+	errNoField = errors.New("the sample does not have it")
+	errNoBytes = errors.New("it has no bytes: the file, or its part, is empty")
+)
 
 // applyTo makes output o of sample id, at its place in the columns, and its further views.
 func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time.Duration) error {
@@ -150,8 +153,11 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time
 	if out.Inputs != nil {
 		srcs = srcs[:0]
 		for _, field := range out.Inputs {
-			if fields[field] == nil {
+			switch {
+			case fields[field] == nil:
 				return &inputError{field, errNoField}
+			case len(fields[field]) == 0:
+				return &inputError{field, errNoBytes}
 			}
 			srcs = append(srcs, fields[field])
 		}
@@ -167,6 +173,9 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time
 		dst, err := b.resultBuffer(out, at, len(src))
 		copy(dst, src)
 		return err
+	}
+	if len(src) == 0 { // nor can it be left to the process, which finds what is left by its bytes
+		return errNoBytes
 	}
 	alloc := func(view, size int) ([]byte, error) {
 		return b.resultBuffer(&b.o.Outputs[o+view], at+view*len(b.IDs), size)

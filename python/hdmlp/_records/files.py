@@ -143,6 +143,11 @@ class Files(Listed):
                     f"paths={directory!r}: must be a list of paths, or a directory, and there is "
                     "no directory of that name"
                 )
+            if isinstance(suffixes, str):
+                suffixes = (suffixes,)
+            if not all(isinstance(suffix, str) and suffix for suffix in suffixes):
+                raise ConfigError(f"suffixes={suffixes!r}: must be a list such as ['.png']")
+            suffixes = [suffix.lower() for suffix in suffixes]
             paths = below(directory, suffixes)
             if not paths:
                 raise ConfigError(
