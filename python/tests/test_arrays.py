@@ -467,6 +467,13 @@ def test_mixes_are_of_arrays_of_one_type(made, transform):
             ht.Mix([first, another])
 
 
+def test_the_header_of_an_npy_file_is_no_sample(made):
+    """A type is given of raw files; that of an npy file is in its header."""
+    root, _ = made
+    with pytest.raises(errors.ConfigError, match="it is an npy file, which says its type"):
+        ht.Arrays(root / "long.npy", dtype="float32")
+
+
 def test_packed_arrays_are_npy_files(made, tmp_path):
     import hdmlp
 

@@ -392,3 +392,31 @@ def test_copies_of_the_files_are_served_as_well(tmp_path):
     assert not ours.unserved
     with ht.DataLoader(ours, 20) as loader:
         assert equal(next(iter(loader))["image"], torch.stack([*map(TENSOR, data["image"])]))
+
+
+@pytest.mark.parametrize("transform", [None, TENSOR])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_images_of_which_some_are_missing(tmp_path, transform, batch_size):
+    """In the only column of images: None, where the row has none, without workers too."""
+    rows = [None if i % 3 == 1 else {"bytes": image(i), "path": None} for i in range(7)]
+    features = datasets.Features({"image": datasets.Image()})
+    made = datasets.Dataset.from_dict({"image": rows}, features=features)
+    made.save_to_disk(str(tmp_path / "data"))
+    dataset = ht.HFDataset(datasets.load_from_disk(str(tmp_path / "data")), transform)
+    options = {"shuffle": False, "num_workers": 0, "collate_fn": list}
+    with ht.DataLoader(dataset, batch_size, **options) as loader:
+        items = [item["image"] for batch in loader for item in batch]
+    assert [item is None for item in items] == [row is None for row in rows]
+
+
+def test_files_that_are_replaced_before_there_is_a_loader(tmp_path):
+    for name, numbers in (("a", range(8)), ("b", range(7, -1, -1))):
+        rows = {"bytes": [b"%03d" % i * 100 for i in numbers], "number": list(numbers)}
+        features = {"bytes": datasets.Value("binary"), "number": datasets.Value("int64")}
+        made = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+        made.save_to_disk(str(tmp_path / name))
+    dataset = ht.HFDataset(datasets.load_from_disk(str(tmp_path / "a")))
+    arrow = "data-00000-of-00001.arrow"
+    (tmp_path / "b" / arrow).replace(tmp_path / "a" / arrow)
+    with pytest.raises(errors.MismatchError, match="was written since this HFDataset was made"):
+        ht.DataLoader(dataset, 4)

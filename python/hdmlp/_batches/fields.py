@@ -14,7 +14,7 @@ from .source import Left, left_from
 
 _HEAD = BATCH_HEAD.size
 #: The length of a field that a sample does not have.
-_NO_FIELD = b"\xff" * 8
+NO_FIELD = b"\xff" * 8
 
 
 class Field(NamedTuple):
@@ -52,8 +52,8 @@ def fields_of(payload: bytearray, n: int, m: int, count: int) -> list[Field]:
         long, word = 8 * n * field, 4 * n * field
         sizes = payload[lengths + long : lengths + long + 8 * n]
         missing = []
-        if _NO_FIELD in sizes:
-            missing = [i for i in range(n) if sizes[8 * i : 8 * i + 8] == _NO_FIELD]
+        if NO_FIELD in sizes:
+            missing = [i for i in range(n) if sizes[8 * i : 8 * i + 8] == NO_FIELD]
         places = payload[segments + word : segments + word + 4 * n]
         there = next((i for i in range(n) if i not in missing), 0) if missing else 0
         for i in missing:  # it lies nowhere: of a segment that there is, no byte

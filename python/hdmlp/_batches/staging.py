@@ -9,7 +9,7 @@ from typing import Any
 
 from .._lib import protocol
 from ..errors import ProtocolError
-from .fields import Field
+from .fields import NO_FIELD, Field, fields_of
 from .segments import Block, Copy, Lease, Returns, Segment, drop, forget_in_child
 from .source import Left, LeftBytes
 
@@ -100,8 +100,10 @@ class Staging:
         """
         return self.returns is not None and self.returns.ends(position)
 
-    def views(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
-        """Returns the samples of a batch one by one. They keep its slots.
+    def views(self, payload: bytearray, n: int, slots: bytes) -> Sequence[memoryview | None]:
+        """Returns the samples of a batch one by one, None for records that do not have their field.
+
+        They keep its slots.
 
         Args:
             payload: The BATCH payload.
@@ -114,6 +116,10 @@ class Staging:
         if not n:
             self.free(slots)
             return []
+        lengths_at = _HEAD + _LENGTHS * n
+        if NO_FIELD in payload[lengths_at : lengths_at + 8 * n]:
+            parts = fields_of(payload, n, len(slots) // 4, 1)
+            return self.fields(parts, n, slots, [0])[0]  # type: ignore[return-value]
         if slots:
             return self._leased(payload, n, Lease(slots, self.freed.append))
         if n != self._n:

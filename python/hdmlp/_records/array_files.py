@@ -69,6 +69,12 @@ def located(
         OSError: It cannot be read.
     """
     if dtype is not None:
+        # One request less of a store.
+        says = path.endswith(".npy") if is_url(path) else read_file(path, 0, len(_NPY)) == _NPY
+        if says and not offset:
+            raise ConfigError(
+                f"{path}: it is an npy file, which says its type and shape itself: leave dtype out"
+            )
         return _raw(path, dtype, shape, offset)
     if shape is not None or offset:
         raise ConfigError("shape and offset are those of a raw file: give its dtype as well")

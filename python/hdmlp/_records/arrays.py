@@ -19,7 +19,7 @@ from .records import _REASONS, Listed, check_count
 from .runs import Ranges, Run, in_runs
 
 #: What says which file is meant: its size, its time and its inode.
-_Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]
 
 
 class Indexed(Listed):
@@ -30,15 +30,12 @@ class Indexed(Listed):
 
     def _note(self, paths: Sequence[str]) -> None:
         """Remembers what files are, before their places are read."""
-        self._stamps: dict[str, _Stamp] = {path: _stamp(path) for path in paths if not is_url(path)}
+        self._stamps: dict[str, Stamp] = {
+            path: stamp_of(path) for path in paths if not is_url(path)
+        }
 
     def _manifest(self) -> int | None:
-        for path, stamp in self._stamps.items():
-            if _stamp(path) != stamp:
-                raise MismatchError(
-                    f"{path} was written since this {type(self).__name__} was made: make a new one",
-                    {"key": "fingerprint", "mine": str(stamp), "theirs": str(_stamp(path))},
-                )
+        check_stamps(self._stamps, type(self).__name__)
         return super()._manifest()
 
     # Nothing is missing, which the base would look up one by one.
@@ -47,12 +44,32 @@ class Indexed(Listed):
         return False
 
 
-def _stamp(path: str) -> _Stamp:
+def stamp_of(path: str) -> Stamp:
+    """Returns what says which file is at a path."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise unreadable(path, error) from error
     return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def check_stamps(stamps: Mapping[str, Stamp], made: str) -> None:
+    """Checks that files are those whose records were found.
+
+    Args:
+        stamps: What each was then, by its path.
+        made: What was made of them, for the message.
+
+    Raises:
+        MismatchError: One was written since.
+    """
+    for path, stamp in stamps.items():
+        now = stamp_of(path)
+        if now != stamp:
+            raise MismatchError(
+                f"{path} was written since this {made} was made: make a new one",
+                {"key": "fingerprint", "mine": str(stamp), "theirs": str(now)},
+            )
 
 
 def unreadable(path: str, error: OSError) -> ConfigError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
+from ..._records.arrays import Stamp, check_stamps, stamp_of
 from ..._records.arrow import Array, Chunks, Maps, NotInFiles, Values, values_of, with_paths
 from ..._records.manifest import located
 from ..._records.records import Listed
@@ -103,6 +104,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         self._count = len(dataset)
         #: Why it is read in Python; empty: it is not.
         self.unserved = ""
+        self._stamps: dict[str, Stamp] = {}  # of the Arrow files
         self._structs: dict[str, Struct] = {}
         self._modes: dict[str, str] = {}
         try:
@@ -117,6 +119,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             self._plan(wanted=True, say=False)
 
     # Where the bytes are.
+
+    def _manifest(self) -> int | None:
+        check_stamps(self._stamps, type(self).__name__)
+        return super()._manifest()
 
     def _find(self) -> dict[str, Values]:
         """Returns where the bytes of the columns are that the daemon reads.
@@ -134,6 +140,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             column = self.dataset.data.column(name)
             try:
                 values = values_of(name, column, rows, maps)
+                self._stamps.update((path, stamp_of(path)) for path in values.files)
                 if kind != "bytes":
                     self._structs[name] = Struct(_paths(column, rows), values.null)
                     if feature.decode:
