@@ -15,6 +15,7 @@ pytest.importorskip("torchvision")
 
 import hdmlp.data as hd
 import hdmlp.torch as ht
+import recordfiles
 from hdmlp import errors
 from mdsfiles import change, image, write
 from recordfiles import equal
@@ -146,6 +147,16 @@ def test_other_encodings_of_images(tmp_path):
     assert item["p"].tobytes() == image(1).tobytes()
     assert [x.tobytes() for x in item["l"]] == [image(1).tobytes(), image(2).tobytes()]
     assert [x.format for x in item["j"]] == ["JPEG"]
+
+
+def test_bytes_with_a_transform_are_images(tmp_path):
+    """As of Parquet and TFRecord; without one they stay bytes."""
+    write(tmp_path, {"raw": "bytes"}, [{"raw": recordfiles.image(i)} for i in range(5)])
+    with ht.DataLoader(ht.MDS(tmp_path, transform={"raw": TENSOR}), 5, shuffle=False) as loader:
+        (batch,) = loader
+    assert batch["raw"].shape == (5, 3, 8, 8)
+    assert equal(batch["raw"][2], ht.MDS(tmp_path, transform={"raw": TENSOR})[2]["raw"])
+    assert bytes(ht.MDS(tmp_path)[2]["raw"]) == recordfiles.image(2)
 
 
 def test_numpy(shards):

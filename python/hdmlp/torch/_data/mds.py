@@ -9,7 +9,8 @@ import torch.utils.data
 
 from ..._records import mds
 from .elements import Numbers
-from .fields import Step
+from .fields import Step, check_parts
+from .folder import pil_loader
 from .records import Making
 
 
@@ -24,8 +25,8 @@ class MDS(Making, mds.MDS, torch.utils.data.Dataset):  # type: ignore[type-arg]
         columns: Which columns items have. Default: None, all.
         loader, transform, target_transform, transforms: See :class:`Files`; by column.
 
-    An item is a dict by column, as of ``StreamingDataset``, but that images (``jpeg``, ``png``) are
-    RGB, and decoded by the daemon where a transform follows.
+    An item is a dict by column, as of ``StreamingDataset``, but that images (``jpeg``, ``png``, and
+    ``bytes`` with a transform) are RGB, and decoded by the daemon where a transform follows.
 
     Raises:
         ConfigError: The shards are compressed or damaged, there is no such column, or one is a
@@ -51,4 +52,7 @@ class MDS(Making, mds.MDS, torch.utils.data.Dataset):  # type: ignore[type-arg]
         self._set_making(loader, transform, target_transform, transforms, False)
 
     def _loader_of(self, name: str) -> Step | None:
+        given = check_parts(self.transform, "transform", self.fields, self._form.kind)
+        if self.encodings[name] == "bytes" and name in given:
+            return pil_loader
         return self._numbers.get(name) or mds.decoder_of(name, self.encodings[name])
