@@ -5,17 +5,23 @@ import io
 import json
 import tarfile
 
-import hdmlp.torch as ht
 import pytest
-import torch
+
+torch = pytest.importorskip("torch")
+transforms = pytest.importorskip("torchvision.transforms")
+Image = pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht
 from hdmlp import errors
-from PIL import Image
-from torchvision import transforms
-from torchvision.transforms import v2
+
+try:
+    from torchvision.transforms import v2
+except ImportError:  # before torchvision 0.15
+    v2 = None
 
 pytestmark = [
     pytest.mark.usefixtures("real"),
-    pytest.mark.skipif(not hasattr(v2, "ToImage"), reason="of torchvision before 0.16"),
+    pytest.mark.skipif(not hasattr(v2, "ToImage"), reason="before torchvision 0.16"),
 ]
 
 COUNT, EMPTY = 6, 3
