@@ -381,7 +381,7 @@ def wrong(tmp_path):
         ),
         ((arrays[:2],), {}, r"ndarray of uint8 of shape \(5,\) in datasets\[1\]"),
         ((arrays[::2],), {}, "ndarray of float32 of shape"),
-        (([theirs.ImageFolder(str(tmp_path / "g"))],), {}, "hdmlp.torch's ImageFolder"),
+        (([theirs.FakeData(3)],), {}, "is a FakeData, .* hdmlp.torch's ImageFolder"),
     ]
 
 
@@ -395,6 +395,23 @@ def test_what_cannot_be_mixed(tmp_path):
 def test_pairs_cannot_be_mixed(tmp_path):
     with pytest.raises(errors.ConfigError, match="several fields or of whole rows together"):
         ht.Mix([paired(tmp_path / "pairs")])
+
+
+def torchvisions(root):
+    folder(root)
+    return theirs.ImageFolder(str(root), TENSOR)
+
+
+def own_listings(root):
+    """Folders with some of their files alone, and in another order."""
+    folder(root)
+    some = ht.ImageFolder(
+        str(root), TENSOR, is_valid_file=lambda path: path.endswith(("1.png", "3.png"))
+    )
+    turned = theirs.ImageFolder(str(root), TENSOR)
+    turned.samples.reverse()
+    turned.imgs = turned.samples
+    return [some, Subset(turned, [0, 3, 3]), folder(root.parent / "own")]
 
 
 def concatenations(tmp_path):
@@ -412,6 +429,9 @@ def concatenations(tmp_path):
         "parts": [Subset(files(tmp_path / "f", 9), [4, 2]), Subset(folder(tmp_path / "g"), [7])],
         "shards and parts": [webs[0], Subset(webs[1], [2, 0])],
         "environments": [environment(tmp_path / name) for name in ("h", "i")],
+        "torchvision's": [torchvisions(tmp_path / name) for name in ("j", "k")],
+        "torchvision's and ours": [torchvisions(tmp_path / "l"), folder(tmp_path / "m")],
+        "own listings": own_listings(tmp_path / "n"),
         "tuples": [tuples[0], Subset(tuples[1], [1, 1])],
     }
 

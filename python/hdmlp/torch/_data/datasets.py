@@ -1,4 +1,4 @@
-"""Which datasets the daemon serves: folders, parts of them, and several parts of one.
+"""Which datasets the daemon serves: folders, lists of records, parts of them, and several.
 
 torchvision is never imported: an object is one of its folders if its class comes from the module
 that the program has loaded.
@@ -10,10 +10,7 @@ import array
 import operator
 import os
 import pickle
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from torch.utils.data.dataset import ConcatDataset, Subset
 
@@ -22,11 +19,11 @@ from ..._records.declared import Declared
 from ..._records.file_dataset import files_of
 from ..._records.records import Listed
 from ...data import Folder
-from ...errors import ConfigError, DatasetError
-from .folder import ImageFolder, pil_loader, torchvision_loads
+from ...errors import ConfigError
+from .folder import ImageFolder
 from .hf import HFDataset
-from .interfaces import TorchvisionFolder
 from .joined import Joined, piece_of, shown
+from .mirror import Mirror, OwnListing, Samples, unserved
 from .own_items import FileDataset
 from .reasons import (
     ITEMS,
@@ -37,40 +34,6 @@ from .reasons import (
     why_in_python,
 )
 from .vision import VisionFiles, vision
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Which samples the items of a dataset are.
-
-    Attributes:
-        folder: Whose samples; None: the daemon does not serve the dataset.
-        ids: Which of them, in order; None: all.
-        why: Why the daemon does not serve a dataset whose items are files of a folder; else empty.
-    """
-
-    folder: Any
-    ids: array.array[int] | None = None
-    why: str = ""
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Samples)
-            and self.folder is other.folder
-            and (self.ids is other.ids or self.ids == other.ids)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def count(self) -> int:
-        """Returns how many samples there are."""
-        if self.ids is not None:
-            return len(self.ids)
-        return 0 if self.folder is None else len(self.folder)
-
-
-def _unserved(why: str = "") -> Samples:
-    return Samples(None, None, why)
 
 
 class _Part(NamedTuple):
@@ -118,25 +81,25 @@ class Datasets:
         if type(dataset) is ConcatDataset:
             return self._concatenated(dataset)
         if (isinstance(dataset, ImageFolder) or is_torchvision(dataset)) and _lacks(dataset):
-            return _unserved(
+            return unserved(
                 f"{type(dataset).__name__}.__init__ does not call super().__init__(), so it has no "
                 f"{_lacks(dataset)}"
             )
         if isinstance(dataset, FileDataset):
             own = own_methods(FileDataset, dataset, "__getitem__", "__getitems__")
-            return _unserved(overrides(dataset, own)) if own else Samples(self._declared(dataset))
+            return unserved(overrides(dataset, own)) if own else Samples(self._declared(dataset))
         if isinstance(dataset, HFDataset) and dataset.unserved:
-            return _unserved(dataset.unserved)
+            return unserved(dataset.unserved)
         if isinstance(dataset, Listed):
             own = own_methods(type_of_records(dataset), dataset, *ITEMS, "sample", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
-            return _unserved(why) if why else Samples(dataset)
+            return unserved(why) if why else Samples(dataset)
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
             own = own_methods(known, dataset, *ITEMS, "sample", "samples", "targets")
             why = overrides(dataset, own) if own else originals.replaced("HDMLP's folders")
             if why:
-                return _unserved(why)
+                return unserved(why)
             if isinstance(dataset, ImageFolder) and dataset.own_listing:
                 return self._mirror(dataset, OwnListing).samples_of_it()
             return Samples(dataset)
@@ -144,7 +107,7 @@ class Datasets:
             return self._mirror(dataset, Mirror).samples_of_it()
         if vision(dataset) is not None:
             return Samples(self._vision(dataset))
-        return _unserved(why_in_python(dataset))
+        return unserved(why_in_python(dataset))
 
     def _mirror(self, dataset: Any, kind: type[Mirror]) -> Mirror:
         """Returns the mirror of a dataset, made if there is none."""
@@ -187,7 +150,7 @@ class Datasets:
         why = revealed_by_calling(originals.replaced("subsets"))
         why = overrides(dataset, own) if own else why
         if why:
-            return _unserved(why)
+            return unserved(why)
         indices = dataset.indices
         kept = next((part for part in self._parts if part.dataset is dataset), None)
         if (
@@ -200,7 +163,7 @@ class Datasets:
         count = whole.count()
         places = [operator.index(index) for index in indices]
         if not places:
-            return _unserved()  # there is nothing to serve
+            return unserved()  # there is nothing to serve
         outside = next((place for place in places if not -count <= place < count), None)
         if outside is not None:
             raise ConfigError(
@@ -227,7 +190,7 @@ class Datasets:
         try:
             made = Samples(_as_one(dataset, parts))
         except ConfigError as error:
-            return _unserved(f"the parts of the ConcatDataset have {differs}, and {error}")
+            return unserved(f"the parts of the ConcatDataset have {differs}, and {error}")
         self._joins = [join for join in self._joins if join[0] is not dataset]
         self._joins.append((dataset, parts, made))
         return made
@@ -240,13 +203,13 @@ class Datasets:
                 "Mix all of the datasets"
             )
         if all(part.folder is None and not part.why for part in parts):
-            return _unserved()
+            return unserved()
         why = revealed_by_calling(originals.replaced("subsets"))
         if why:
-            return _unserved(why)
+            return unserved(why)
         for part in parts:
             if part.folder is None:
-                return _unserved(part.why or "one part of the ConcatDataset is not a folder")
+                return unserved(part.why or "one part of the ConcatDataset is not a folder")
         folders = [part.folder for part in parts if part.folder is not None]
         first = folders[0]
         for folder in folders[1:]:
@@ -313,190 +276,3 @@ def _same(a: object, b: object) -> bool:
         return pickle.dumps(a) == pickle.dumps(b)
     except Exception:  # a closure, for instance
         return False
-
-
-class Relabelled:
-    """From the daemon's class number to the label that the user's samples have.
-
-    Args:
-        labels: The labels, by class number.
-        then: Applied to the label; None: nothing is.
-    """
-
-    def __init__(self, labels: Sequence[object], then: Callable[..., object] | None):
-        self.labels, self.then = labels, then
-
-    def __call__(self, number: int) -> object:
-        label = self.labels[number]
-        return label if self.then is None else self.then(label)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Relabelled) and (self.labels, self.then) == (
-            other.labels,
-            other.then,
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Mirror(Folder):
-    """The files of one of torchvision's folders, as the daemon lists them.
-
-    What is made of them is what the object says at the time.
-
-    Args:
-        dataset: A ``DatasetFolder``, ``ImageFolder`` or ``ImageNet``. Its ``samples`` say which
-            items there are.
-
-    Attributes:
-        of: The dataset.
-    """
-
-    def __init__(self, dataset: TorchvisionFolder):
-        self.of = dataset
-        # A copy of its samples, as they were when _found was.
-        self._known: list[tuple[str, object]] | None = None
-        self._found = _unserved()
-        # The labels of its samples for each of the daemon's classes; None: the classes' numbers.
-        self._labels: list[Any] | None = None
-        extensions = dataset.extensions
-        if extensions is None or tuple(extensions) == tuple(
-            sys.modules["torchvision.datasets.folder"].IMG_EXTENSIONS
-        ):
-            extensions = None  # the daemon's own are these
-        root: str = getattr(dataset, "split_folder", dataset.root)
-        super().__init__(root, extensions)
-
-    # What is made of the files.
-
-    raw = False
-
-    @property
-    def transform(self) -> object:
-        """The object's transform."""
-        return self.of.transform
-
-    @property
-    def target_transform(self) -> Callable[..., object] | None:
-        """From the daemon's class number to the item's label; None: it is the label."""
-        then: Callable[..., object] | None = self.of.target_transform
-        return then if self._labels is None else Relabelled(self._labels, then)
-
-    def named(self) -> tuple[Sequence[object], Callable[..., object] | None]:
-        """Returns the object's names for the daemon's classes, and its target_transform.
-
-        Raises:
-            ConfigError: Its labels are not numbers of its classes.
-        """
-        names, labels = self.of.classes, self._labels
-        if labels is None:
-            return names, self.of.target_transform
-        for label in labels:
-            if label is not None and (type(label) is not int or not 0 <= label < len(names)):
-                raise ConfigError(
-                    f"labels='name': the label {label!r} of its samples is not the number of one "
-                    f"of its {len(names)} classes; leave labels out"
-                )
-        named = [None if label is None else names[label] for label in labels]
-        return named, self.of.target_transform
-
-    @property
-    def loader(self) -> Callable[..., object]:
-        """From a file's bytes to an image."""
-        return pil_loader
-
-    @property
-    def classes(self) -> list[str]:
-        """The object's names of its classes."""
-        return list(self.of.classes)
-
-    # Which files they are.
-
-    def samples_of_it(self) -> Samples:
-        """Returns which of the daemon's samples the object's items are."""
-        why = self._other_decoder()
-        if why:
-            return _unserved(why)
-        samples = self.of.samples
-        if (
-            self._known is None
-            or len(self._known) != len(samples)
-            or not all(map(operator.is_, self._known, samples))
-        ):
-            self._found = self._compare(samples)
-            # Entries that can be changed in place have to be compared each time.
-            self._known = list(samples) if set(map(type, samples)) <= {tuple} else None
-        return self._found
-
-    def _other_decoder(self) -> str:
-        """Returns why the daemon cannot make the items' images; empty: it can."""
-        if not torchvision_loads(self.of.loader):
-            return (
-                "its loader is a function of yours, which is given paths: hdmlp.torch.ImageFolder "
-                "takes one which is given bytes"
-            )
-        replaced = originals.replaced("torchvision's loader") or originals.open_replaced(
-            "torchvision.datasets.folder"
-        )
-        if replaced:
-            return f"{replaced}, which its loader calls with a path"
-        torchvision = sys.modules.get("torchvision")
-        if torchvision is not None and torchvision.get_image_backend() != "PIL":
-            return (
-                f"torchvision.set_image_backend({torchvision.get_image_backend()!r}) chose a "
-                "decoder other than PIL"
-            )
-        return ""
-
-    def _compare(self, samples: Sequence[tuple[str, Any]]) -> Samples:
-        """Finds the object's samples among those that the daemon lists."""
-        if not isinstance(samples, list):  # a numpy array, for instance
-            samples = list(map(tuple, samples))
-        try:
-            listed = list(super().samples)
-        except DatasetError as error:  # directories without files, which allow_empty allows
-            return _unserved(f"the daemon cannot list its directory: {error}")
-        if listed == samples and {type(label) for _, label in samples} == {int}:
-            self._labels = None
-            return Samples(self)
-        number = {path: (i, label) for i, (path, label) in enumerate(listed)}
-        ids = array.array("i")
-        labels: dict[int, object] = {}
-        for path, label in samples:
-            found = number.get(os.fspath(path))
-            if found is None:
-                return _unserved(
-                    f"{path} is one of its samples, but not one of those which the daemon lists in "
-                    f"{self.root}"
-                )
-            if not isinstance(label, (int, float, str, tuple)):
-                return _unserved(f"the label of {path} is a {type(label).__name__}")
-            ids.append(found[0])
-            if labels.setdefault(found[1], label) != label:
-                return _unserved(
-                    f"its samples give files of {os.path.dirname(path)} the labels "
-                    f"{labels[found[1]]!r} and {label!r}, and the daemon has one for each directory"
-                )
-        if not ids:
-            return _unserved("it has no samples")
-        same = all(type(label) is int and label == i for i, label in labels.items())
-        self._labels = None if same else [labels.get(i) for i in range(len(self._facts["classes"]))]
-        whole = len(ids) == len(listed) and all(map(operator.eq, ids, range(len(ids))))
-        return Samples(self, None if whole else ids)
-
-
-class OwnListing(Mirror):
-    """The same of an :class:`ImageFolder` that has a listing of its own."""
-
-    @property
-    def raw(self) -> bool:  # type: ignore[override]
-        """Whether the object's bytes stay as they are."""
-        return bool(self.of.raw)  # type: ignore[attr-defined]
-
-    @property
-    def loader(self) -> Callable[..., object]:
-        """From a file's bytes to an object."""
-        return self.of.loader
-
-    def _other_decoder(self) -> str:
-        return ""

@@ -24,6 +24,7 @@ from ...errors import ConfigError
 from .fields import Fields, OfRecord, Part, Step, made_of
 from .folder import ImageFolder
 from .hf import HFDataset
+from .mirror import Mirror
 from .records import Files, Making
 
 
@@ -156,7 +157,7 @@ def piece_of(name: str, dataset: object, folder: Any, ids: Sequence[int] | None)
     Args:
         name: What messages call it.
         dataset: The dataset.
-        folder: Whose samples its items are; None: it has none.
+        folder: Whose samples its items are, as the daemon lists them; None: it has none.
         ids: Which of them; None: all.
 
     Raises:
@@ -169,7 +170,7 @@ def piece_of(name: str, dataset: object, folder: Any, ids: Sequence[int] | None)
         raise ConfigError(
             f"{name} is a {type(part).__name__} of hdmlp.data: use that of hdmlp.torch"
         )
-    if not isinstance(part, (ImageFolder, Making)):
+    if not isinstance(part if folder is None else folder, (ImageFolder, Making, Mirror)):
         raise ConfigError(
             f"{name} is a {type(part).__name__}, whose samples HDMLP does not read itself: "
             "give hdmlp.torch's ImageFolder, Files, Records, WebDataset, LMDB or the like"
@@ -178,7 +179,7 @@ def piece_of(name: str, dataset: object, folder: Any, ids: Sequence[int] | None)
         raise ConfigError(f"{name}: {part.alone}")
     if folder is None:
         return Piece(name, _Empty())
-    return Piece(name, _FolderFiles(part) if isinstance(part, ImageFolder) else part, ids)
+    return Piece(name, folder if isinstance(folder, Making) else _FolderFiles(folder), ids)
 
 
 class _Empty:
@@ -195,7 +196,7 @@ class _FolderFiles(Files):
         folder: The folder, whose files are listed now.
     """
 
-    def __init__(self, folder: ImageFolder):
+    def __init__(self, folder: ImageFolder | Mirror):
         self.folder = folder
         samples = folder.samples
         paths, labels = [path for path, _ in samples], [label for _, label in samples]

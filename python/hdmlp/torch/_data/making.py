@@ -20,9 +20,9 @@ from ...errors import ConfigError
 from .batch_transform import BatchTransform
 from .collated import collate_records
 from .collation import default_stacks, is_default, stack_into, torchs_default
-from .datasets import Mirror, Relabelled
 from .fields import Fields, FieldsRecipe
 from .folder import offload, pil_loader, short
+from .mirror import Mirror, Relabelled
 from .own_items import MadeItems, OwnItems
 
 

@@ -14,6 +14,7 @@ from ...data import Folder
 from ...errors import ConfigError
 from .datasets import Datasets
 from .joined import Joined, piece_of, shown
+from .reasons import is_torchvision
 
 _BATCHES = ("mixed", "one dataset each")
 
@@ -192,7 +193,7 @@ def _piece(name: str, dataset: object) -> Piece:
         raise ConfigError(
             f"{name} is a Mix: give one Mix all of its datasets, with the products of the weights"
         )
-    known = isinstance(part, (Listed, Folder))
+    known = isinstance(part, (Listed, Folder)) or is_torchvision(part)
     samples = Datasets().samples(dataset) if known else None
     if samples is not None and samples.folder is None and samples.why:
         raise ConfigError(f"{name}: {samples.why}")

@@ -20,9 +20,10 @@ from ..._transforms.generators import generators_kept
 from ...errors import ConfigError
 from .._data.batch_transform import BatchTransform, say_mixes
 from .._data.collation import default_stacks, is_default, torchs_default
-from .._data.datasets import Datasets, Samples
+from .._data.datasets import Datasets
 from .._data.items import length_of
 from .._data.making import Making, making, making_of_items
+from .._data.mirror import Samples
 from .._data.own_items import OpenedItems
 from .loader_arguments import Arguments
 
