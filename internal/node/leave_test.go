@@ -85,10 +85,16 @@ func TestAJobThatFollowsIsAdmittedWhenTheOneBeforeHasEnded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := world{available: func() (int64, error) { return 100_000, nil }}
 			n := w.node()
+			ended := make(chan struct{})
 			if follows {
 				before := open(t, n, message(0, 1, set("memory", "1000B")))
 				before.Leave()
-				time.AfterFunc(time.Second, before.Close)
+				time.AfterFunc(time.Second, func() {
+					defer close(ended)
+					before.Close()
+				})
+			} else {
+				close(ended)
 			}
 			r := open(t, n, message(0, 1, set("memory", nil),
 				func(m *request.Open) { m.Job = "next" }))
@@ -99,6 +105,7 @@ func TestAJobThatFollowsIsAdmittedWhenTheOneBeforeHasEnded(t *testing.T) {
 			if got != alone || got <= 1000 || got >= total {
 				t.Errorf("the cache has %d bytes, and alone %d", got, alone)
 			}
+			<-ended
 			r.Close()
 			w.close(t, n)
 		})

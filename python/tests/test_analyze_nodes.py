@@ -12,6 +12,7 @@ import pytest
 from nodes import binary as spaces  # noqa: F401
 from test_analyze import SCRIPTS, binary, environment, script  # noqa: F401
 from torchrun import free_port, torchrun
+from waiting import until
 
 pytestmark = pytest.mark.ci
 
@@ -27,7 +28,11 @@ def files(tmp_path):
 
 
 class Job:
-    """A job of two nodes, each started by `hdmlp analyze`."""
+    """A job of two nodes, each started by `hdmlp analyze`.
+
+    What a node says goes to files, not to pipes, which a process would hold open that outlives the
+    node's command: torchrun may end before its ranks if it gets a signal twice.
+    """
 
     def __init__(
         self,
@@ -39,10 +44,12 @@ class Job:
         python=preloaded.PYTHON,
     ):
         port = free_port()
-        self.nodes = []
+        self.nodes, self._said = [], []
         for number in range(2):
             launcher = torchrun(1, port, python)
             of = ["--nnodes=2", f"--node_rank={number}", "--master_addr=127.0.0.1"]
+            out, said = os.memfd_create("output"), os.memfd_create("messages")
+            self._said.append((out, said))
             self.nodes.append(
                 subprocess.Popen(
                     [
@@ -51,19 +58,34 @@ class Job:
                     ],
                     env={**environment, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python},
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
+                    stdout=out,
+                    stderr=said,
                 )
             )
+
+    def until_says(self, number, text):
+        """Waits until a node's command has said something."""
+
+        def says():
+            assert self.nodes[number].poll() is None
+            return text in contents(self._said[number][1])
+
+        until(says, text, seconds=100)
 
     def ended(self):
         """The exit status, output and messages of each node."""
         found = []
-        for node in self.nodes:
-            out, said = node.communicate(timeout=100)
-            found.append((node.returncode, out, said))
+        for node, (out, said) in zip(self.nodes, self._said):
+            node.wait(timeout=100)
+            found.append((node.returncode, contents(out), contents(said)))
+            os.close(out)
+            os.close(said)
         return found
+
+
+def contents(file):
+    """What a file has, whose end other processes write at."""
+    return os.pread(file, os.fstat(file).st_size, 0).decode()
 
 
 def test_nodes_are_measured_together(binary, environment, files):
@@ -95,8 +117,7 @@ def test_nodes_with_other_arguments_are_refused(binary, environment, files):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_node_that_ends_ends_the_others(binary, environment, files, how):
     job = Job(binary, environment, files)
-    while "training with" not in job.nodes[1].stderr.readline():
-        assert job.nodes[1].poll() is None
+    job.until_says(1, "training with")
     job.nodes[1].send_signal(how)
     (status, out, said), (other, _, _) = job.ended()
     assert status == 1, said
@@ -110,8 +131,7 @@ def test_a_node_that_ends_before_its_loader_ends_the_others(binary, environment,
     """The other script waits for ever: without being told, its command would as well."""
     job = Job(binary, environment, str(how), name="before.py", python=sys.executable)
     if how != "fail":
-        while "found the commands" not in job.nodes[1].stderr.readline():
-            assert job.nodes[1].poll() is None
+        job.until_says(1, "found the commands")
         job.nodes[1].send_signal(how)
     (status, _, said), (other, _, words) = job.ended()
     assert status == 1, said

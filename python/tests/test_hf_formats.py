@@ -195,11 +195,11 @@ def test_files_that_change_afterwards(tmp_path):
         list(loader)
     path = arrow_file(tmp_path / "d")
     os.utime(path, (1, 1))
-    with pytest.raises(errors.MismatchError, match="a file was written since its first loader was"):
+    with pytest.raises(errors.MismatchError, match="was written since this HFDataset was made"):
         ht.DataLoader(ours, 4)
     ours = ht.HFDataset(data, TENSOR)
     os.truncate(path, 1000)
-    with pytest.raises(errors.DatasetError, match=r"image: .* bytes from byte .*\.arrow, which"):
+    with pytest.raises(errors.MismatchError, match="was written since this HFDataset was made"):
         ht.DataLoader(ours, 4)
 
 

@@ -427,7 +427,7 @@ def test_a_large_recipe_has_new_processes(real, root, monkeypatch):
 def test_memory_that_is_given_back_counts(real, root, monkeypatch):
     """Processes would hold it as long as they stay."""
     data = ht.ImageFolder(root, recipe())
-    held = torch.ones(128 << 20, dtype=torch.uint8)
+    held = torch.ones(256 << 20, dtype=torch.uint8)
     with loader(data) as made:
         list(made)
         seen = processes()
