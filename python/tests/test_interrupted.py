@@ -1,5 +1,6 @@
 """Exceptions of signal handlers in next(), where the loop goes on: no batch is lost or repeated."""
 
+import gc
 import linecache
 import signal
 import sys
@@ -13,6 +14,7 @@ pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
 from hdmlp._lib.interrupts import interrupts, start
+from hdmlp._workers.pool import Pool
 from reference import jpegs
 
 V = torchvision.transforms
@@ -30,6 +32,10 @@ class Late(Exception):
     """What the handler raises."""
 
 
+class Anything(Exception):
+    """What no handler raised, but something else that interrupts a program."""
+
+
 def handler(number, frame):
     raise Late
 
@@ -38,10 +44,11 @@ class Alarm:
     """Has a signal's handler raise in one of our frames: at the nth event that a trace reports.
 
     The signal is raised from a trace function, so the handler runs at that point of our code and
-    nowhere else, and no time is involved. ``at``: only events of that line count.
+    nowhere else, and no time is involved. ``at``: only events of that line count. ``last``: where
+    the last one struck.
     """
 
-    at = None
+    at = last = None
 
     def __init__(self, nth):
         self.left = nth
@@ -49,17 +56,21 @@ class Alarm:
 
     def __enter__(self):
         self.before = signal.signal(signal.SIGUSR1, handler)
+        gc.disable()  # Python ignores what finalizers raise
         sys.settrace(self.trace)
         return self
 
     def __exit__(self, *_):
         sys.settrace(None)
+        gc.enable()
         signal.signal(signal.SIGUSR1, self.before)
 
     def trace(self, frame, event, argument):
-        if frame.f_globals.get("__name__", "").startswith("hdmlp."):
-            return self.strike
-        return None
+        at = frame
+        while at is not None and at.f_code.co_name != "__del__":
+            at = at.f_back
+        ours = frame.f_globals.get("__name__", "").startswith("hdmlp.")
+        return self.strike if ours and at is None else None
 
     def strike(self, frame, event, argument):
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
@@ -69,7 +80,7 @@ class Alarm:
         if event == "line" and not self.struck and apart and self.at in {None, line.strip()}:
             self.left -= 1
             if self.left == 0:
-                self.struck = True
+                self.struck, Alarm.last = True, (frame.f_code.co_filename, frame.f_lineno)
                 signal.raise_signal(signal.SIGUSR1)
         return self.strike
 
@@ -141,8 +152,9 @@ def test_no_batch_is_lost_or_repeated(folder, kind):
                 if batch is None:
                     raised += 1
                     state = loader.state_dict()
-                    assert state["step"] == len(got), nth
-                    batch = taken(iterator)
+                    assert state["step"] == len(got), (nth, Alarm.last)
+                    batch = next(iterator, None)
+                    assert batch is not None, (nth, Alarm.last)
                 got.append(batch[0].clone())
                 nth += 3
             assert next(iterator, None) is None
@@ -232,4 +244,28 @@ def test_an_epoch_is_taken_and_its_workers_are_not_renewed(folder, line):
                 next(iterator)
         got = [images.clone() for images, _ in iterator]
     assert len(got) == len(want)
+    assert all(torch.equal(a, b) for a, b in zip(got, want))
+
+
+def test_an_exception_of_no_handler_loses_no_batch(monkeypatch):
+    """Which batch comes next follows from how many came, not from what raised."""
+    with made(None, "items of workers") as loader:
+        loader.generator.manual_seed(5)
+        want = [images.clone() for images, _ in loader]
+        loader.generator.manual_seed(5)
+        iterator = iter(loader)
+        got = [next(iterator)[0].clone()]
+        before = Pool.next
+        for _ in want[1:]:
+
+            def taken(*arguments):
+                before(*arguments)
+                raise Anything
+
+            monkeypatch.setattr(Pool, "next", taken)
+            with pytest.raises(Anything):
+                next(iterator)
+            monkeypatch.setattr(Pool, "next", before)
+            got.append(next(iterator)[0].clone())
+        assert next(iterator, None) is None
     assert all(torch.equal(a, b) for a, b in zip(got, want))

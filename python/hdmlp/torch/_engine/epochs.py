@@ -210,7 +210,8 @@ class Epoch(Batches):
 
     def _from_workers(self, made: Pool | Pinning, thread: int) -> None:
         begin = time.perf_counter_ns()
-        if self.failed:
+        # The position is compared as well: whatever raised, no batch stands for another one.
+        if self.failed or made.position != self.epoch * STEPS + self._step:
             made = self._made_again(made)
         try:
             taken = made.next(self._local.timeout)
@@ -220,15 +221,16 @@ class Epoch(Batches):
             if isinstance(last, EpochOverError):
                 raise StopIteration from None
             raise (last.__cause__ or last) from None
-        value = made.value(taken.content)
+        value: object = None
         error: Exception | None = None
-        if not isinstance(value, Failed):
-            try:
+        try:
+            value = made.value(taken.content)
+            if not isinstance(value, Failed):
                 value = self._last(value, taken.n)
-            except Exception as raised:
-                if interrupts(raised):
-                    raise
-                error = raised
+        except Exception as raised:
+            if interrupts(raised):
+                raise
+            error = raised
         self._kept[thread] = self._step + 1, value
         self._step += 1
         self._count(taken.n, begin)
