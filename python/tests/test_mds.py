@@ -177,6 +177,7 @@ def refused(match, *args, kind=errors.ConfigError, **options):
 def test_what_is_refused(shards):
     root, _ = shards
     refused("there is no 'y'; there are a, ", root, columns=["y"])
+    refused("columns: 'i' is given twice", root, columns=["i", "a", "i"])
     refused("no such file", root / "none", kind=errors.DatasetNotFoundError)
     (root / "odd").mkdir()
     for text, match in {

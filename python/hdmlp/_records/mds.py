@@ -16,7 +16,7 @@ from ..errors import ConfigError, DatasetNotFoundError
 from . import decoders
 from .arrays import Typed, check_numpy, unreadable
 from .elements import Elements
-from .form import Form
+from .form import Form, check_chosen
 from .manifest import located
 from .records import read_file
 from .runs import Ranges
@@ -186,11 +186,7 @@ def _chosen(given: Sequence[Column], columns: Sequence[str] | None) -> list[Colu
     if columns is None:
         return list(given)
     by_name = {column.name: column for column in given}
-    for name in columns:
-        if name not in by_name:
-            raise ConfigError(f"columns: there is no {name!r}; there are {', '.join(by_name)}")
-    if not columns:
-        raise ConfigError("columns: items need at least one")
+    check_chosen("columns", columns, by_name)
     return [by_name[name] for name in columns]
 
 

@@ -8,13 +8,13 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._lib.arguments import is_url
 from ..errors import ConfigError, HDMLPError, SampleError
 from .arrays import Indexed, Stamp, paths_in, stamp_of, unreadable
-from .form import Form
+from .form import Form, check_chosen
 from .manifest import located
 from .parquet_pages import BYTE_ARRAY, Footer, Leaf, footer_of, places_of
 from .runs import Ranges
@@ -122,28 +122,6 @@ def _columns(
         _column(name, first[name], name in images, footers)
         for name in (first if chosen is None else chosen)
     ]
-
-
-def check_chosen(what: str, chosen: Sequence[str], given: Collection[str]) -> None:
-    """Checks the names that a user chose among those that there are.
-
-    Args:
-        what: The argument's name.
-        chosen: The names.
-        given: Those that there are.
-
-    Raises:
-        ConfigError: There is no such name, or it was given twice, or none was given.
-    """
-    if isinstance(chosen, str):
-        raise ConfigError(f"{what}={chosen!r}: must be a list of names, such as [{chosen!r}]")
-    for i, name in enumerate(chosen):
-        if name not in given:
-            raise ConfigError(f"{what}: there is no {name!r}; there are {', '.join(given)}")
-        if name in chosen[:i]:
-            raise ConfigError(f"{what}: {name!r} is given twice, and items have each name once")
-    if not chosen:
-        raise ConfigError(f"{what}: items need at least one")
 
 
 def _by_name(path: str, footer: Footer) -> dict[str, list[Leaf]]:
