@@ -185,7 +185,9 @@ def test_what_is_refused(shards):
         "[]": "lists no shards",
         '{"shards": []}': "lists no shards",
         '{"shards": [{}]}': "shard 0 is not as mosaicml-streaming writes it",
-        '{"shards": [3]}': "shard 0 is not as",
+        '{"shards": [{"format": 3}]}': "writes it: it has no 'version'",
+        '{"shards": [3]}': "shard 0 is not as .*: it is 3: take the file once more",
+        "[" * 100_000: "no JSON",
     }.items():
         (root / "odd" / "index.json").write_text(text)
         refused(match, root / "odd")

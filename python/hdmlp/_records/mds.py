@@ -99,6 +99,8 @@ class MDS(Typed):
                 _read(shard, number, given, places)
             except OSError as error:
                 raise unreadable(shard.path, error) from error
+            except struct.error:
+                raise ConfigError(f"{shard.path}: it is cut off: copy it once more") from None
         self._elements = {
             column.name: made
             for column in chosen
@@ -122,8 +124,10 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
         ) from None
     except OSError as error:
         raise unreadable(path, error) from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: it is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: it is no JSON: {error}: take it once more from where it is whole"
+        ) from None
     shards = told.get("shards") if isinstance(told, Mapping) else None
     if not isinstance(shards, list) or not shards:
         raise ConfigError(f"{path}: it lists no shards, as mosaicml-streaming's does")
@@ -135,9 +139,11 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
             found.append(_shard(path, shard))
         except (ConfigError, DatasetNotFoundError):
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigError(
-                f"{path}: shard {i} is not as mosaicml-streaming writes it: {error!r}"
+                f"{path}: shard {i} is not as mosaicml-streaming writes it: {why}: take the file "
+                "once more from where it is whole, or write the shards again"
             ) from None
         columns = columns or own
         if own != columns:
@@ -149,7 +155,9 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
     return columns, found
 
 
-def _columns(shard: Mapping[str, Any]) -> list[Column]:
+def _columns(shard: object) -> list[Column]:
+    if not isinstance(shard, Mapping):
+        raise ValueError(f"it is {shard!r:.40}")
     if shard["format"] != "mds" or shard["version"] != 2:
         raise ValueError(f"format {shard['format']}, version {shard['version']}")
     parts = shard["column_names"], shard["column_encodings"], shard["column_sizes"]
