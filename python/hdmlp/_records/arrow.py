@@ -206,10 +206,14 @@ def values_of(name: str, column: Chunks, rows: NDArray[numpy.int64], maps: Maps)
         data = chunk.field("bytes") if pyarrow.types.is_struct(chunk.type) else chunk
         missing = null | data.is_null().to_numpy(zero_copy_only=False)
         ends = _ends(data)
-        _, _, buffer = data.buffers()
+        _, numbers, buffer = data.buffers()
         number, offsets = -1, ends[:-1]
         if buffer is not None and not missing.all():
             begin = buffer.address
+            if ends[0] == ends[-1] and numbers is not None:
+                # Of no bytes, pyarrow's buffer is no part of the file, but that of offsets is.
+                begin, ends = numbers.address, numpy.zeros_like(ends)
+                offsets = ends[:-1]
             path, shift = maps.find(begin + int(ends[0]), begin + int(ends[-1]))
             number = files.setdefault(path, len(files))
             offsets = offsets + (begin + shift)

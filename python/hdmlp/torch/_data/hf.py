@@ -346,8 +346,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """Returns the number of rows."""
         return self._count
 
-    def __getitem__(self, index: int | str) -> object:
+    def __getitem__(self, index: Any) -> object:
         """Returns one row, decoded and transformed in this process; or, by name, a column.
+
+        Of a slice, a range or a list, the rows as a dict of lists, as ``datasets`` gives them.
 
         Raises:
             IndexError: There is no such row.
@@ -355,6 +357,17 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """
         if isinstance(index, str):
             return self._plainly[index]
+        # Tensors and arrays without axes have __iter__ as well.
+        if isinstance(index, slice) or (
+            isinstance(index, Iterable) and getattr(index, "ndim", 1) == 1
+        ):
+            found = range(len(self))[index] if isinstance(index, slice) else index
+            indices = [self._index(i) for i in found]
+            if self._formatted:
+                with damage_named(self.dataset, indices):
+                    return self.dataset[indices]
+            rows: list[Any] = [self[i] for i in indices]
+            return {name: [row[name] for row in rows] for name in self._names}
         index = self._index(index)
         with damage_named(self.dataset, [index]):
             if self._formatted:
