@@ -217,6 +217,15 @@ def _read(shard: _Shard, number: int, columns: Sequence[Column], places: Sequenc
         ConfigError: The shard contradicts itself, or its index.
     """
     path = shard.path
+    varying = [column for column in columns if column.size is None]
+    fixed = 4 * len(varying) + sum(column.size or 0 for column in columns)
+    if len(varying) > 1 and is_url(path):
+        raise ConfigError(
+            f"{path}: its samples have {len(varying)} columns whose sizes vary "
+            f"({', '.join(column.name for column in varying)}); where each ends, the sample itself "
+            "says, which would take a request for each: copy the shards to a file system, or write "
+            "them with one such column"
+        )
     if not is_url(path) and os.path.getsize(path) != shard.size:
         raise ConfigError(
             f"{path}: it has {os.path.getsize(path)} bytes, and index.json says {shard.size}: it "
@@ -228,13 +237,6 @@ def _read(shard: _Shard, number: int, columns: Sequence[Column], places: Sequenc
     count, *offsets = struct.unpack(f"<{shard.samples + 2}I", read_file(path, 0, head))
     if count != shard.samples:
         raise ConfigError(f"{path}: it has {count} samples, and index.json says {shard.samples}")
-    varying = [column for column in columns if column.size is None]
-    fixed = 4 * len(varying) + sum(column.size or 0 for column in columns)
-    if len(varying) > 1 and is_url(path):
-        raise ConfigError(
-            f"{path}: its samples have {len(varying)} columns of sizes that vary, for which each "
-            "sample is asked for: copy the shards to a file system"
-        )
     descriptor = -1 if is_url(path) or len(varying) < 2 else os.open(path, os.O_RDONLY)
     try:
         for i, (begin, end) in enumerate(zip(offsets, offsets[1:])):
