@@ -100,8 +100,8 @@ def test_cifar(tmp_path, dump, which):
     def load(name):
         try:
             return pickle.loads((base / name).read_bytes(), encoding="latin1")
-        except (ImportError, AttributeError, SystemError):
-            # What a pickle names, HDMLP neither imports nor calls: only the name is damaged.
+        except Exception:  # of whatever the pickle names, by numpy's version
+            # HDMLP neither imports nor calls it: what it reads nevertheless must be undamaged.
             return pickle.loads(whole[name], encoding="latin1")
 
     def theirs():
