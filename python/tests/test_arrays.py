@@ -361,6 +361,12 @@ def test_files_that_are_refused(made):
     refused("give its dtype as well", root / "raw", shape=(3,))
     refused("no multiple of 12", root / "raw", dtype="f4", shape=(-1, 3))
     refused("ends at byte 120", root / "raw", dtype="f4", shape=(10, 3))
+    for offset in (100, 99999):
+        match = f"has 100 bytes, and offset={offset} is its end"
+        refused(match, root / "raw", dtype="f4", offset=offset)
+    refused("offset=-4: must be 0 or more", root / "raw", dtype="f4", offset=-4)
+    refused("offset=True: must be a whole number", root / "raw", dtype="u1", offset=True)
+    refused("shape=True: must be a whole number", root / "raw", dtype="u1", shape=(True, 2))
     refused("nothing else may be negative", root / "raw", dtype="f4", shape=(3, -1))
     refused("no tensors", root / "raw", dtype=[("a", "f4")])
     refused("dtype='f5'", root / "raw", dtype="f5")
@@ -374,6 +380,9 @@ def test_files_that_are_refused(made):
     refused("windows are those of one array", (root / "long.npy",) * 2, window=3)
     refused("no file has as many as 29 places", root / "long.npy", window=29)
     refused("window=0", root / "long.npy", window=0)
+    refused("window=True: must be a whole number", root / "long.npy", window=True)
+    refused("stride=True: must be a whole number", root / "long.npy", window=2, stride=True)
+    refused("shift=True: must be a whole number", root / "long.npy", window=2, shift=True)
     refused("give window as well", root / "long.npy", stride=2)
     refused("at most 268435456", _sparse(root, 1 << 29), dtype="u1", window=8, stride=1)
 
@@ -406,6 +415,36 @@ def test_damaged_headers(made):
     for length in (0, 5, 6, 8, 11, 60, 127, 128, len(whole) - 1):
         path.write_bytes(whole[:length])
         refused(r"damaged\.npy", path)
+
+
+@pytest.mark.parametrize(
+    "shape, match",
+    [
+        (b"(-1, 3)", r"damaged: its shape is \(-1, 3\)"),
+        (b"(29, -3)", r"damaged: its shape is \(29, -3\)"),
+        (b"(1<<62,)", "header is damaged: malformed"),
+        (b"(29.0, 3)", "header is damaged: shape is not valid"),
+        (b"(1, 1" + b"0" * 30 + b")", "it was cut off, or is another one"),
+        (b"__import__('os').abort()", "header is damaged: malformed"),
+    ],
+)
+def test_headers_that_lie(made, shape, match):
+    root, _ = made
+    whole = (root / "short.npy").read_bytes()
+    head, rest = whole[:128].replace(b"(29, 3)", shape).rstrip(b"\n "), whole[128:]
+    (root / "lie.npy").write_bytes(head.ljust(127) + b"\n" + rest)
+    refused(match, root / "lie.npy")
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_versions_of_npy_files(made, version):
+    root, arrays = made
+    with open(root / "version.npy", "wb") as file:
+        numpy.lib.format.write_array(file, arrays["float"], version=version)
+    assert equal(list(ht.Arrays(root / "version.npy")), list(torch.tensor(arrays["float"])))
+    with open(root / "version.npy", "wb") as file:
+        numpy.lib.format.write_array(file, numpy.zeros(3, [("ä", "f4")]), version=(3, 0))
+    refused("elements are .*ä.*no tensors", root / "version.npy")
 
 
 def test_files_that_change(made):

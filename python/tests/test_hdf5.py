@@ -152,6 +152,16 @@ def test_what_is_refused(tmp_path):
         file["hollow"][0] = 1
         file.create_dataset("unwritten", (6, 4), "f4")
         file.create_dataset("texts", data=["a", "b"], dtype=h5py.string_dtype())
+        file["fixed texts"] = numpy.array(["a", "b"], "S5")
+        file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
+        file["null"] = h5py.Empty("f4")
+        plist, space = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5s.create_simple((20,))
+        plist.set_layout(h5py.h5d.COMPACT)
+        h5py.h5d.create(file.id, b"compact", h5py.h5t.NATIVE_INT32, space, plist)
+        odd = h5py.h5t.NATIVE_INT32.copy()
+        odd.set_precision(24)
+        odd.set_size(3)
+        h5py.h5d.create(file.id, b"odd", odd, space)
         file.create_dataset("record", data=numpy.zeros(3, [("a", "f4"), ("b", "i4")]))
         file.create_dataset("number", data=3.0)
         file.create_dataset("empty", data=numpy.zeros((0, 3)))
@@ -169,8 +179,13 @@ def test_what_is_refused(tmp_path):
         "split": r"chunks are \(1, 2, 5\).*several chunks",
         "hollow": "chunk of place 1 has never been written",
         "unwritten": "never been written",
-        "texts": "Python objects",
-        "record": "no tensors",
+        "texts": "dataset /texts: it has texts.*give them as labels=",
+        "fixed texts": "it has texts",
+        "lists": "samples are lists of other lengths",
+        "null": "without even a shape",
+        "compact": "lie in its header: write it with chunks=None",
+        "odd": "dataset odd: h5py cannot read it",
+        "record": "dataset /record: its elements are .*no tensors",
         "number": "one number",
         "empty": "has no samples",
         "outside": "lie in other files",

@@ -420,3 +420,35 @@ def test_files_that_are_replaced_before_there_is_a_loader(tmp_path):
     (tmp_path / "b" / arrow).replace(tmp_path / "a" / arrow)
     with pytest.raises(errors.MismatchError, match="was written since this HFDataset was made"):
         ht.DataLoader(dataset, 4)
+
+
+@pytest.mark.parametrize("form", [None, "numpy"])
+def test_several_rows_by_index(tmp_path, form):
+    """As ``datasets`` gives them: columns, with what is made of each row in them."""
+    data = saved(tmp_path / "d", 7).with_format(form)
+    ours = ht.HFDataset(data, TENSOR if form is None else None)
+    for chosen in (slice(2, 5), slice(None, None, -3), slice(4, 2), range(1, 4), [6, -7]):
+        found, wanted = ours[chosen], data[chosen]
+        assert list(found) == list(wanted)
+        assert list(found["label"]) == list(wanted["label"])
+        if form is None:
+            images = [TENSOR(image.convert("RGB")) for image in wanted["image"]]
+            assert equal(found["image"], images)
+    assert ours[torch.tensor(2)]["label"] == data[2]["label"]
+    with pytest.raises(IndexError, match="record 7 is out of range"):
+        ours[[0, 7]]
+
+
+def test_values_without_a_byte(tmp_path):
+    """Their buffer is no part of the file, but of pyarrow's own library."""
+    features = datasets.Features({name: datasets.Value("binary") for name in ("a", "b")})
+    columns = {"a": [b""] * 4, "b": [None, b"", b"", None]}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "d")
+    data = datasets.load_from_disk(tmp_path / "d")
+    ours = ht.HFDataset(data)
+    assert all(name.endswith(".arrow") for name in ours._files.names)
+    with ht.DataLoader(ours, 4, collate_fn=list, shuffle=False) as loader:
+        (batch,) = loader
+    assert [{n: None if v is None else bytes(v) for n, v in row.items()} for row in batch] == list(
+        data
+    )

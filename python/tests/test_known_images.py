@@ -133,6 +133,7 @@ def test_pickles_are_not_run(tmp_path, capfd):
         pickle.dumps({"data": numpy.zeros((2, 3072), "u1"), "labels": [1, 10]}, 4): "10 classes",
         python2_pickle({"data": numpy.zeros((2, 3072), "u1"), "labels": [1, 2]})[:-9]: "pickle",
         b"": "pickle",
+        b"\x80\x02}r\xff\xff\xff\xff.": "value of number 4294967295",
         b"not a pickle": "pickle",
     }.items():
         (base / "data_batch_2").write_bytes(content)
@@ -163,3 +164,15 @@ def test_files_that_are_missing_or_others(tmp_path):
     (raw / "train-images-idx3-ubyte").write_bytes(idx(numpy.zeros((11, 28), "u1")))
     with pytest.raises(errors.ConfigError, match="not of uint8 with 3 axes"):
         ht.MNIST(tmp_path)
+    whole = idx(numpy.zeros((11, 28, 28), "u1"))
+    for content, match in {
+        b"\1" + whole[1:]: "no idx file, as MNIST's.*begins with 01 00 08 03",
+        whole[:3] + b"\x09" + whole[4:]: "no idx file.*begins with 00 00 08 09",
+        b"": "no idx file.*begins with nothing",
+        whole[:-1]: "it was cut off",
+        whole + b"x": "has 8641 bytes, and its array of shape .* ends at byte 8640: it is damaged",
+        whole[:7] + b"\x0a" + whole[8:]: "ends at byte 7856: it is damaged",
+    }.items():
+        (raw / "train-images-idx3-ubyte").write_bytes(content)
+        with pytest.raises(errors.ConfigError, match=match):
+            ht.MNIST(tmp_path)

@@ -17,6 +17,7 @@ import hdmlp.data as hd
 import hdmlp.torch as ht
 import recordfiles
 from hdmlp import errors
+from hdmlp._records import mds
 from mdsfiles import change, image, write
 from recordfiles import equal
 from torch.utils.data import DataLoader, DistributedSampler
@@ -144,9 +145,30 @@ def test_other_encodings_of_images(tmp_path):
     ]
     write(tmp_path, {"p": "pil", "l": "list[png]", "j": "jpeg_array"}, samples)
     item = ht.MDS(tmp_path)[1]
+    assert item["p"].mode == "RGB"
     assert item["p"].tobytes() == image(1).tobytes()
     assert [x.tobytes() for x in item["l"]] == [image(1).tobytes(), image(2).tobytes()]
     assert [x.format for x in item["j"]] == ["JPEG"]
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "L", "RGBA", "1", "I;16"])
+def test_pil_images_keep_their_mode(tmp_path, mode):
+    """As mosaicml-streaming gives them: Image.frombytes of the mode that is stored."""
+    made = image(3).convert("L").convert(mode) if mode == "I;16" else image(3).convert(mode)
+    write(tmp_path, {"p": "pil"}, [{"p": made}])
+    own = ht.MDS(tmp_path)[0]["p"]
+    assert (own.mode, own.size, own.tobytes()) == (mode, made.size, made.tobytes())
+
+
+def test_values_that_cannot_be_decoded_name_their_file(shards):
+    root, _ = shards
+    path = root / "shard.00000.mds"
+    path.write_bytes(path.read_bytes().replace("ä".encode() * 4, b"\xff" * 8))
+    data = ht.MDS(root)
+    with pytest.raises(errors.SampleError, match=r"record 4 \(.*shard.00000.mds\): field t: Uni"):
+        data[4]
+    with pytest.raises(errors.SampleError, match=r"shard.00000.mds.*field t"):
+        list(ht.DataLoader(data, 4, shuffle=False, collate_fn=list))
 
 
 def test_bytes_with_a_transform_are_images(tmp_path):
@@ -177,6 +199,7 @@ def refused(match, *args, kind=errors.ConfigError, **options):
 def test_what_is_refused(shards):
     root, _ = shards
     refused("there is no 'y'; there are a, ", root, columns=["y"])
+    refused("columns: 'i' is given twice", root, columns=["i", "a", "i"])
     refused("no such file", root / "none", kind=errors.DatasetNotFoundError)
     (root / "odd").mkdir()
     for text, match in {
@@ -184,7 +207,9 @@ def test_what_is_refused(shards):
         "[]": "lists no shards",
         '{"shards": []}': "lists no shards",
         '{"shards": [{}]}': "shard 0 is not as mosaicml-streaming writes it",
-        '{"shards": [3]}': "shard 0 is not as",
+        '{"shards": [{"format": 3}]}': "writes it: it has no 'version'",
+        '{"shards": [3]}': "shard 0 is not as .*: it is 3: take the file once more",
+        "[" * 100_000: "no JSON",
     }.items():
         (root / "odd" / "index.json").write_text(text)
         refused(match, root / "odd")
@@ -244,6 +269,22 @@ def test_shards_that_are_compressed_or_gone(shards):
     write(root, COLUMNS, samples[1:])
     with pytest.raises(errors.MismatchError, match="was written since this MDS was made"):
         list(ht.DataLoader(data, 4))
+
+
+def test_columns_that_vary_at_urls(shards, monkeypatch):
+    """Only the samples say where each ends: refused before a byte of a shard is asked for."""
+    root, _ = shards
+
+    def read(path, *_):
+        assert path == "s3://bucket/data/index.json"
+        return (root / "index.json").read_bytes()
+
+    monkeypatch.setattr(mds, "read_file", read)
+    refused(
+        r"00000.mds: its samples have 8 columns whose sizes vary \(dynamic, half.*copy the "
+        "shards to a file system, or write them with one",
+        "s3://bucket/data",
+    )
 
 
 def test_a_pickle_has_a_loader(shards):

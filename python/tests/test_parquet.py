@@ -204,7 +204,13 @@ def test_what_is_refused(tmp_path):
     pq.write_table(table().drop_columns(["score"]), other, **PLAIN)
     refused("there is no 'x'; there are image, label", path, columns=["x"])
     refused("need at least one", path, columns=[])
-    refused("columns are not those of .*: score", [path, other])
+    refused(r"b\.parquet: it has no column 'score', which .*a\.parquet has", [path, other])
+    refused(r"a\.parquet: it has a column 'score', which .*b\.parquet has not", [other, path])
+    refused("columns: 'text' is given twice", path, columns=["text", "raw", "text"])
+    refused("must be a list of names, such as", path, columns="text")
+    double = pyarrow.table([[b"a"], [b"b"]], names=["raw", "raw"])
+    pq.write_table(double, other, **PLAIN)
+    refused(r"b\.parquet: it has two columns of the name 'raw'", other)
     refused("no such file", tmp_path / "c.parquet")
     refused("not at URLs", "s3://bucket/a.parquet")
     pq.write_table(table(0), other, **PLAIN)
@@ -220,10 +226,62 @@ def test_what_is_refused(tmp_path):
     refused("it is encrypted", other)
     data = ht.Parquet(path)
     pq.write_table(table(5), path, **PLAIN)
-    with pytest.raises(errors.MismatchError, match="was written since this RowsInPlace"):
+    with pytest.raises(errors.MismatchError, match="was written since this Parquet"):
         list(ht.DataLoader(data, 4))
+    pq.write_table(table(), path, compression="snappy")
+    data = ht.Parquet(path, columns=["label"])
+    pq.write_table(table(5), path, **PLAIN)
+    with pytest.raises(errors.MismatchError, match="was written since this Parquet"):
+        data[0]
     os.truncate(path, 400)
     refused("no Parquet file", path)
+
+
+def test_files_that_differ_in_what_rows_do_not_show(tmp_path):
+    """Order of columns, nullability, compression and widths of offsets, as pyarrow's dataset."""
+    import pyarrow.dataset
+
+    paths = [tmp_path / f"{name}.parquet" for name in "abcd"]
+    names = ["image", "label", "text", "raw", "list"]
+    tables = [table(count).select(names) for count in (5, 3, 4, 2)]
+    tables[1] = tables[1].select(names[::-1])
+    whole = [pyarrow.field(f.name, f.type, nullable=False) for f in tables[2].schema]
+    tables[2] = tables[2].cast(pyarrow.schema(whole))
+    large = tables[3]["text"].cast(pyarrow.large_string())
+    tables[3] = tables[3].set_column(2, "text", large)
+    for number, (path, own) in enumerate(zip(paths, tables)):
+        options = {"compression": {"text": "zstd"}} if number == 1 else {}
+        pq.write_table(own, path, **{**PLAIN, **options})
+    for columns in (names, ["raw", "label"], ["text", "image"], ["label", "list"]):
+        data = ht.Parquet(paths, columns=columns, loader={n: RAW[n] for n in RAW if n in columns})
+        read = pyarrow.dataset.dataset(list(map(str, paths)), schema=tables[0].schema)
+        wanted = read.to_table(columns=columns).to_pylist()
+        if "image" in columns:
+            wanted = [{**row, "image": row["image"]["bytes"]} for row in wanted]
+        assert [data[i] for i in range(len(data))] == wanted
+        with ht.DataLoader(data, 4, collate_fn=list) as loader:
+            assert [row for batch in loader for row in batch] == wanted
+
+
+@pytest.mark.parametrize(
+    "one, other, match",
+    [
+        (b"a", "a", "'x' is texts, and that of .*a.parquet bytes"),
+        (b"a", 1, "'x' is int64, and that of .*a.parquet bytes"),
+        ([1], 1, "'x' is int64, and that of .*a.parquet nested"),
+        ([1], ["a"], "'x' is list<element: string>, and that of .*a.parquet list<element: int64>"),
+        ({"bytes": b"a", "path": "a"}, b"a", "'x' is bytes, and that of .* bytes, path: texts"),
+        (pyarrow.scalar(1, pyarrow.int8()), pyarrow.scalar(1, pyarrow.int16()), "int16.* int8"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"raw": [b"a"]}])
+def test_files_of_other_types(tmp_path, one, other, match, more):
+    """With and without a column that is read in place."""
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, value in zip(paths, (one, other)):
+        column = pyarrow.array([value], getattr(value, "type", None))
+        pq.write_table(pyarrow.table({"x": column, **more}), path, **PLAIN)
+    refused(rf"b\.parquet: its column .*{match}", paths)
 
 
 def readable(path):
@@ -260,6 +318,49 @@ def test_damaged_files(tmp_path, version):
         noise = generator.randbytes(generator.randrange(200))
         path.write_bytes(b"PAR1" + noise + len(noise).to_bytes(4, "little") + b"PAR1")
         readable(path)
+
+
+def rows_or_error(path):
+    try:
+        data = ht.Parquet(path)
+        return [data[i] for i in range(len(data))]
+    except (errors.ConfigError, errors.SampleError) as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_dictionary": False, "compression": {"raw": "NONE", "text": "snappy"}},
+        {"use_dictionary": False, "compression": "NONE", "write_page_checksum": True},
+    ],
+)
+def test_any_byte(tmp_path, options):
+    """Whatever a byte says: rows as pyarrow's, or an error of HDMLP's that names the file."""
+    path = tmp_path / "a.parquet"
+    small = table(9, nulls=True).select(["raw", "text", "label", "list"])
+    pq.write_table(small, path, row_group_size=5, **options)
+    whole, generator = path.read_bytes(), random.Random(6)
+    right = refused = 0
+    for turn in range(150):
+        at = generator.randrange(len(whole))
+        value = generator.choice([0, 0x7F, 0x80, 0xFF, whole[at] ^ 1 << generator.randrange(8)])
+        damaged = whole[:at] + (b"" if turn % 8 == 0 else bytes([value]) + whole[at + 1 :])
+        path.write_bytes(damaged)
+        found = rows_or_error(path)
+        if isinstance(found, errors.HDMLPError):
+            assert str(path) in str(found)
+            refused += 1
+            continue
+        try:
+            wanted = pq.read_table(path).to_pylist()
+        except (OSError, pyarrow.ArrowException, UnicodeDecodeError):
+            continue  # of what HDMLP does not read, as statistics
+        assert found == wanted
+        right += 1
+    assert right > 20
+    assert refused > 20
 
 
 def test_structures_that_lie():

@@ -1,5 +1,6 @@
 """TFRecord files of tf.train.Examples, which protobuf's own library encodes here."""
 
+import functools
 import gzip
 import os
 import random
@@ -24,6 +25,7 @@ COUNT = 13
 TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
 
 
+@functools.cache
 def messages():
     """tensorflow's Example, as its .proto files define it."""
     file = descriptor_pb2.FileDescriptorProto(name="e.proto", package="t", syntax="proto3")
@@ -42,7 +44,10 @@ def messages():
     message("FloatList", (many, "value", field.TYPE_FLOAT, None))
     message("Int64List", (many, "value", field.TYPE_INT64, None))
     lists = [("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")]
-    message("Feature", *((one, n, field.TYPE_MESSAGE, f".t.{t}") for n, t in lists))
+    kinds = message("Feature", *((one, n, field.TYPE_MESSAGE, f".t.{t}") for n, t in lists))
+    kinds.oneof_decl.add(name="kind")
+    for own in kinds.field:
+        own.oneof_index = 0
     entry = (one, "key", field.TYPE_STRING, None), (one, "value", field.TYPE_MESSAGE, ".t.Feature")
     of = message("Features", (many, "feature", field.TYPE_MESSAGE, ".t.Features.FeatureEntry"))
     message("FeatureEntry", *entry, of=of.nested_type).options.map_entry = True
@@ -122,7 +127,8 @@ def test_what_is_refused(tmp_path):
     path.write_bytes(whole)
     refused("give the features", path)
     refused("no feature 'x'; it has image, label, raw", path, "x")
-    refused("none of these features has bytes", path, "label")
+    refused("label: these features are numbers.*name a feature of bytes as well", path, "label")
+    refused("names: 'label' is given twice", path, "label", "image", "label")
     refused("no such file", tmp_path / "b", "image")
     refused("not at URLs", "s3://bucket/a", "image")
     for content, match in {
@@ -130,7 +136,8 @@ def test_what_is_refused(tmp_path):
         b"": "there are no records",
         whole[:-1]: "is cut off",
         whole + b"abc": "no record begins at byte",
-        framed(b"\x12\x00"): "no tf.train.Example",
+        framed(b"\x12\x00"): "no tf.train.Example with features",
+        framed(b""): "no tf.train.Example with features",
         framed(example(image=[b"a", b"b"])): "2 values of the feature 'image'",
         framed(example(image=b"a"), example(image=3)): "of integers, and others of bytes",
     }.items():
@@ -162,3 +169,69 @@ def test_damaged_records(tmp_path):
             assert all(b >= 0 and b + n <= len(whole) for b, n in zip(own.offsets, own.lengths))
             opened += 1
     assert 0 < opened < 4 * len(whole)
+
+
+def by_protobuf(data):
+    """The item that protobuf's own library makes of a record; None: it has not one value of each.
+
+    It also raises its own error.
+    """
+    features, item = messages().FromString(data).features.feature, {}
+    for name in ("raw", "label", "score"):
+        kind = features[name].WhichOneof("kind")
+        values = () if kind is None else getattr(features[name], kind).value
+        if len(values) != 1:
+            return None
+        item[name] = values[0]
+    return item if any(isinstance(value, bytes) for value in item.values()) else None
+
+
+def mine(path, data):
+    path.write_bytes(framed(data))
+    try:
+        return ht.TFRecord(path, "raw", "label", "score")[0]
+    except errors.ConfigError:
+        return None
+
+
+def test_fields_that_are_unknown_or_there_twice(tmp_path):
+    """Protobuf skips the first, joins lists of the second, and takes the last of others."""
+    whole = example(raw=b"abc", label=7, score=0.5)
+    other = example(raw=b"de", label=8)
+    entry = example(label=7)[2:]
+    key, seven = entry[2:9], entry[9:]
+    twice = key + seven + seven
+    for data in (
+        b"\x48\x05" + whole + b"\x7a\x02qq\x3dabcd\x39abcdefgh",
+        whole + other,
+        other + whole,
+        whole + b"\x0a" + bytes([len(twice) + 2]) + b"\x0a" + bytes([len(twice)]) + twice,
+        whole + b"\x0a" + bytes([len(entry)]) + b"\x0a" + bytes([len(entry) - 2]) + seven + key,
+        whole + b"\x0a\x04\x0a\x02\x0a\x00",
+    ):
+        assert mine(tmp_path / "a", data) == by_protobuf(data)
+
+
+def test_any_byte_of_an_example(tmp_path):
+    """Whatever a byte says: the item that protobuf's own library gives, or an error."""
+    from google.protobuf.message import DecodeError
+
+    whole = example(raw=b"abc", label=-3, score=0.25)
+    generator = random.Random(5)
+    same = refusals = 0
+    for at in range(len(whole)):
+        for value in (0, 0x7F, 0xFF, *(whole[at] ^ 1 << bit for bit in range(8))):
+            data = whole[:at] + bytes([value]) + whole[at + 1 :]
+            if generator.random() < 0.1:
+                data = whole[:at] + whole[at + 1 :]
+            try:
+                wanted = by_protobuf(data)
+            except DecodeError:
+                wanted = None
+            found = mine(tmp_path / "a", data)
+            assert found is None or found == wanted
+            same, refusals = same + (found is not None), refusals + (found is None)
+            if wanted is not None and found is None:
+                assert any(byte & 7 in (3, 4) for byte in data)  # a group, of proto2
+    assert same > 100
+    assert refusals > 100

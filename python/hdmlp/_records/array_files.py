@@ -52,6 +52,28 @@ class ArrayFile(NamedTuple):
         return count
 
 
+def idx_at(path: str) -> ArrayFile:
+    """Returns the array of an idx file, as MNIST's.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: It is none.
+        OSError: It cannot be read.
+    """
+    head = read_file(path, 0, _LONGEST)
+    _check_others(path, head)
+    found = _idx(path, head)
+    if found is None:
+        raise ConfigError(
+            f"{path}: it is no idx file, as MNIST's are, which begins with the bytes 00 00, a type "
+            f"and a number of axes; it begins with {head[:4].hex(' ') or 'nothing'}: take it once "
+            "more from where it is whole"
+        )
+    return found
+
+
 def located(
     path: str, dtype: object = None, shape: Sequence[int] | None = None, offset: int = 0
 ) -> ArrayFile:
@@ -81,16 +103,20 @@ def located(
     head = read_file(path, 0, len(_NPY)) if is_url(path) else read_file(path, 0, _LONGEST)
     if head.startswith(_NPY):
         return checked(_npy(path, head))
-    for magic, what in _OTHERS.items():
-        if head.startswith(magic):
-            raise ConfigError(f"{path}: {what}")
+    _check_others(path, head)
     found = _idx(path, head)
     if found is None:
         raise ConfigError(
             f"{path}: it is no npy file; of a raw file give dtype and shape, as in "
             "Arrays(path, dtype='uint16')"
         )
-    return checked(found)
+    return found
+
+
+def _check_others(path: str, head: bytes) -> None:
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic):
+            raise ConfigError(f"{path}: {what}")
 
 
 def checked(file: ArrayFile) -> ArrayFile:
@@ -102,15 +128,7 @@ def checked(file: ArrayFile) -> ArrayFile:
     path, _, dtype, shape = file
     if dtype.hasobject:
         raise ConfigError(f"{path}: it has Python objects, which are pickled; save numbers")
-    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-        raise ConfigError(
-            f"{path}: its elements are {_shown(dtype)}, of which there are no tensors; save "
-            "numbers (each field of a structure as an array of its own)"
-        )
-    if not shape:
-        raise ConfigError(f"{path}: it is one number, without an axis of samples")
-    if 0 in shape:
-        raise ConfigError(f"{path}: its shape is {shape}, so that it has no samples, or empty ones")
+    check_samples(path, dtype, shape)
     if not is_url(path):
         size, need = os.stat(path).st_size, file.offset + shape[0] * file.stride
         if size < need:
@@ -119,6 +137,30 @@ def checked(file: ArrayFile) -> ArrayFile:
                 f"{_shown(dtype)} ends at byte {need}: it was cut off, or is another one"
             )
     return file
+
+
+def check_samples(where: str, dtype: Any, shape: Sequence[int]) -> None:
+    """Checks that an array has samples, of numbers that a tensor can have.
+
+    Args:
+        where: The file, and what in it, for messages.
+        dtype: numpy's type of the elements.
+        shape: The shape.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise ConfigError(
+            f"{where}: its elements are {_shown(dtype)}, of which there are no tensors; save "
+            "numbers (each field of a structure as an array of its own)"
+        )
+    if not shape:
+        raise ConfigError(f"{where}: it is one number, without an axis of samples")
+    if min(shape) < 1:
+        raise ConfigError(
+            f"{where}: its shape is {tuple(shape)}, so that it has no samples, or empty ones"
+        )
 
 
 def _shown(dtype: object) -> str:
@@ -146,7 +188,11 @@ def _raw(path: str, dtype: Any, shape: Sequence[int] | None, offset: int) -> Arr
     if is_url(path):
         raise ConfigError(f"{path}: how long an object is is not looked up: give the whole shape")
     rest = os.stat(path).st_size - offset
-    if rest < 0 or rest % file.stride:
+    if rest <= 0:
+        raise ConfigError(
+            f"{path}: it has {rest + offset} bytes, and offset={offset} is its end, or after it"
+        )
+    if rest % file.stride:
         raise ConfigError(
             f"{path}: from byte {offset} on it has {rest} bytes, which is no multiple of "
             f"{file.stride}, as one sample of shape {edges[1:]} and type {made} has"
@@ -162,17 +208,20 @@ def _npy(path: str, head: bytes) -> ArrayFile:
         head = read_file(path, 0, 12)  # no npy file has less
     version = tuple(head[6:8])
     size, begin = (2, 10) if version == (1, 0) else (4, 12)
-    if version not in ((1, 0), (2, 0)) or len(head) < begin:
+    if version not in ((1, 0), (2, 0), (3, 0)) or len(head) < begin:
         raise ConfigError(f"{path}: it is an npy file of version {version}, with another header")
     end = begin + int.from_bytes(head[8 : 8 + size], "little")
     if end > _LONGEST:
         raise ConfigError(f"{path}: it is an npy file whose header has {end} bytes")
     if len(head) < end:
         head = read_file(path, 0, end)
-    read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
-    file = io.BytesIO(head[8:])
+    text = head[begin:end]
     try:
-        shape, fortran, dtype = read(file)
+        if version == (3, 0):
+            # numpy's function for it is private; version 2 differs in the encoding of names only.
+            text = text.decode().encode("latin1", "backslashreplace")
+        header = io.BytesIO(len(text).to_bytes(4, "little") + text)
+        shape, fortran, dtype = form.read_array_header_2_0(header)
     except Exception as error:  # of numpy's parsers, which raise what their tokenizers do
         raise ConfigError(f"{path}: its header is damaged: {error}") from None
     if fortran and len(shape) > 1:
@@ -180,7 +229,9 @@ def _npy(path: str, head: bytes) -> ArrayFile:
             f"{path}: it is in Fortran's order, in which the numbers of a sample lie apart: save "
             "it with numpy.save(path, numpy.ascontiguousarray(array))"
         )
-    return ArrayFile(path, 8 + file.tell(), dtype, tuple(shape))
+    if min(shape, default=0) < 0:
+        raise ConfigError(f"{path}: its header is damaged: its shape is {shape}")
+    return ArrayFile(path, end, dtype, tuple(map(int, shape)))
 
 
 def _idx(path: str, head: bytes) -> ArrayFile | None:
@@ -194,7 +245,14 @@ def _idx(path: str, head: bytes) -> ArrayFile | None:
     if len(head) < begin:
         return None
     shape = struct.unpack(f">{head[3]}I", head[4:begin])
-    return ArrayFile(path, begin, numpy.dtype(_IDX[head[2]]), shape)
+    file = checked(ArrayFile(path, begin, numpy.dtype(_IDX[head[2]]), shape))
+    size, need = os.stat(path).st_size if not is_url(path) else None, begin + shape[0] * file.stride
+    if size not in (None, need):
+        raise ConfigError(
+            f"{path}: it has {size} bytes, and its array of shape {shape} ends at byte {need}: it "
+            "is damaged"
+        )
+    return file
 
 
 class Pickled(NamedTuple):
@@ -254,13 +312,18 @@ def pickled(path: str, name: str) -> Pickled:
     state = array.state if isinstance(array, _Reduced) else None
     if not isinstance(state, tuple) or len(state) != 5:
         raise ConfigError(f"{path}: it has no array {name!r}, as a batch of CIFAR has")
-    _, shape, dtype, fortran, content = state
-    kind = dtype.given[:1] if isinstance(dtype, _Reduced) else ()
+    version, shape, dtype, fortran, content = state
+    kind = dtype.given[:1] if isinstance(dtype, _Reduced) and _is_plain(dtype.state) else ()
     if isinstance(content, str):
         content = content.encode("latin1")
     if kind not in (("u1",), ("|u1",)):
         raise ConfigError(f"{path}: {name!r} is no array of uint8, as CIFAR's images are")
-    if fortran or not isinstance(content, bytes) or not _is_shape(shape, len(content)):
+    if (
+        version != 1
+        or fortran
+        or not isinstance(content, bytes)
+        or not _is_shape(shape, len(content))
+    ):
         raise ConfigError(f"{path}: {name!r} is no array in C order whose bytes lie together")
     found = [
         position + _BYTES[operation.name]
@@ -273,6 +336,18 @@ def pickled(path: str, name: str) -> Pickled:
         raise ConfigError(f"{path}: the bytes of {name!r} do not lie in it as they are, once")
     file = ArrayFile(path, found[0], numpy.dtype("u1"), tuple(shape))
     return Pickled(checked(file), values)
+
+
+def _is_plain(state: object) -> bool:
+    """Reports whether the state of a pickled dtype is one of numpy's, without fields."""
+    if state is None:
+        return True
+    return (
+        isinstance(state, tuple)
+        and 8 <= len(state) <= 9
+        and state[0] in range(5)
+        and not any(state[2:5])
+    )
 
 
 def _is_shape(shape: object, size: int) -> bool:
@@ -296,11 +371,22 @@ def unpickled(path: str) -> dict[str, Any]:
 
 def _unpickled(path: str, data: bytes) -> dict[str, Any]:
     try:
+        _check_memory(data)
         found = _Unpickler(io.BytesIO(data), encoding="latin1").load()
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path}: it is not a pickle as CIFAR's: {error}") from None
-    except (AttributeError, IndexError, OverflowError, UnicodeDecodeError) as error:
+    except (AttributeError, IndexError, OverflowError, MemoryError, RecursionError) as error:
         raise ConfigError(f"{path}: it is a damaged pickle: {error}") from None
     if not isinstance(found, Mapping):
         raise ConfigError(f"{path}: its pickle is no dict, as a batch of CIFAR is")
     return {str(key): value for key, value in found.items()}
+
+
+def _check_memory(data: bytes) -> None:
+    """Checks that a pickle asks for no more memory than its bytes say.
+
+    The unpickler makes a table as long as the largest number of a value that is put into it.
+    """
+    for operation, number, position in pickletools.genops(data):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (number or 0) > len(data):
+            raise pickle.UnpicklingError(f"a value of number {number} at byte {position}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._lib.arguments import check_path, is_url
+from .._lib.arguments import check_path, is_url, whole_number
 from ..errors import ConfigError, MismatchError
 from .array_files import ArrayFile
 from .array_files import located as array_at
@@ -277,9 +276,10 @@ class Arrays(Typed):
             if len(given) > 1 or labels is not None:
                 raise ConfigError("window: windows are those of one array, without labels")
             windows = Window(
-                _whole("window", window, 1), None if shift is None else _whole("shift", shift, 0)
+                whole_number("window", window, 1),
+                None if shift is None else whole_number("shift", shift, 0),
             )
-            stride = windows.length if stride is None else _whole("stride", stride, 1)
+            stride = windows.length if stride is None else whole_number("stride", stride, 1)
         columns = []
         arguments = [
             _of_fields(name, value, list(given))
@@ -348,11 +348,10 @@ def _of_fields(what: str, given: object, fields: Sequence[str]) -> dict[str, Any
 
 
 def _located(path: str, dtype: object, shape: Any, offset: Any) -> ArrayFile:
-    try:
-        edges = None if shape is None else [operator.index(edge) for edge in _sequence(shape)]
-        begin = operator.index(offset or 0)
-    except TypeError:
-        raise ConfigError(f"shape={shape!r}, offset={offset!r}: must be integers") from None
+    edges: list[int] | None = None
+    if shape is not None:
+        edges = [whole_number("shape", edge, -1) for edge in _sequence(shape)]
+    begin = whole_number("offset", 0 if offset is None else offset, 0)
     try:
         return array_at(path, dtype, edges, begin)
     except OSError as error:
@@ -361,13 +360,3 @@ def _located(path: str, dtype: object, shape: Any, offset: Any) -> ArrayFile:
 
 def _sequence(shape: Any) -> Sequence[Any]:
     return shape if isinstance(shape, (tuple, list)) else (shape,)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ConfigError(f"{name}={value!r}: must be an integer of at least {least}")
-    return number

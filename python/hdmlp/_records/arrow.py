@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import ConfigError, DatasetError
 
@@ -37,6 +37,8 @@ class Scalar(Protocol):
 
     def as_py(self) -> object:
         """Returns its value."""
+
+    def __getitem__(self, name: str) -> Scalar: ...
 
 
 class Array(Protocol):
@@ -66,6 +68,15 @@ class Array(Protocol):
 
     def to_pylist(self) -> list[str | None]:
         """Returns the values of an array of texts."""
+
+    def slice(self, offset: int, length: int) -> Array:
+        """Returns a part of it."""
+
+    def view(self, kind: object) -> Array:
+        """Returns its buffers as an array of another type."""
+
+    def validate(self, full: bool = False) -> None:
+        """Raises an error of pyarrow if its buffers are no such array."""
 
 
 class Chunks(Protocol):
@@ -176,7 +187,8 @@ def values_of(name: str, column: Chunks, rows: NDArray[numpy.int64], maps: Maps)
 
     Args:
         name: The column's name.
-        column: The column, of bytes, or of structs with a field ``bytes``.
+        column: The column, of bytes, or of structs with a field ``bytes``, which
+            :func:`check_column` has checked.
         rows: The numbers of its rows.
         maps: The maps.
 
@@ -190,15 +202,18 @@ def values_of(name: str, column: Chunks, rows: NDArray[numpy.int64], maps: Maps)
     files: dict[str, int] = {}
     pieces = [[numpy.zeros(0, kind)] for kind in ("i4", "i8", "i8", "?")]
     for chunk in column.chunks:
-        _check_sizes(name, chunk, maps)
         null = chunk.is_null().to_numpy(zero_copy_only=False)
         data = chunk.field("bytes") if pyarrow.types.is_struct(chunk.type) else chunk
         missing = null | data.is_null().to_numpy(zero_copy_only=False)
         ends = _ends(data)
-        _, _, buffer = data.buffers()
+        _, numbers, buffer = data.buffers()
         number, offsets = -1, ends[:-1]
         if buffer is not None and not missing.all():
             begin = buffer.address
+            if ends[0] == ends[-1] and numbers is not None:
+                # Of no bytes, pyarrow's buffer is no part of the file, but that of offsets is.
+                begin, ends = numbers.address, numpy.zeros_like(ends)
+                offsets = ends[:-1]
             path, shift = maps.find(begin + int(ends[0]), begin + int(ends[-1]))
             number = files.setdefault(path, len(files))
             offsets = offsets + (begin + shift)
@@ -224,6 +239,107 @@ def _ends(data: Array) -> NDArray[numpy.int64]:
     width = "i4" if pyarrow.types.is_binary(kind) else "i8"
     numbers = numpy.frombuffer(ends, width)  # type: ignore[call-overload]
     return numbers[data.offset :][: len(data) + 1].astype("i8")  # type: ignore[no-any-return]
+
+
+def check_column(name: str, column: Chunks, maps: Maps, texts: bool = False) -> None:
+    """Checks that a column's values lie within its buffers, and these in files.
+
+    pyarrow maps files without looking at offsets, and reading at those that lie kills the process.
+
+    Args:
+        name: The column's name.
+        column: The column.
+        maps: The maps.
+        texts: Texts must be UTF-8, for which all of them are read. Default: False: offsets and
+            indices are read, and nothing that these lead to.
+
+    Raises:
+        DatasetError: They do not: a file is damaged, or changed since it was mapped.
+    """
+    first = 0
+    for chunk in column.chunks:
+        _check_sizes(name, chunk, maps)
+        found = _damage(chunk if texts else _without_texts(chunk))
+        if found is not None:
+            row, why = found
+            raise DatasetError(
+                f"column {name!r}, row {first + row} of the table: {of_file(chunk, maps)} is "
+                f"damaged ({why}): copy it once more from where it is whole, or make the dataset "
+                "again"
+            )
+        first += len(chunk)
+
+
+def _without_texts(array: Array) -> Array:
+    """Returns an array whose texts are bytes, which need not be UTF-8."""
+    import pyarrow
+
+    storage: Array = getattr(array, "storage", array)
+    kind = _as_bytes(storage.type)
+    try:
+        return storage if kind == storage.type else storage.view(kind)
+    except (pyarrow.ArrowException, NotImplementedError):
+        return storage  # of a type that has no views
+
+
+def _as_bytes(kind: Any) -> Any:
+    """Returns a type of Arrow with bytes in the place of texts."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pyarrow.binary() if types.is_string(kind) else pyarrow.large_binary()
+    if types.is_struct(kind):
+        own = [kind.field(i) for i in range(kind.num_fields)]
+        return pyarrow.struct([field.with_type(_as_bytes(field.type)) for field in own])
+    for check, make in ((types.is_list, pyarrow.list_), (types.is_large_list, pyarrow.large_list)):
+        if check(kind):
+            return make(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return kind
+
+
+def _damage(array: Any) -> tuple[int, str] | None:
+    """Returns the first value that does not lie within the buffers, and why; None: all do."""
+    import pyarrow
+
+    why = _why_damaged(array)
+    if why is None:
+        return None
+    if pyarrow.types.is_struct(array.type):
+        # Of a slice, pyarrow looks at all values of the fields.
+        fields = [_damage(array.field(i)) for i in range(array.type.num_fields)]
+        there = array.buffers()[0]
+        if there is None or there.size * 8 >= array.offset + len(array):
+            return min((found for found in fields if found is not None), default=None)
+    low, high = 0, len(array)  # values before low are right, and not all before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _why_damaged(array.slice(low, middle - low)) is None:
+            low = middle
+        else:
+            high = middle
+    return low, why
+
+
+def _why_damaged(array: Array) -> str | None:
+    import pyarrow
+
+    try:
+        array.validate(full=True)
+    except pyarrow.ArrowException as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def of_file(array: Array, maps: Maps) -> str:
+    """Returns the file of an array's buffers, for messages."""
+    for buffer in array.buffers():
+        if buffer is not None and buffer.size:
+            try:
+                return f"the file {maps.find(buffer.address, buffer.address + buffer.size)[0]}"
+            except NotInFiles:
+                continue
+    return "what was loaded into memory"
 
 
 def _check_sizes(name: str, chunk: Array, maps: Maps) -> None:
@@ -285,8 +401,10 @@ def _changed(name: str, path: str, why: str) -> DatasetError:
 
 def _bytes_at(column: Chunks, row: int) -> object:
     """Returns the bytes of a column's row."""
-    value = column[row].as_py()
-    return value["bytes"] if isinstance(value, Mapping) else value
+    import pyarrow
+
+    value = column[row]
+    return (value["bytes"] if pyarrow.types.is_struct(column.type) else value).as_py()
 
 
 def with_paths(name: str, found: Values, paths: Array) -> Values:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ..errors import ConfigError
 
 #: In place of a label, if records have none.
 NONE = object()
@@ -74,3 +76,25 @@ class Form:
         if labels is not NONE:
             made["label"] = labels
         return made
+
+
+def check_chosen(what: str, chosen: Sequence[str], given: Collection[str]) -> None:
+    """Checks the names that a user chose among those that there are.
+
+    Args:
+        what: The argument's name.
+        chosen: The names.
+        given: Those that there are.
+
+    Raises:
+        ConfigError: There is no such name, or it was given twice, or none was given.
+    """
+    if isinstance(chosen, str):
+        raise ConfigError(f"{what}={chosen!r}: must be a list of names, such as [{chosen!r}]")
+    for i, name in enumerate(chosen):
+        if name not in given:
+            raise ConfigError(f"{what}: there is no {name!r}; there are {', '.join(given)}")
+        if name in chosen[:i]:
+            raise ConfigError(f"{what}: {name!r} is given twice, and items have each name once")
+    if not chosen:
+        raise ConfigError(f"{what}: items need at least one")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .._lib.arguments import is_url, switch
 from ..errors import ConfigError
-from .array_files import ArrayFile, checked
+from .array_files import ArrayFile, check_samples, checked
 from .arrays import Typed, paths_in, unreadable
 from .elements import Elements
 from .form import Form
@@ -125,7 +126,7 @@ class HDF5(Typed):
                 with h5py.File(array.path, "r") as file:
                     last = file[name][...] if whole else file[name][array.shape[0] - 1]
             except _ERRORS as error:
-                raise _unreadable(array.path, error) from error
+                raise _unreadable(f"{array.path}, dataset {name}", error) from error
             wanted = numpy.asarray(last).astype(array.dtype)
             if data != wanted.tobytes():
                 raise ConfigError(
@@ -140,11 +141,13 @@ def _indexed(path: str, number: int, names: Sequence[str], whole: bool) -> Itera
         import h5py
     except ImportError:
         raise ConfigError("HDF5: its files are indexed by h5py, which is not installed") from None
+    where = path
     try:
         with h5py.File(path, "r") as file:
             if not names:
                 raise ConfigError(f"{path}: name its datasets: there are {_listed(file)}")
             for name in names:
+                where = f"{path}, dataset {name}"
                 dataset = file.get(name)
                 if not isinstance(dataset, h5py.Dataset):
                     raise ConfigError(
@@ -154,13 +157,16 @@ def _indexed(path: str, number: int, names: Sequence[str], whole: bool) -> Itera
     except ConfigError:
         raise
     except _ERRORS as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(where, error) from error
 
 
-def _unreadable(path: str, error: Exception) -> ConfigError:
+def _unreadable(where: str, error: Exception) -> ConfigError:
     if isinstance(error, OSError) and error.errno is not None:
-        return unreadable(path, error)
-    return ConfigError(f"{path}: h5py cannot read it: {error}")
+        return unreadable(where, error)
+    return ConfigError(
+        f"{where}: h5py cannot read it ({error}): it is no HDF5 file, or is damaged, or of a type "
+        "that h5py does not have; take it once more from where it is whole, or write it again"
+    )
 
 
 def _listed(file: Any) -> str:
@@ -179,6 +185,8 @@ def _listed(file: Any) -> str:
 
 
 def _located(path: str, number: int, dataset: Any, whole: bool) -> _Found:
+    import h5py
+
     where = f"{path}, dataset {dataset.name}"
     plist = dataset.id.get_create_plist()
     if os.path.realpath(dataset.file.filename) != os.path.realpath(path):
@@ -191,7 +199,20 @@ def _located(path: str, number: int, dataset: Any, whole: bool) -> _Found:
             f"{where}: it is stored through filters ({', '.join(filters)}), so that no part of it "
             f"can be read alone: {_REWRITE}"
         )
+    if dataset.shape is None:
+        raise ConfigError(f"{where}: it is empty, without even a shape")
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        raise ConfigError(
+            f"{where}: it has texts, of which there are no tensors: give them as labels=, or save "
+            "numbers"
+        )
+    if dataset.dtype.hasobject:
+        raise ConfigError(
+            f"{where}: its samples are lists of other lengths, or references: write numbers of one "
+            "shape"
+        )
     shape = (1, *dataset.shape) if whole else dataset.shape
+    check_samples(where, dataset.dtype, shape)
     array = checked(ArrayFile(path, 0, dataset.dtype, shape))
     if dataset.id.get_type().get_size() != dataset.dtype.itemsize:
         raise ConfigError(f"{where}: its numbers are of a type that numpy does not have")
@@ -199,7 +220,11 @@ def _located(path: str, number: int, dataset: Any, whole: bool) -> _Found:
         return _Found(array, list(_chunks(where, number, dataset, array, whole)))
     begin = dataset.id.get_offset()
     if begin is None:
-        raise ConfigError(f"{where}: its numbers have never been written, or lie in its header")
+        if plist.get_layout() == h5py.h5d.COMPACT:
+            raise ConfigError(f"{where}: its numbers lie in its header: write it with chunks=None")
+        raise ConfigError(
+            f"{where}: its numbers have never been written: write them, or leave it out"
+        )
     return _Found(array, [Run(array.shape[0], number, begin, array.stride, array.stride)])
 
 
@@ -212,13 +237,21 @@ def _chunks(where: str, number: int, dataset: Any, array: ArrayFile, whole: bool
             f"sample lie in several chunks: {_REWRITE}"
         )
     places: dict[int, int] = {}
+    need = math.prod(chunks) * array.dtype.itemsize
     for info in _infos(dataset.id):
+        if info.size != need:
+            raise ConfigError(
+                f"{where}: a chunk of it has {info.size} bytes, and others {need}: it is damaged; "
+                "copy it once more from where it is whole"
+            )
         if info.byte_offset is not None:
             places[info.chunk_offset[0]] = info.byte_offset
     last: Run | None = None
     for begin in range(0, shape[0], chunks[0]):
         if begin not in places:
-            raise ConfigError(f"{where}: the chunk of place {begin} has never been written")
+            raise ConfigError(
+                f"{where}: the chunk of place {begin} has never been written: write all of it"
+            )
         count = 1 if whole else min(chunks[0], shape[0] - begin)
         if last is not None and places[begin] == last.offset + last.samples * last.stride:
             last = last._replace(samples=last.samples + count)

@@ -16,7 +16,7 @@ from ..errors import ConfigError, DatasetNotFoundError
 from . import decoders
 from .arrays import Typed, check_numpy, unreadable
 from .elements import Elements
-from .form import Form
+from .form import Form, check_chosen
 from .manifest import located
 from .records import read_file
 from .runs import Ranges
@@ -99,6 +99,8 @@ class MDS(Typed):
                 _read(shard, number, given, places)
             except OSError as error:
                 raise unreadable(shard.path, error) from error
+            except struct.error:
+                raise ConfigError(f"{shard.path}: it is cut off: copy it once more") from None
         self._elements = {
             column.name: made
             for column in chosen
@@ -122,8 +124,10 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
         ) from None
     except OSError as error:
         raise unreadable(path, error) from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: it is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: it is no JSON: {error}: take it once more from where it is whole"
+        ) from None
     shards = told.get("shards") if isinstance(told, Mapping) else None
     if not isinstance(shards, list) or not shards:
         raise ConfigError(f"{path}: it lists no shards, as mosaicml-streaming's does")
@@ -135,9 +139,11 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
             found.append(_shard(path, shard))
         except (ConfigError, DatasetNotFoundError):
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigError(
-                f"{path}: shard {i} is not as mosaicml-streaming writes it: {error!r}"
+                f"{path}: shard {i} is not as mosaicml-streaming writes it: {why}: take the file "
+                "once more from where it is whole, or write the shards again"
             ) from None
         columns = columns or own
         if own != columns:
@@ -149,7 +155,9 @@ def _index(path: str) -> tuple[list[Column], list[_Shard]]:
     return columns, found
 
 
-def _columns(shard: Mapping[str, Any]) -> list[Column]:
+def _columns(shard: object) -> list[Column]:
+    if not isinstance(shard, Mapping):
+        raise ValueError(f"it is {shard!r:.40}")
     if shard["format"] != "mds" or shard["version"] != 2:
         raise ValueError(f"format {shard['format']}, version {shard['version']}")
     parts = shard["column_names"], shard["column_encodings"], shard["column_sizes"]
@@ -186,11 +194,7 @@ def _chosen(given: Sequence[Column], columns: Sequence[str] | None) -> list[Colu
     if columns is None:
         return list(given)
     by_name = {column.name: column for column in given}
-    for name in columns:
-        if name not in by_name:
-            raise ConfigError(f"columns: there is no {name!r}; there are {', '.join(by_name)}")
-    if not columns:
-        raise ConfigError("columns: items need at least one")
+    check_chosen("columns", columns, by_name)
     return [by_name[name] for name in columns]
 
 
@@ -213,6 +217,15 @@ def _read(shard: _Shard, number: int, columns: Sequence[Column], places: Sequenc
         ConfigError: The shard contradicts itself, or its index.
     """
     path = shard.path
+    varying = [column for column in columns if column.size is None]
+    fixed = 4 * len(varying) + sum(column.size or 0 for column in columns)
+    if len(varying) > 1 and is_url(path):
+        raise ConfigError(
+            f"{path}: its samples have {len(varying)} columns whose sizes vary "
+            f"({', '.join(column.name for column in varying)}); where each ends, the sample itself "
+            "says, which would take a request for each: copy the shards to a file system, or write "
+            "them with one such column"
+        )
     if not is_url(path) and os.path.getsize(path) != shard.size:
         raise ConfigError(
             f"{path}: it has {os.path.getsize(path)} bytes, and index.json says {shard.size}: it "
@@ -224,13 +237,6 @@ def _read(shard: _Shard, number: int, columns: Sequence[Column], places: Sequenc
     count, *offsets = struct.unpack(f"<{shard.samples + 2}I", read_file(path, 0, head))
     if count != shard.samples:
         raise ConfigError(f"{path}: it has {count} samples, and index.json says {shard.samples}")
-    varying = [column for column in columns if column.size is None]
-    fixed = 4 * len(varying) + sum(column.size or 0 for column in columns)
-    if len(varying) > 1 and is_url(path):
-        raise ConfigError(
-            f"{path}: its samples have {len(varying)} columns of sizes that vary, for which each "
-            "sample is asked for: copy the shards to a file system"
-        )
     descriptor = -1 if is_url(path) or len(varying) < 2 else os.open(path, os.O_RDONLY)
     try:
         for i, (begin, end) in enumerate(zip(offsets, offsets[1:])):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import array
+import bisect
+import contextlib
+import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._lib.arguments import is_url
-from ..errors import ConfigError
-from .arrays import Indexed, paths_in, unreadable
-from .form import Form
+from ..errors import ConfigError, HDMLPError, SampleError
+from .arrays import Indexed, Stamp, paths_in, stamp_of, unreadable
+from .form import Form, check_chosen
 from .manifest import located
 from .parquet_pages import BYTE_ARRAY, Footer, Leaf, footer_of, places_of
 from .runs import Ranges
@@ -25,7 +28,7 @@ class Column(NamedTuple):
 
     Attributes:
         name: Its name.
-        leaf: The number of the leaf that has its bytes; -1: it has none, or several.
+        path: The path of the leaf that has its bytes; empty: none has, or several have.
         image: It is an image, as the files say.
         text: Its bytes are texts.
         binary: They are not: images, for example, which may be large.
@@ -33,7 +36,7 @@ class Column(NamedTuple):
     """
 
     name: str
-    leaf: int
+    path: tuple[str, ...]
     image: bool
     text: bool
     binary: bool
@@ -47,11 +50,13 @@ class Files(NamedTuple):
         paths: The files.
         footers: What their footers say.
         columns: Their columns.
+        stamps: What says which file is at each path.
     """
 
     paths: list[str]
     footers: list[Footer]
     columns: list[Column]
+    stamps: dict[str, Stamp]
 
     @property
     def in_place(self) -> bool:
@@ -75,7 +80,7 @@ def files_at(given: object, columns: Sequence[str] | None) -> Files:
         raise ConfigError(
             "paths: footers of Parquet files are read where they are files, not at URLs"
         )
-    footers = []
+    stamps, footers = {path: stamp_of(path) for path in paths}, []
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -87,45 +92,72 @@ def files_at(given: object, columns: Sequence[str] | None) -> Files:
             raise unreadable(path, error) from error
         finally:
             os.close(descriptor)
-    for path, footer in zip(paths, footers):
-        if footer.leaves != footers[0].leaves:
-            differ = set(footer.leaves).symmetric_difference(footers[0].leaves)
-            names = sorted({".".join(leaf.path) for leaf in differ})
+    return Files(paths, footers, _columns(paths, footers, columns), stamps)
+
+
+def _columns(
+    paths: Sequence[str], footers: Sequence[Footer], chosen: Sequence[str] | None
+) -> list[Column]:
+    """Returns the columns that are wanted, which all files must have, in whatever order."""
+    of_files = [_by_name(path, footer) for path, footer in zip(paths, footers)]
+    first, images = of_files[0], _images(footers[0])
+    if chosen is not None:
+        check_chosen("columns", chosen, first)
+    for path, own in zip(paths, of_files):
+        for name in first if chosen is None else chosen:
+            if name not in own:
+                raise ConfigError(f"{path}: it has no column {name!r}, which {paths[0]} has")
+            if _what(own[name]) != _what(first[name]):
+                raise ConfigError(
+                    f"{path}: its column {name!r} is {_what(own[name])}, and that of {paths[0]} "
+                    f"{_what(first[name])}: write both alike"
+                )
+        more = [name for name in own if name not in first]
+        if chosen is None and more:
             raise ConfigError(
-                f"{path}: its columns are not those of {paths[0]}: {', '.join(names[:5])}"
+                f"{path}: it has a column {more[0]!r}, which {paths[0]} has not: leave it out with "
+                "columns="
             )
-    found = _columns(footers)
-    if columns is None:
-        return Files(paths, footers, found)
-    by_name = {column.name: column for column in found}
-    for name in columns:
-        if name not in by_name:
-            raise ConfigError(f"columns: there is no {name!r}; there are {', '.join(by_name)}")
-    if not columns:
-        raise ConfigError("columns: rows need at least one")
-    return Files(paths, footers, [by_name[name] for name in columns])
+    return [
+        _column(name, first[name], name in images, footers)
+        for name in (first if chosen is None else chosen)
+    ]
 
 
-def _columns(footers: Sequence[Footer]) -> list[Column]:
-    leaves, images = footers[0].leaves, _images(footers[0])
-    names = list(dict.fromkeys(leaf.path[0] for leaf in leaves))
-    made = []
-    for name in names:
-        own = [(i, leaf) for i, leaf in enumerate(leaves) if leaf.path[0] == name]
-        inner = [leaf.path[1:] for _, leaf in own]
-        media = inner == [(part,) for part in _MEDIA]
-        if inner != [()] and not media:
-            made.append(Column(name, -1, False, False, False, "it is nested"))
-            continue
-        number, leaf = own[0]
-        why = "it is nested" if leaf.repeated else ""
-        why = why or (
-            "it is neither of bytes nor of texts" if leaf.other else _why(footers, number)
-        )
-        binary = leaf.kind == BYTE_ARRAY and not leaf.text and not leaf.other
-        image = media and name in images
-        made.append(Column(name, number, image, leaf.text, binary, why))
-    return made
+def _by_name(path: str, footer: Footer) -> dict[str, list[Leaf]]:
+    """Returns the leaves of each column of a file."""
+    found: dict[str, list[Leaf]] = {}
+    for leaf in footer.leaves:
+        found.setdefault(leaf.path[0], []).append(leaf)
+    for name, leaves in found.items():
+        if len({leaf.path for leaf in leaves}) < len(leaves):
+            raise ConfigError(
+                f"{path}: it has two columns of the name {name!r}, and rows are dicts: rename one"
+            )
+    return found
+
+
+def _is_media(leaves: Sequence[Leaf]) -> bool:
+    return {leaf.path[1:] for leaf in leaves} == {(part,) for part in _MEDIA}
+
+
+def _what(leaves: Sequence[Leaf]) -> str:
+    """Returns what a column is; of nested ones, pyarrow says more."""
+    if len(leaves) == 1 and len(leaves[0].path) == 1 and not leaves[0].repeated:
+        return leaves[0].shown
+    if _is_media(leaves) and not any(leaf.repeated for leaf in leaves):
+        kinds = sorted(f"{leaf.path[1]}: {leaf.shown}" for leaf in leaves)
+        return f"a structure of {', '.join(kinds)}"
+    return "nested"
+
+
+def _column(name: str, leaves: Sequence[Leaf], image: bool, footers: Sequence[Footer]) -> Column:
+    if _what(leaves) == "nested":
+        return Column(name, (), False, False, False, "it is nested")
+    leaf = next(leaf for leaf in leaves if leaf.path[1:] in ((), _MEDIA[:1]))
+    why = "it is neither of bytes nor of texts" if leaf.other else _why(footers, leaf.path)
+    binary = leaf.kind == BYTE_ARRAY and not leaf.text and not leaf.other
+    return Column(name, leaf.path, image and _is_media(leaves), leaf.text, binary, why)
 
 
 def _images(footer: Footer) -> set[str]:
@@ -137,16 +169,13 @@ def _images(footer: Footer) -> set[str]:
         return set()
 
 
-def _why(footers: Sequence[Footer], leaf: int) -> str:
-    return next(
-        (
-            chunks[leaf].why
-            for footer in footers
-            for rows, chunks in footer.groups
-            if rows and chunks[leaf].why
-        ),
-        "",
-    )
+def _why(footers: Sequence[Footer], path: tuple[str, ...]) -> str:
+    for footer in footers:
+        number = footer.number(path)
+        for rows, chunks in footer.groups:
+            if rows and chunks[number].why:
+                return chunks[number].why
+    return ""
 
 
 class Ordered(Form):
@@ -185,17 +214,42 @@ class Values(Sequence[object]):
     """The values of a column that pyarrow has read.
 
     Args:
-        column: Its ``ChunkedArray``.
+        name: The column's name.
+        parts: Of each file that has some: its path, and their ``ChunkedArray``.
     """
 
-    def __init__(self, column: Any):
-        self._column = column
+    def __init__(self, name: str, parts: Sequence[tuple[str, Any]]):
+        self.name, self._parts = name, list(parts)
+        self._ends = list(itertools.accumulate(len(column) for _, column in parts))
 
     def __len__(self) -> int:
-        return len(self._column)
+        return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: Any) -> Any:
-        return self._column[index].as_py()
+        number = bisect.bisect_right(self._ends, index)
+        path, column = self._parts[number]
+        return value_at(path, self.name, column, index - self._ends[number] + len(column))
+
+
+def value_at(path: str, name: str, column: Any, row: int) -> Any:
+    """Returns a value that pyarrow has read.
+
+    Args:
+        path: The file, for messages.
+        name: The column, for messages.
+        column: Its ``ChunkedArray``.
+        row: The value's place in it.
+
+    Raises:
+        SampleError: It is a text that is not UTF-8.
+    """
+    try:
+        return column[row].as_py()
+    except (UnicodeDecodeError, ValueError, OverflowError) as error:
+        raise SampleError(
+            f"{path}: column {name!r}: row {row} of what was read has a value that Python cannot "
+            f"have ({error}): write the file again, or leave the column out with columns="
+        ) from None
 
 
 class InPlace(Indexed):
@@ -207,7 +261,7 @@ class InPlace(Indexed):
     """
 
     def _open(self, files: Files) -> None:
-        self._note(files.paths)
+        self._stamps = files.stamps
         self.columns = files.columns
         where = located(files.paths, None)
         mine = [column for column in files.columns if not column.why]
@@ -216,7 +270,7 @@ class InPlace(Indexed):
             objects, offsets = array.array("i"), array.array("q")
             lengths = array.array("q")
             for path, number, footer in zip(files.paths, where.numbers, files.footers):
-                for place in _places(path, footer, column.leaf):
+                for place in _places(path, footer, column.path):
                     offset, length = place or (0, 0)
                     objects.append(-1 if place is None else number)
                     offsets.append(offset)
@@ -227,7 +281,7 @@ class InPlace(Indexed):
         form = Ordered(
             [column.name for column in files.columns],
             [column.name for column in mine],
-            _read(files.paths, others) if others else {},
+            _read(files, others) if others else {},
         )
         self._set(where, form, ranges, None)
 
@@ -240,7 +294,8 @@ class InPlace(Indexed):
         return f"{type(self).__name__}({len(self)} rows below {self._path!r})"
 
 
-def _places(path: str, footer: Footer, number: int) -> list[tuple[int, int] | None]:
+def _places(path: str, footer: Footer, of: tuple[str, ...]) -> list[tuple[int, int] | None]:
+    number = footer.number(of)
     leaf: Leaf = footer.leaves[number]
     found: list[tuple[int, int] | None] = []
     try:
@@ -271,17 +326,96 @@ def _check_rows(files: Files, columns: Sequence[Column], ranges: Sequence[Ranges
             )
 
 
-def _read(paths: Sequence[str], names: Sequence[str]) -> dict[str, Values]:
+def _read(files: Files, names: Sequence[str]) -> dict[str, Values]:
     """Returns the values of columns that pyarrow reads."""
-    module = arrow("columns that do not lie in the files as they are")
+    check_types(files.paths, names)
     import pyarrow.parquet
 
+    parts: dict[str, list[tuple[str, Any]]] = {name: [] for name in names}
+    for path, footer in zip(files.paths, files.footers):
+        with pyarrow_errors(path, ConfigError):
+            table = pyarrow.parquet.ParquetFile(path).read(columns=list(names)).combine_chunks()
+        if table.num_rows != footer.rows:
+            raise ConfigError(
+                f"{path}: pyarrow reads {table.num_rows} rows of it, and its row groups have "
+                f"{footer.rows}: it is damaged; write it again"
+            )
+        for name in names:
+            if table.num_rows:
+                parts[name].append((path, table[name]))
+    return {name: Values(name, own) for name, own in parts.items()}
+
+
+def check_types(paths: Sequence[str], names: Sequence[str]) -> None:
+    """Checks that columns that pyarrow reads have the same types in all files.
+
+    Args:
+        paths: The files.
+        names: The columns.
+
+    Raises:
+        ConfigError: They have not, a file is damaged, or pyarrow is missing.
+    """
+    arrow("columns that do not lie in the files as they are")
+    import pyarrow.parquet
+
+    first: dict[str, Any] = {}
+    for path in paths:
+        with pyarrow_errors(path, ConfigError):
+            schema = pyarrow.parquet.read_schema(path)
+            own = {name: schema.field(name).type for name in names}
+        for name, kind in own.items():
+            other = first.setdefault(name, kind)
+            if _as_python(kind) != _as_python(other):
+                raise ConfigError(
+                    f"{path}: its column {name!r} is {kind}, and that of {paths[0]} {other}: write "
+                    "both alike"
+                )
+
+
+def _as_python(kind: Any) -> Any:
+    """Returns the type of Arrow for those whose values are alike in Python."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        return _as_python(kind.value_type)
+    for check, plain in (
+        (types.is_large_string, pyarrow.string()),
+        (types.is_string_view, pyarrow.string()),
+        (types.is_large_binary, pyarrow.binary()),
+        (types.is_binary_view, pyarrow.binary()),
+    ):
+        if check(kind):
+            return plain
+    return kind
+
+
+@contextlib.contextmanager
+def pyarrow_errors(path: str, kind: type[HDMLPError]) -> Iterator[None]:
+    """Has errors of pyarrow name the file, and say what to do.
+
+    Args:
+        path: The file.
+        kind: The exception that is raised in their place.
+    """
+    import pyarrow
+
     try:
-        tables = [pyarrow.parquet.read_table(path, columns=list(names)) for path in paths]
-        whole = module.concat_tables(tables).combine_chunks()
-    except (OSError, module.lib.ArrowException) as error:
-        raise ConfigError(f"{paths[0]}: pyarrow cannot read {', '.join(names)}: {error}") from None
-    return {name: Values(whole[name]) for name in names}
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise unreadable(path, error) from error
+        raise _damaged(path, kind, error) from None
+    except (pyarrow.ArrowException, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise _damaged(path, kind, error) from None
+
+
+def _damaged(path: str, kind: type[HDMLPError], error: Exception) -> HDMLPError:
+    return kind(
+        f"{path}: pyarrow cannot read it: {error}: it is damaged; copy it once more from where it "
+        "is whole, or write it again"
+    )
 
 
 def arrow(what: str) -> Any:

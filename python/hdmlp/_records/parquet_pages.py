@@ -15,6 +15,10 @@ _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _LONGEST = 1 << 28
 #: Parquet's types, repetitions, encodings and pages.
 BYTE_ARRAY = 6
+_NAMES = {
+    **{0: "booleans", 1: "int32", 2: "int64", 3: "int96", 4: "float", 5: "double"},
+    **{BYTE_ARRAY: "bytes", 7: "bytes of one length"},
+}
 _REQUIRED, _REPEATED = 0, 2
 _PLAIN, _RLE, _BIT_PACKED = 0, 3, 4
 _DATA, _DATA_2 = 0, 3
@@ -40,6 +44,12 @@ class Leaf(NamedTuple):
     repeated: bool
     text: bool
     other: bool
+
+    @property
+    def shown(self) -> str:
+        """What its values are, for messages."""
+        kind = _NAMES.get(self.kind, f"type {self.kind}")
+        return "texts" if self.text else f"{kind} of another meaning" if self.other else kind
 
 
 class Chunk(NamedTuple):
@@ -69,6 +79,15 @@ class Footer(NamedTuple):
     leaves: list[Leaf]
     groups: list[tuple[int, list[Chunk]]]
     told: dict[str, str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return sum(rows for rows, _ in self.groups)
+
+    def number(self, path: tuple[str, ...]) -> int:
+        """Returns the number of the column with a path, which must be there."""
+        return next(i for i, leaf in enumerate(self.leaves) if leaf.path == path)
 
 
 def footer_of(path: str, descriptor: int) -> Footer:
@@ -135,6 +154,8 @@ def _footer(told: dict[int, thrift.Value], end: int) -> Footer:
         if len(chunks) != len(leaves) or rows < 0:
             raise thrift.Damaged(f"a row group of {rows} rows has {len(chunks)} columns")
         groups.append((rows, chunks))
+    if _int(told, 3) != sum(rows for rows, _ in groups):
+        raise thrift.Damaged(f"it has {_int(told, 3)} rows, and its row groups have others")
     pairs = [_struct(pair) for pair in _list(told, 5)]
     return Footer(leaves, groups, {_text(p.get(1)): _text(p.get(2, b"")) for p in pairs})
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from .._lib.arguments import is_url
 from ..errors import ConfigError
 from .arrays import Indexed, paths_in, unreadable
+from .form import check_chosen
 from .manifest import located
 from .parquet import Ordered
 from .runs import Ranges
@@ -19,6 +20,8 @@ from .runs import Ranges
 _BEFORE, _AFTER = 12, 4
 #: Wire types of protocol buffers.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+#: Numbers of fields are below that.
+_FIELDS = 1 << 29
 #: The kinds of features, by their numbers.
 _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 _TABLE: list[int] = []
@@ -29,12 +32,11 @@ class Feature(NamedTuple):
 
     Attributes:
         kind: ``"bytes"``, ``"floats"`` or ``"integers"``.
-        begin, end: Where its list is, in the record.
+        places: Where its lists begin and end in the record. Several are one after the other.
     """
 
     kind: str
-    begin: int
-    end: int
+    places: tuple[tuple[int, int], ...]
 
 
 class TFRecord(Indexed):
@@ -66,6 +68,7 @@ class TFRecord(Indexed):
             raise ConfigError("paths: TFRecord files are read where they are files, not at URLs")
         if not names:
             raise ConfigError("names: give the features that items have, such as 'image', 'label'")
+        check_chosen("names", names, names)
         self._note(files)
         where = located(files, None)
         kinds: dict[str, str] = {}
@@ -100,7 +103,11 @@ class TFRecord(Indexed):
         if not kinds:
             raise ConfigError(f"{files[0]}: there are no records")
         if not mine:
-            raise ConfigError(f"names: {', '.join(names)}: none of these features has bytes")
+            raise ConfigError(
+                f"names: {', '.join(names)}: these features are numbers, which this process has "
+                "read now and keeps, so that the daemon would read nothing: name a feature of "
+                "bytes as well"
+            )
         columns = {name: values[name] for name in names if name not in mine}
         ranges = [Ranges(objects[name], offsets[name], lengths[name]) for name in mine]
         self._set(where, Ordered(names, mine, columns), ranges, None)
@@ -170,6 +177,8 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
     while at < end:
         tag, at = _varint(data, at, end)
         kind, begin = tag & 7, at
+        if not 0 < tag >> 3 < _FIELDS:
+            raise ValueError(f"a field of number {tag >> 3}")
         if kind == _VARINT:
             _, at = _varint(data, at, end)
         elif kind == _BYTES:
@@ -187,28 +196,51 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
 def features(data: bytes) -> dict[str, Feature]:
     """Returns the features of a ``tf.train.Example``, by name.
 
+    As of protobuf's own library, fields that the message does not have are left out, and of those
+    that are there twice, lists are joined, and texts the last one.
+
     Raises:
-        ValueError: It is none.
+        ValueError: It is none, or has no features.
     """
     found: dict[str, Feature] = {}
-    for number, kind, begin, end in _fields(data, 0, len(data)):
-        if (number, kind) != (1, _BYTES):
-            raise ValueError("no tf.train.Example")
-        for _, _, entry, entry_end in _fields(data, begin, end):
-            name, feature = "", None
-            for part, _, inner, inner_end in _fields(data, entry, entry_end):
-                if part == 1:
-                    name = data[inner:inner_end].decode(errors="replace")
-                for own, _, first, last in _fields(data, inner, inner_end) if part == 2 else ():
-                    if own in _KINDS:
-                        feature = Feature(_KINDS[own], first, last)
+    for of_example, kind, begin, end in _fields(data, 0, len(data)):
+        if (of_example, kind) != (1, _BYTES):
+            continue
+        for number, entry_kind, entry, entry_end in _fields(data, begin, end):
+            if (number, entry_kind) != (1, _BYTES):
+                continue
+            name, feature = _entry(data, entry, entry_end)
+            found.pop(name, None)
             if feature is not None:
                 found[name] = feature
+    if not found:
+        raise ValueError("no tf.train.Example with features")
     return found
 
 
+def _entry(data: bytes, at: int, end: int) -> tuple[str, Feature | None]:
+    """Returns the name and the feature of an entry; None: it is of no kind."""
+    name, kind = "", ""
+    places: tuple[tuple[int, int], ...] = ()
+    for number, wire, begin, last in _fields(data, at, end):
+        if wire != _BYTES:
+            continue
+        if number == 1:
+            name = data[begin:last].decode()
+        for of, own_wire, first, after in _fields(data, begin, last) if number == 2 else ():
+            if of in _KINDS and own_wire == _BYTES:
+                places = (*(places if kind == _KINDS[of] else ()), (first, after))
+                kind = _KINDS[of]
+    return name, Feature(kind, places) if kind else None
+
+
 def _only(data: bytes, feature: Feature, name: str) -> tuple[int, int]:
-    places = [(b, e) for _, _, b, e in _fields(data, feature.begin, feature.end)]
+    places = [
+        (begin, end)
+        for first, last in feature.places
+        for number, kind, begin, end in _fields(data, first, last)
+        if (number, kind) == (1, _BYTES)
+    ]
     if len(places) != 1:
         raise ValueError(f"{len(places)} values of the feature {name!r}, and not one")
     return places[0]
@@ -217,13 +249,17 @@ def _only(data: bytes, feature: Feature, name: str) -> tuple[int, int]:
 def _number(data: bytes, feature: Feature, name: str) -> float:
     """Returns the number of a feature; lists of them are packed, or are fields one by one."""
     found: list[float] = []
-    for _, _, begin, end in _fields(data, feature.begin, feature.end):
-        if feature.kind == "floats":
-            found += [x for (x,) in struct.iter_unpack("<f", data[begin:end])]
-            continue
-        while begin < end:
-            value, begin = _varint(data, begin, end)
-            found.append(value - (1 << 64) if value >> 63 else value)
+    plain = _FIXED32 if feature.kind == "floats" else _VARINT
+    for first, last in feature.places:
+        for number, kind, begin, end in _fields(data, first, last):
+            if number != 1 or kind not in (plain, _BYTES):
+                continue
+            if feature.kind == "floats":
+                found += [x for (x,) in struct.iter_unpack("<f", data[begin:end])]
+                continue
+            while begin < end:
+                value, begin = _varint(data, begin, end)
+                found.append(value - (1 << 64) if value >> 63 else value)
     if len(found) != 1:
         raise ValueError(f"{len(found)} values of the feature {name!r}, and not one")
     return found[0]

@@ -42,6 +42,7 @@ from ._data.parquet import Parquet
 from ._data.records import Files, Records
 from ._data.tfrecord import TFRecord
 from ._data.webdataset import WebDataset
+from ._data.zips import Zip
 from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPDatasetFolder, HDMLPImageFolder, HDMLPImageNet
@@ -71,6 +72,7 @@ __all__ = [
     "Records",
     "TFRecord",
     "WebDataset",
+    "Zip",
     "batch_seed",
     "item_seed",
     "pil_loader",

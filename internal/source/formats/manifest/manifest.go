@@ -63,7 +63,7 @@ type sections struct {
 func Format() formats.Format {
 	return formats.Format{
 		Name:     "records",
-		Help:     "records that a process lists: files, ranges, arrays, HDF5, MDS, Parquet, TFRecord",
+		Help:     "listed by a process: files, ranges, arrays, HDF5, MDS, Parquet, TFRecord, Zip",
 		Manifest: true,
 		Index:    Index,
 	}

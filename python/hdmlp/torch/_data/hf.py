@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch.utils.data
 
 from ..._records.arrays import Stamp, check_stamps, stamp_of
-from ..._records.arrow import Array, Chunks, Maps, NotInFiles, Values, values_of, with_paths
+from ..._records.arrow import (
+    Array,
+    Chunks,
+    Maps,
+    NotInFiles,
+    Values,
+    check_column,
+    values_of,
+    with_paths,
+)
 from ..._records.manifest import located
 from ..._records.records import Listed
 from ..._records.runs import Ranges
@@ -32,6 +41,8 @@ from .hf_rows import (
     FormattedFields,
     Row,
     Struct,
+    check_rows,
+    damage_named,
     names_within,
     rows_of,
 )
@@ -77,7 +88,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
 
     Raises:
         ConfigError: It is no such dataset, or an argument does not fit it.
-        DatasetError: A file was written or replaced since the dataset was loaded.
+        DatasetError: A file is damaged, or was written or replaced since the dataset was loaded.
     """
 
     def __new__(cls, dataset: object = None, transform: object = None) -> HFDataset:
@@ -131,12 +142,15 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             NotInFiles: Some are not in files.
         """
         maps, found = Maps(), {}
+        check_rows(self.dataset, maps)
         rows = rows_of(self.dataset) if self._count else None
-        for name in self._names:
-            feature = self.dataset.features[name]
-            kind = _kind(feature)
+        kinds = {name: _kind(self.dataset.features[name]) for name in self._names}
+        for name, kind in kinds.items():
+            check_column(name, self.dataset.data.column(name), maps, texts=kind is not None)
+        for name, kind in kinds.items():
             if kind is None or rows is None:
                 continue
+            feature = self.dataset.features[name]
             column = self.dataset.data.column(name)
             try:
                 values = values_of(name, column, rows, maps)
@@ -332,8 +346,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """Returns the number of rows."""
         return self._count
 
-    def __getitem__(self, index: int | str) -> object:
+    def __getitem__(self, index: Any) -> object:
         """Returns one row, decoded and transformed in this process; or, by name, a column.
+
+        Of a slice, a range or a list, the rows as a dict of lists, as ``datasets`` gives them.
 
         Raises:
             IndexError: There is no such row.
@@ -341,12 +357,24 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """
         if isinstance(index, str):
             return self._plainly[index]
+        # Tensors and arrays without axes have __iter__ as well.
+        if isinstance(index, slice) or (
+            isinstance(index, Iterable) and getattr(index, "ndim", 1) == 1
+        ):
+            found = range(len(self))[index] if isinstance(index, slice) else index
+            indices = [self._index(i) for i in found]
+            if self._formatted:
+                with damage_named(self.dataset, indices):
+                    return self.dataset[indices]
+            rows: list[Any] = [self[i] for i in indices]
+            return {name: [row[name] for row in rows] for name in self._names}
         index = self._index(index)
-        if self._formatted:
-            return self.dataset[index]
-        if not self.unserved:
-            return super().__getitem__(index)
-        row = self._plainly[index]
+        with damage_named(self.dataset, [index]):
+            if self._formatted:
+                return self.dataset[index]
+            if not self.unserved:
+                return super().__getitem__(index)
+            row = self._plainly[index]
         transforms = self._transforms()
         return {
             name: transforms[name](row[name])
@@ -358,7 +386,8 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
     def __getitems__(self, indices: Sequence[int]) -> list[object]:
         """Returns several rows: a function of ``set_transform`` is called once for all of them."""
         if self._formatted:
-            return self.dataset.__getitems__(list(indices))
+            with damage_named(self.dataset, indices):
+                return self.dataset.__getitems__(list(indices))
         return [self[index] for index in indices]
 
     def __repr__(self) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..._records.arrow import Array, Chunks
+from ..._records.arrow import Array, Chunks, Maps, check_column, of_file
 from ..._records.form import NONE, Form
 from ..._transforms.generators import seed_generators
 from ..._transforms.keys import entry_key
+from ...errors import DatasetError, SampleError
 from .fields import Fields, FieldsRecipe, Step
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class HF(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, key: int | str) -> Any: ...
+    def __getitem__(self, key: int | str | list[int]) -> Any: ...
 
     def __getitems__(self, keys: list[int]) -> list[object]: ...
 
@@ -98,6 +100,26 @@ def rows_of(dataset: HF) -> NDArray[numpy.int64]:
     if indices is None:
         return numpy.arange(dataset.data.num_rows)
     return indices.column(0).to_numpy().astype("i8")
+
+
+def check_rows(dataset: HF, maps: Maps) -> None:
+    """Checks that a dataset's rows are rows of its table.
+
+    Raises:
+        DatasetError: The file that lists them is damaged, or changed since it was mapped.
+    """
+    if dataset._indices is None:
+        return
+    column, count = dataset._indices.column(0), dataset.data.num_rows
+    check_column("indices", column, maps)
+    rows = rows_of(dataset)
+    outside = ((rows < 0) | (rows >= count)).nonzero()[0]
+    if len(outside):
+        raise DatasetError(
+            f"row {outside[0]}: {of_file(column.chunks[0], maps)} has which rows were selected or "
+            f"shuffled, and says row {rows[outside[0]]} of {count}: it is damaged; make the "
+            "selection again"
+        )
 
 
 class Columns:
@@ -137,8 +159,46 @@ class Columns:
     def _read(self, ids: Sequence[int]) -> dict[str, list[object]]:
         if self._others is None or not len(ids):
             return {}
-        table = self._others.data.fast_gather(self._rows[list(ids)])
-        return self._others.features.decode_batch(table.to_pydict())
+        with damage_named(self._others, ids):
+            found = self._others.data.fast_gather(self._rows[list(ids)]).to_pydict()
+        return self._others.features.decode_batch(found)
+
+
+@contextlib.contextmanager
+def damage_named(dataset: HF, ids: Sequence[int]) -> Iterator[None]:
+    """Has errors of texts that are not UTF-8 name the column, the row and the file.
+
+    Args:
+        dataset: The dataset whose texts are read.
+        ids: Its rows that are.
+
+    Raises:
+        SampleError: A text is not.
+    """
+    import pyarrow
+
+    try:
+        yield
+    except (UnicodeDecodeError, pyarrow.ArrowException):
+        rows = rows_of(dataset)[list(ids)].tolist()
+        for name in dataset.column_names:
+            first = 0
+            for chunk in dataset.data.column(name).chunks:
+                for row in rows:
+                    if 0 <= row - first < len(chunk):
+                        _check_text(name, row, chunk, row - first)
+                first += len(chunk)
+        raise  # of a function of the user's, for example
+
+
+def _check_text(name: str, row: int, chunk: Array, at: int) -> None:
+    try:
+        chunk[at].as_py()
+    except UnicodeDecodeError as error:
+        raise SampleError(
+            f"column {name!r}, row {row} of the table: {of_file(chunk, Maps())} is damaged "
+            f"({error}): copy it once more from where it is whole, or make the dataset again"
+        ) from None
 
 
 def _numbers(column: Chunks, rows: NDArray[numpy.int64]) -> torch.Tensor | None:
@@ -294,13 +354,14 @@ class Formatted:
         formatter = get_formatter(
             known["type"], features=self.dataset.features, **(known["format_kwargs"] or {})
         )
-        made = format_table(
-            pyarrow.table({name: read[name] for name in names}),
-            list(range(len(ids))),
-            formatter,
-            known["columns"],
-            known["output_all_columns"],
-        )
+        with damage_named(self.dataset, ids):
+            made = format_table(
+                pyarrow.table({name: read[name] for name in names}),
+                list(range(len(ids))),
+                formatter,
+                known["columns"],
+                known["output_all_columns"],
+            )
         count = len(made[next(iter(made))])
         return [{name: column[i] for name, column in made.items()} for i in range(count)]
 

@@ -10,8 +10,7 @@ from typing import ClassVar
 import torch.utils.data
 
 from ..._lib.arguments import check_functions, is_url, switch
-from ..._records.array_files import ArrayFile, pickled, unpickled
-from ..._records.array_files import located as array_at
+from ..._records.array_files import ArrayFile, idx_at, pickled, unpickled
 from ..._records.arrays import check_numpy, unreadable
 from ..._records.form import Form
 from ..._records.labels import Labels
@@ -60,7 +59,11 @@ class KnownImages(OfArrays, torch.utils.data.Dataset):  # type: ignore[type-arg]
         except OSError as error:
             raise unreadable(error.filename or paths[0], error) from error
         images = [self._checked(file) for file in images]
-        self._set_arrays(Form("one", ["0"]), [images], Labels(labels, classes))
+        try:
+            made = Labels(labels, classes)
+        except ConfigError as error:
+            raise ConfigError(f"{os.path.dirname(paths[0])}: {error}") from None
+        self._set_arrays(Form("one", ["0"]), [images], made)
         self._set_tensors(["0"])
         self._set_making(None, transform, target_transform, None, False)
 
@@ -190,7 +193,7 @@ class MNIST(KnownImages):
         return [f"{of}-images-idx3-ubyte", f"{of}-labels-idx1-ubyte"]
 
     def _located(self, paths: Sequence[str]) -> tuple[list[ArrayFile], list[int], Sequence[str]]:
-        images, labels = map(array_at, paths)
+        images, labels = map(idx_at, paths)
         for file, axes in ((images, 3), (labels, 1)):
             if len(file.shape) != axes or file.dtype != "u1":
                 raise ConfigError(

@@ -26,7 +26,8 @@ class MDS(Making, mds.MDS, torch.utils.data.Dataset):  # type: ignore[type-arg]
         loader, transform, target_transform, transforms: See :class:`Files`; by column.
 
     An item is a dict by column, as of ``StreamingDataset``, but that images (``jpeg``, ``png``, and
-    ``bytes`` with a transform) are RGB, and decoded by the daemon where a transform follows.
+    ``bytes`` with a transform) are RGB, and decoded by the daemon where a transform follows. Those
+    of ``pil`` keep their mode.
 
     Raises:
         ConfigError: The shards are compressed or damaged, there is no such column, or one is a

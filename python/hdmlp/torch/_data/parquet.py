@@ -12,8 +12,9 @@ from typing import Any
 import torch.utils.data
 
 from ..._records import parquet
+from ..._records.arrays import check_stamps
 from ..._transforms.recipe import Composed
-from ...errors import ConfigError
+from ...errors import ConfigError, SampleError
 from .fields import Step, check_parts
 from .folder import as_transform, pil_loader
 from .records import Making
@@ -66,7 +67,6 @@ class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
         transform: object,
         transforms: Step | None,
     ):
-        parquet.arrow("rows that do not lie in the files as they are")
         names = [column.name for column in files.columns]
         loaders = check_parts(loader, "loader", names, "dict")
         given = check_parts(transform, "transform", names, "dict")
@@ -74,11 +74,13 @@ class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
         for column in files.columns:
             load = as_transform(loaders.get(column.name), None)
             then = as_transform(given.get(column.name), None)
-            if load is None and column.leaf >= 0 and not column.text and (column.image or then):
+            if load is None and column.path and not column.text and (column.image or then):
                 load = pil_loader
             steps = [step for step in (load, then) if step is not None]
             if steps:
                 self._steps[column.name] = Composed(steps)
+        parquet.check_types(files.paths, names)
+        self._stamps = files.stamps
         self._names, self._media = names, {c.name for c in files.columns if c.image}
         self._transforms = transforms
         self._groups = [
@@ -100,6 +102,8 @@ class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
         Raises:
             IndexError: There is no such row.
+            MismatchError: A file was written since this object was made.
+            SampleError: A file is damaged.
         """
         if not -len(self) <= index < len(self):
             raise IndexError(f"row {index} is out of range: there are {len(self)}")
@@ -107,7 +111,10 @@ class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
         number = bisect.bisect_right(self._ends, index)
         table = self._table(number)
         row = index - self._ends[number] + self._groups[number][2]
-        item: dict[str, Any] = {name: table[name][row].as_py() for name in self._names}
+        path = self._groups[number][0]
+        item: dict[str, Any] = {
+            name: parquet.value_at(path, name, table[name], row) for name in self._names
+        }
         for name in self._media:
             item[name] = (item[name] or {}).get("bytes")
         for name, step in self._steps.items():
@@ -119,17 +126,22 @@ class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
         if self._pid != os.getpid():
             self._read, self._pid = {}, os.getpid()
         if number not in self._read:
-            import pyarrow.parquet
+            from pyarrow.parquet import ParquetFile
 
             while len(self._read) >= _KEPT:
                 del self._read[next(iter(self._read))]
             path, group, _ = self._groups[number]
-            with pyarrow.parquet.ParquetFile(path) as file:
+            check_stamps({path: self._stamps[path]}, "Parquet")
+            with parquet.pyarrow_errors(path, SampleError), ParquetFile(path) as file:
                 self._read[number] = file.read_row_group(group, columns=self._names)
         return self._read[number]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_read": {}}
+
+
+#: The class that users wrote: messages name it by this, and pickles by ``__qualname__``.
+RowsInPlace.__name__ = RowsByPyarrow.__name__ = "Parquet"
 
 
 class Parquet:
@@ -141,7 +153,8 @@ class Parquet:
     its workers, a row group at a time. One line says so.
 
     Args:
-        paths: A file, or a list of files with the same columns, which follow one another.
+        paths: A file, or a list of files with the same columns, in any order, which follow one
+            another.
         columns: Which columns rows have. Default: None, all.
         loader: From the bytes of a column to an object, by column. Default: None: columns that are
             images, as Hugging Face's ``datasets`` notes in files, become RGB PIL images, and so do
@@ -168,7 +181,7 @@ class Parquet:
         files = parquet.files_at(paths, columns)
         if files.in_place:
             others = [column for column in files.columns if column.why]
-            texts = [column.name for column in others if column.text or column.leaf < 0]
+            texts = [column.name for column in others if column.text or not column.path]
             if texts:
                 log.warning(
                     "Parquet: %s: read by pyarrow into this process, as it does not lie in the "

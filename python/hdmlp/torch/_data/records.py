@@ -20,7 +20,7 @@ from ..._records.records import Records as PlainRecords
 from ..._transforms import ImgDecode
 from ..._transforms.recipe import Undecodable, decoded
 from ..._transforms.split import flat, length_of
-from ...errors import ConfigError, HDMLPError
+from ...errors import ConfigError, HDMLPError, SampleError
 from .collated import collate_records
 from .fields import Fields, FieldsRecipe, OfRecord, Part, Step, check_parts, part_of
 from .folder import as_transform, pil_loader
@@ -276,12 +276,20 @@ class Making:
 
         Raises:
             IndexError: There is no such record.
-            SampleError: A file cannot be read.
+            SampleError: A file cannot be read, or a field of it cannot be decoded.
         """
         assert isinstance(self, Listed)
         index = self._index(index)
         plan = self._plan(wanted=False, say=False)
-        return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index, None)
+        try:
+            return FieldsRecipe(plan, collate_records).item(self._fields_of(index), index, None)
+        except Undecodable as error:
+            path = next(
+                filter(None, (self._path_of(i, index) for i in range(len(self.fields)))), ""
+            )
+            raise SampleError(
+                f"record {index} ({path}): {error}", {"sample": index, "path": path}
+            ) from error.__cause__
 
 
 class _ByName(OfRecord):
