@@ -38,6 +38,8 @@ def collate_records(items: Sequence[Any]) -> Any:
 
     Bytes, tensors of different shapes, images and other objects that it does not know become lists.
     """
+    if not items:
+        return []
     first = items[0]
     raw = isinstance(first, (bytes, bytearray, memoryview, LeftBytes))
     if raw or any(item is None for item in items):
@@ -62,6 +64,18 @@ def collate_records(items: Sequence[Any]) -> Any:
         return torchs_default()(list(items))
     except TypeError:  # it does not know the type
         return list(items)
+
+
+def none_of_labels(kind: str) -> object:
+    """Returns the labels of a batch that has no samples.
+
+    Args:
+        kind: That of :class:`~hdmlp._records.labels.Labels`.
+    """
+    if kind == "object":
+        return []
+    types = {"float": torch.float64, "bool": torch.bool}
+    return torch.empty(0, dtype=types.get(kind, torch.int64))
 
 
 def _are_views(items: Sequence[Any]) -> bool:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from ..._batches.output import Handed, Keyed, Output
 from ..._batches.segments import Segment
 from ..._batches.source import Taken
@@ -19,6 +21,7 @@ from ..._transforms.generators import seed_generators
 from ..._transforms.in_python import decoding, in_python, leaving
 from ..._transforms.keys import LOADER, TARGET, entry_key
 from ..._transforms.recipe import (
+    Batch,
     Recipe,
     Undecodable,
     decoded,
@@ -27,7 +30,7 @@ from ..._transforms.recipe import (
 from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms, Jointly
 from ...errors import ConfigError
-from .collated import Collated, collate_records
+from .collated import Collated, collate_records, none_of_labels
 from .elements import OfPixels, Tensors
 from .folder import Decoder, offload, pil_loader
 from .joint import Group
@@ -304,6 +307,7 @@ class FieldsRecipe(Recipe):
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
+        self.changes_labels = fields.changes_labels
         self.group = fields.group
         self._joint = (
             fields.joint
@@ -312,6 +316,7 @@ class FieldsRecipe(Recipe):
         )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
+        self._default = isinstance(collate, Collated) or collate is collate_records
         self._absent = (
             list(enumerate(fields.absent)) if any(one is not None for one in fields.absent) else []
         )
@@ -362,6 +367,26 @@ class FieldsRecipe(Recipe):
                 name_sample(error, sample)
                 raise
         return made
+
+    def collated(self, made: list[object], batch: Batch, place: object) -> object:
+        """Collates items; see :meth:`Recipe.collated`.
+
+        A batch without samples, because none of them can be read, has empty tensors and lists.
+        """
+        if made or not self._default:
+            return super().collated(made, batch, place)
+        group = () if self.group is None else self.group.kinds
+        values = [
+            self.group.none(part.name) if self.group and part.name in group else _none(part)
+            for part in self.parts
+        ]
+        labels: object = NONE
+        if self.labels is not None:
+            labels = none_of_labels("int" if self.changes_labels else self.labels.kind)
+        whole = self.form.batch(values, [], labels, collate_records)
+        if self.group is not None and isinstance(whole, dict):
+            whole.update({name: self.group.none(name) for name in self.group.columns})
+        return whole
 
     def _there(self, views: Sequence[Any], ids: Sequence[int]) -> Sequence[Any]:
         """Returns records, with None for the fields that they do not have."""
@@ -433,6 +458,17 @@ class FieldsRecipe(Recipe):
         if not isinstance(made, (tuple, list)):
             made = (made,)
         return tuple(made) if label is NONE else (*made, label)
+
+
+def _none(part: Part) -> object:
+    """Returns a batch of no values of a field."""
+    if part.column is not None:
+        return none_of_labels(part.column.kind)
+    if part.load is decoders.number and part.transform is None:
+        return none_of_labels("int")
+    images = isinstance(part.load, (Handed, Decoder, Tensors, OfPixels))
+    tensors = images or part.load in (pil_loader, decoders.image, decoders.array_of)
+    return torch.empty(0) if tensors or part.transform is not None else []
 
 
 class OfRecord:
