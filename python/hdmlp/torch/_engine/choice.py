@@ -33,7 +33,7 @@ from .._data.making import Making
 from .._data.mix import Mix
 from .._data.own_items import collate_made
 from .._order.disjoint import Drawings, shard_of, share_of
-from .._order.known import Known, is_torchs, ordered_by
+from .._order.known import Known, Shared, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
 from .content import Content, users_collate
 from .given import Given
@@ -97,6 +97,10 @@ class Engines:
         if self.current is not None and self._content.folder is not None:
             self._content.check_unchanged(loader.dataset, self.current.next_epoch)
         if self._ordering.known is None:
+            return self._open_local(loader)
+        if self._ordering.is_empty(loader):  # there is no job of no batches
+            if isinstance(loader.sampler, Shared):
+                loader.sampler.empty = True
             return self._open_local(loader)
         return self._open_served(loader)
 
@@ -162,7 +166,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (self._ordering.drops(loader) and self._ordering.leaves_none(loader))
+            and not self._ordering.is_empty(loader)
             and not self._ordering.draws
         ):
             self.open(loader)
