@@ -30,7 +30,7 @@ from ..._transforms.recipe import (
 from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms, Jointly
 from ...errors import ConfigError
-from .collated import Collated, collate_records, none_of_labels
+from .collated import DEFAULTS, Collated, collate_records, none_of_labels
 from .elements import OfPixels, Tensors
 from .folder import Decoder, offload, pil_loader
 from .joint import Group
@@ -300,7 +300,7 @@ class FieldsRecipe(Recipe):
     """
 
     def __init__(self, fields: Fields, collate: Step):
-        self.instant = fields.instant and collate is collate_records
+        self.instant = fields.instant and collate in DEFAULTS
         objects = fields.labels is not None and fields.labels.kind == "object"
         if objects and collate is collate_records and not fields.changes_labels:
             collate = Collated(fields.form)
@@ -316,7 +316,7 @@ class FieldsRecipe(Recipe):
         )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
-        self._default = isinstance(collate, Collated) or collate is collate_records
+        self._default = isinstance(collate, Collated) or collate in DEFAULTS
         self._absent = (
             list(enumerate(fields.absent)) if any(one is not None for one in fields.absent) else []
         )

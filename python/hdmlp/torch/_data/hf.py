@@ -32,7 +32,9 @@ from .hf_rows import (
     FormattedFields,
     Row,
     Struct,
+    kind_of,
     names_within,
+    own_rows,
     rows_of,
 )
 from .records import Making
@@ -130,11 +132,14 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         Raises:
             NotInFiles: Some are not in files.
         """
+        why = own_rows(self.dataset)
+        if why:
+            raise NotInFiles(why)
         maps, found = Maps(), {}
         rows = rows_of(self.dataset) if self._count else None
         for name in self._names:
             feature = self.dataset.features[name]
-            kind = _kind(feature)
+            kind = kind_of(feature)
             if kind is None or rows is None:
                 continue
             column = self.dataset.data.column(name)
@@ -209,7 +214,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         given, features = self.transform, self.dataset.features
         if given is None:
             return {}
-        images = [name for name in self._names if _kind(features[name]) == "image"]
+        images = [name for name in self._names if kind_of(features[name]) == "image"]
         if isinstance(given, Mapping):
             for name in given:
                 if name not in self._names:
@@ -278,7 +283,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
     def _load(self, name: str, transform: object, say: bool) -> Step | None:
         """Returns what makes an object of a column's bytes; None: they stay bytes."""
         feature = self.dataset.features[name]
-        kind = _kind(feature)
+        kind = kind_of(feature)
         if kind == "bytes" or not feature.decode:
             return None
         if kind != "image":
@@ -346,7 +351,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             return self.dataset[index]
         if not self.unserved:
             return super().__getitem__(index)
-        row = self._plainly[index]
+        return self._of_row(self._plainly[index])
+
+    def _of_row(self, row: Any) -> dict[str, object]:
+        """Returns what becomes of a row that is read in Python."""
         transforms = self._transforms()
         return {
             name: transforms[name](row[name])
@@ -359,6 +367,8 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         """Returns several rows: a function of ``set_transform`` is called once for all of them."""
         if self._formatted:
             return self.dataset.__getitems__(list(indices))
+        if self.unserved:
+            return [self._of_row(row) for row in self._plainly.__getitems__(list(indices))]
         return [self[index] for index in indices]
 
     def __repr__(self) -> str:
@@ -481,18 +491,6 @@ def _check(dataset: object) -> None:
         f"HFDataset({dataset!r:.100}): must be a datasets.Dataset, as load_dataset(..., "
         "split='train') or load_from_disk returns"
     )
-
-
-def _kind(feature: Feature) -> str | None:
-    """Returns what a column holds: ``"image"``, ``"audio"``, ``"bytes"``; None: another value."""
-    library: Any = sys.modules["datasets"]
-    if type(feature) is library.Image:
-        return "image"
-    if type(feature) is library.Audio:
-        return "audio"
-    if type(feature) is library.Value and feature.dtype in ("binary", "large_binary"):
-        return "bytes"
-    return None
 
 
 def _paths(column: Chunks, rows: NDArray[numpy.int64]) -> Array:

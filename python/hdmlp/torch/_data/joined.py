@@ -21,6 +21,7 @@ from ..._transforms.generators import generators_kept
 from ..._transforms.keys import LOADER
 from ...data import described
 from ...errors import ConfigError
+from .collated import collate_records
 from .fields import Fields, OfRecord, Part, Step, made_of
 from .folder import ImageFolder
 from .hf import HFDataset
@@ -84,6 +85,11 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
             None if first.labeller is None else _Labellers(self._places, labellers),
             first.end,
         )
+
+    def _collation(self) -> Step:
+        """Returns what collates items; the targets of torchvision's datasets decide."""
+        found = [p.records._collation() for p in self._pieces if isinstance(p.records, Making)]
+        return next((one for one in found if one is not collate_records), collate_records)
 
     def _part(self, parts: list[Part]) -> Part:
         """Returns what is made of a field, which is the same for all datasets."""

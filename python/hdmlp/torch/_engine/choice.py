@@ -32,6 +32,7 @@ from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
 from .._data.mix import Mix
 from .._data.own_items import collate_made
+from .._data.vision import collation_of
 from .._order.disjoint import Drawings, shard_of, share_of
 from .._order.known import Known, Shared, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
@@ -302,11 +303,13 @@ class Engines:
         seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
             plainly = _collate(loader) is None and loader.batch_sampler is not None
-            records = plainly and isinstance(_whole(loader.dataset), HFDataset)
+            whole = _whole(loader.dataset)
+            records = plainly and isinstance(whole, HFDataset)
+            own = collate_records if records else plainly and collation_of(whole)
             local = Local(
                 loader,
                 loader.dataset,
-                collate_records if records else loader.collate_fn,
+                own or loader.collate_fn,
                 seed,
                 drawings=drawings,
                 part=part,
@@ -361,7 +364,7 @@ class Engines:
             return dataset, collate_made if made_here and batched else collate
         if isinstance(folder, Listed):
             if _collate(loader) is None and loader.batch_sampler is not None:
-                return dataset, collate_records
+                return dataset, folder._collation()
             return dataset, collate
         if made.raw:
             dataset = Encoded(folder, made.target_transform)
