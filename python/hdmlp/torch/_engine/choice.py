@@ -317,6 +317,7 @@ class Engines:
                 every=self.arguments.reseed == "all",
                 advises=self._content.workers_left_out,
                 last=self._content.batch_transform(_collate(loader)),
+                served=False,
             )
             return self._follow(local, was)
         assert made is not None
