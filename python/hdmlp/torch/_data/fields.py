@@ -60,7 +60,7 @@ class Part(NamedTuple):
     name: str
     described: list[Transform] | Jointly
     load: Step | None
-    transform: Entries | None
+    transform: Entries | OfRecords | None
     instead: Keyed | None = None
     column: Labels | None = None
     wrap: Entries | None = None
@@ -471,6 +471,23 @@ def _none(part: Part) -> object:
     return torch.empty(0) if tensors or part.transform is not None else []
 
 
+class OfRecords(NamedTuple):
+    """Transforms that depend on the record.
+
+    Attributes:
+        which: Returns which of the lists is a record's, by its ID.
+        lists: The lists; None: nothing is applied.
+    """
+
+    which: Callable[[int], int]
+    lists: list[Entries | None]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The transforms of all lists."""
+        return [step for entries in self.lists if entries is not None for step in entries.steps]
+
+
 class OfRecord:
     """A loader whose result depends on the record, beside its bytes."""
 
@@ -508,7 +525,10 @@ def made_of(part: Part, field: object, sample: int, key: int | None, position: i
     else:
         _seed(key, position)
         value = _called(part.load, field)
-    return value if part.transform is None else _called(part.transform, value, key)
+    transform = part.transform
+    if isinstance(transform, OfRecords):
+        transform = transform.lists[transform.which(sample)]
+    return value if transform is None else _called(transform, value, key)
 
 
 def _called(step: Step, *given: object) -> object:

@@ -34,7 +34,9 @@ class Mix(Joined):
 
     Args:
         datasets: A list of datasets of HDMLP's, or a dict of them by name. Also torch's ``Subset``
-            of such. What is made of their samples must be the same: fields, types, and transforms.
+            of such. Their fields, types and shapes must be the same. Where images have other
+            transforms than those of the first dataset, all of them run in Python, on images that
+            the daemon decodes.
         weights: A number for each dataset, in any proportion; a dict by name; or a list of such
             lists, one per epoch, of which the last holds for all later epochs. Numbers of 0 leave
             datasets out. Default: None, their lengths: each sample comes equally often.
@@ -75,6 +77,8 @@ class Mix(Joined):
         self._given_size, self._strategy = epoch_size, stopping_strategy
         self._single = batches == "one dataset each"
         super().__init__(pieces, shown(listed), renumber=True)
+
+    _own_transforms = True
 
     # The order.
 
