@@ -55,6 +55,7 @@ follow one another, by weights. Their order is --shuffle feistel or none.
 
 EXIT STATUS
   0  success
+  1  the FILE of --out cannot be written
   2  wrong input`,
 		Example: `  hdmlp access --samples 10000 --nodes 4 --epochs 1000 --batch 100 --seed 42
   hdmlp access --nodes 4 --epochs 1000 --seed 42 --out frequencies.png

@@ -25,7 +25,7 @@ func (opts *accessOptions) mixed(changed func(flag string) bool) error {
 	case !changed("shuffle"):
 		opts.shuffle = string(access.Feistel)
 	}
-	m := &access.Mixture{Entries: opts.epochSize, Ends: -1}
+	m := &access.Mixture{Entries: opts.epochSize}
 	var weights []*big.Rat
 	opts.samples = 0
 	for _, entry := range strings.Split(opts.mix, ",") {

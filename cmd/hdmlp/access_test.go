@@ -207,9 +207,16 @@ func TestAccessDrawsFigure31(t *testing.T) {
 		"--out /nowhere/at/f.png": "no such file",
 	} {
 		code, _, errs := runCommand(t, append([]string{"access"}, strings.Fields(args)...)...)
-		if code == 0 || !strings.Contains(errs, want) {
-			t.Errorf("%s: %q", args, errs)
+		status := 2
+		if strings.Contains(args, "nowhere") {
+			status = 1
 		}
+		if code != status || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d, %q", args, code, errs)
+		}
+	}
+	if _, help, _ := runCommand(t, "access", "--help"); !strings.Contains(help, "\n  1  the FILE") {
+		t.Error("the help does not have the exit status of a file that cannot be written")
 	}
 	for _, args := range []string{
 		"--nodes 16", "--nodes 7", "--scheme imbalanced", "--scheme whole",

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/lib/files"
 	"github.com/hdmlp/hdmlp/internal/lib/host"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
@@ -65,23 +67,18 @@ EXIT STATUS
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			asJSON, _ := cmd.Flags().GetBool("json")
-			if example && convert != "" {
-				return badInput("--example and --convert: give one of them")
+			if err := alone(cmd.Flags(), "example", "prints a file of all keys"); err != nil {
+				return err
 			}
-			if example && asJSON {
-				return badInput("--json and --example: give one of them; an example is TOML")
+			err := alone(cmd.Flags(), "convert", "prints a file as TOML")
+			if err != nil {
+				return err
 			}
 			if example {
 				_, err := io.WriteString(out, config.Example(describedClasses()))
 				return err
 			}
 			if convert != "" {
-				for _, other := range []string{"json", "example", "file", "set", "dataset"} {
-					if cmd.Flags().Changed(other) {
-						return badInput("--%s and --convert: give one of them; --convert prints a file "+
-							"as TOML, and reads nothing else", other)
-					}
-				}
 				return convertConfig(convert, out)
 			}
 			arguments, err := parseSettings(set)
@@ -116,9 +113,26 @@ EXIT STATUS
 	return cmd
 }
 
+// alone checks that no other flag is given with one that does something of its own.
+func alone(flags *pflag.FlagSet, name, does string) (err error) {
+	if !flags.Changed(name) {
+		return nil
+	}
+	flags.Visit(func(other *pflag.Flag) {
+		if other.Name != name && err == nil {
+			err = badInput("--%s and --%s: give one of them; --%s %s, and reads nothing else",
+				other.Name, name, name, does)
+		}
+	})
+	return err
+}
+
+// mostConfig is the most bytes of a file that is converted.
+const mostConfig = 1 << 20
+
 // convertConfig prints a libconfig file as TOML.
 func convertConfig(path string, out io.Writer) error {
-	text, err := os.ReadFile(path)
+	text, err := files.ReadText(path, mostConfig)
 	if err != nil {
 		return badInput("--convert: %w", err)
 	}

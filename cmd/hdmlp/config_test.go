@@ -91,3 +91,34 @@ func TestConfigWithAWrongValueIsAnInputError(t *testing.T) {
 		t.Fatalf("got %v, want an input error", err)
 	}
 }
+
+// TestConfigPrintsAFileOfNothingElse checks that flags which print a file refuse any other flag.
+func TestConfigPrintsAFileOfNothingElse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "thesis.cfg")
+	if err := os.WriteFile(path, []byte("b_c = 10"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range [][]string{{"--example"}, {"--convert", path}} {
+		if code, out, errs := runCommand(t, append([]string{"config"}, of...)...); code != 0 ||
+			out == "" {
+			t.Fatal(errs)
+		}
+		for _, other := range [][]string{
+			{"--json"},
+			{"--set", "memory=1GiB"},
+			{"--file", path},
+			{"--dataset", "/"},
+			{"--kind", "folder"},
+			{"--option", "a=b"},
+			{"--index-dir", "/tmp"},
+			{"--extensions", ".x"},
+			{"--example", "--convert", path},
+		} {
+			args := append(append([]string{"config"}, of...), other...)
+			code, out, errs := runCommand(t, args...)
+			if code != 2 || out != "" || !strings.Contains(errs, "give one of them") {
+				t.Errorf("%q: %d, %q, %q", args, code, out, errs)
+			}
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 func mixing(shuffle string, change func(*request.Mix)) func(*request.Open) {
 	return func(m *request.Open) {
 		mix := &request.Mix{
-			Sizes: []int{25, 5, 10}, Weights: [][]uint64{{2, 1, 1}}, Entries: 16, Ends: -1,
+			Sizes: []int{25, 5, 10}, Weights: [][]uint64{{2, 1, 1}}, Entries: 16,
 		}
 		change(mix)
 		m.Stream.Mix, m.Stream.GlobalBatch = mix, 4

@@ -145,7 +145,10 @@ class Job:
             ConfigError: The job is set up already, or has other transforms.
         """
         if self._transforms and transforms != self._transforms:
-            raise ConfigError("transforms: the job was made with others")
+            raise ConfigError(
+                "data_transforms: the job has transforms of its own, Job(transforms=...), and the "
+                "daemon carries out one list: give all of them in one of the two"
+            )
         if self._loader is not None and transforms != self._transforms:
             raise ConfigError(
                 "transforms: the job is set up already: make HDMLPImageFolder before any other "

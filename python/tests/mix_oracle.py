@@ -46,20 +46,14 @@ def image(x, count, seed, number):
 def shares(mix, epoch, unit):
     """How many units of each dataset an epoch has."""
     row = mix["weights"][min(epoch, len(mix["weights"]) - 1)]
-    total, units, ends = sum(row), mix["entries"] // unit, mix["ends"]
-    order = sorted(range(len(row)), key=lambda d: (d != ends, d))
-    low, high = 0, total
-    if ends >= 0:
-        exact, rest = divmod(row[ends] * units, total)
-        low, high = (0, total - rest) if exact == mix["sizes"][ends] else (total - rest, total)
-    corput = sum(1 << (31 - i) for i in range(32) if epoch >> i & 1)
-    added = low + ((high - low) * corput >> 32)
-    found, sums = {}, 0
-    for d in order:
+    total, units = sum(row), mix["entries"] // unit
+    added = total * (epoch * (GOLDEN >> 32) % 2**32) >> 32
+    found, sums = [], 0
+    for weight in row:
         begin = (sums * units + added) // total if sums else 0
-        sums += row[d]
-        found[d] = (sums * units + added) // total - begin
-    return [found[d] for d in range(len(row))]
+        sums += weight
+        found.append((sums * units + added) // total - begin)
+    return found
 
 
 def epochs(mix, seed, shuffle, count, unit=1):
@@ -90,14 +84,14 @@ def epochs(mix, seed, shuffle, count, unit=1):
 def vectors():
     """Returns mixes, and the order of some of their epochs."""
     mixes = [
-        ({"sizes": [5, 3], "weights": [[1, 1]], "entries": 8, "ends": -1, "single": False}, 1),
-        ({"sizes": [40, 7, 90], "weights": [[7, 2, 1]], "entries": 53, "ends": -1}, 1),
-        ({"sizes": [10, 100], "weights": [[3, 7]], "entries": 33, "ends": 0}, 1),
-        ({"sizes": [10, 100], "weights": [[3, 7]], "entries": 143, "ends": 1}, 1),
-        ({"sizes": [9, 4, 6], "weights": [[1, 0, 0], [2, 1, 1]], "entries": 20, "ends": -1}, 1),
-        ({"sizes": [30, 20], "weights": [[2, 1]], "entries": 32, "ends": -1, "single": True}, 4),
-        ({"sizes": [1, 1], "weights": [[4294967294, 1]], "entries": 3, "ends": -1}, 1),
-        ({"sizes": [7] * 12, "weights": [[1] * 12], "entries": 5, "ends": -1}, 1),
+        ({"sizes": [5, 3], "weights": [[1, 1]], "entries": 8, "single": False}, 1),
+        ({"sizes": [40, 7, 90], "weights": [[7, 2, 1]], "entries": 53}, 1),
+        ({"sizes": [10, 100], "weights": [[3, 7]], "entries": 33}, 1),
+        ({"sizes": [10, 100], "weights": [[3, 7]], "entries": 143}, 1),
+        ({"sizes": [9, 4, 6], "weights": [[1, 0, 0], [2, 1, 1]], "entries": 20}, 1),
+        ({"sizes": [30, 20], "weights": [[2, 1]], "entries": 32, "single": True}, 4),
+        ({"sizes": [1, 1], "weights": [[4294967294, 1]], "entries": 3}, 1),
+        ({"sizes": [7] * 12, "weights": [[1] * 12], "entries": 5}, 1),
     ]
     made = []
     for mix, unit in mixes:

@@ -127,3 +127,30 @@ def test_hdmlps_transforms_beside_the_cause_are_refused():
         errors.ConfigError, match=r"Resize\(size=9.* cannot stand here: images have no fixed size"
     ):
         offload(ht.pil_loader, [T.Resize(9), V.ToTensor()])
+
+
+def test_explain_says_that_the_daemon_has_no_samples(real, folder):
+    """It is not the sampler's fault: a seed was given."""
+
+    class Own(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return index
+
+        def __len__(self):
+            return 8
+
+    class Derived(torchvision.datasets.ImageFolder):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[1]
+
+    both = torch.utils.data.ConcatDataset([Own(), Own()])
+    for dataset in (Own(), Derived(folder), both):
+        with ht.DataLoader(dataset, 4, shuffle=True, seed=3, num_workers=0) as loader:
+            says = f"the items of the {type(dataset).__name__} are made in Python, and the daemon"
+            with pytest.raises(errors.ConfigError, match=says):
+                loader.explain(0, 0)
+    sampler = torch.utils.data.RandomSampler(range(9))
+    served = ht.ImageFolder(folder, V.Compose([V.CenterCrop(8), V.ToTensor()]))
+    with ht.DataLoader(served, 4, sampler=sampler) as loader:
+        with pytest.raises(errors.ConfigError, match="the order is the sampler's"):
+            loader.explain(0, 0)

@@ -403,3 +403,57 @@ def test_the_example_trains(tmp_path):
 
 def test_images_are_pils(tmp_path):
     assert isinstance(ht.HFDataset(saved(tmp_path / "d"))[0]["image"], Image.Image)
+
+
+def turned(row):
+    return {**row, "image": row["image"].rotate(90, expand=True), "label": 7}
+
+
+class Turned(datasets.Dataset):
+    """Rows that only its method reveals."""
+
+    def __getitem__(self, key):
+        row = super().__getitem__(key)
+        return turned(row) if isinstance(key, int) else row
+
+    def __getitems__(self, keys):
+        return [self[key] for key in keys]
+
+
+def derived(data, _):
+    data.__class__ = Turned
+
+
+def of_an_object(data, _):
+    plain = data.__getitems__
+    data.__getitems__ = lambda keys: list(map(turned, plain(keys)))
+
+
+def of_the_class(_, monkeypatch):
+    plain = datasets.Dataset.__getitems__
+    monkeypatch.setattr(
+        datasets.Dataset, "__getitems__", lambda self, keys: list(map(turned, plain(self, keys)))
+    )
+
+
+def of_the_feature(_, monkeypatch):
+    plain = datasets.Image.decode_example
+    monkeypatch.setattr(
+        datasets.Image, "decode_example", lambda *a, **k: plain(*a, **k).rotate(90, expand=True)
+    )
+
+
+@pytest.mark.parametrize("change", [derived, of_an_object, of_the_class, of_the_feature])
+def test_methods_that_the_program_has_replaced_are_called(tmp_path, change, caplog, monkeypatch):
+    data = saved(tmp_path / "d")
+    plain = [{**row, "image": TENSOR(row["image"])} for row in data]
+    change(data, monkeypatch)
+    ours = ht.HFDataset(data, transform={"image": TENSOR})
+    want = [
+        {**row, "image": TENSOR(row["image"])} for row in data.__getitems__([*range(len(data))])
+    ]
+    with ht.DataLoader(ours, 4, collate_fn=list) as loader:
+        got = [row for batch in loader for row in batch]
+    assert equal(got, want)
+    assert not equal(got, plain)
+    assert sum("its items are made in Python" in r.message for r in caplog.records) == 1

@@ -76,11 +76,11 @@ SPOILT = {
     "NaN": (text('{"boxes": [[NaN, 1, 2, 3]], "labels": [1]}'), "field json: the boxes have NaN"),
     "key": (boxes(boxes=[], label=[]), "field json: the boxes have the key .label"),
     "no labels": (boxes(boxes=[[0, 1, 2, 3]]), 'field json: "labels" must be a list'),
-    "names": (boxes(boxes=[[0, 1, 2, 3]], labels=["a"]), 'field json: "labels" must be a list'),
+    "names": (boxes(boxes=[[0, 1, 2, 3]], labels=["a"]), 'field json: "labels".0. = "a": must be'),
     "counts": (boxes(boxes=[[0, 1, 2, 3]], labels=[]), "field json: 1 boxes and 0 labels"),
     "three": (
         boxes(boxes=[[0, 1, 2]], labels=[1]),
-        r'field json: "boxes"\[0\].*four numbers|3 num',
+        r'field json: "boxes"\[0\] = \[0, 1, 2\] \(XYXY\) does not have four numbers',
     ),
     "text": (boxes(boxes=[["a", 1, 2, 3]], labels=[1]), 'field json: "boxes"'),
     "negative": (boxes(boxes=[[9, 1, 2, 3]], labels=[1]), "negative width or height"),
@@ -99,6 +99,63 @@ SPOILT = {
     "colours": (of_mask(lambda mask: mask.convert("RGB")), "field png: .*a mask has numbers of cl"),
     "16 bits": (of_mask(deep), "field png: .*the first one of the dataset"),
 }
+
+
+#: Boxes and labels that are none, or at the limit of what float32 and int64 hold.
+NUMBERS = [
+    *(
+        f'{{"boxes": [[1, 2, 30, 20]], "labels": [{label}]}}'
+        for label in (
+            *(str(2**63), str(2**63 - 1), str(-(2**63) - 1), "1" + 400 * "0", "1" * 5000),
+            *("1e3", "1.0", "1e400", "true", '"1"', "null", "[1]", "[1, 2]", "-0", str(2**53 + 1)),
+        )
+    ),
+    *(
+        f'{{"boxes": [[1, 2, {number}, 20]], "labels": [1]}}'
+        for number in (
+            *("1e39", "1e400", "-1e400", "1" + 400 * "0", "1" * 5000, "1" + 38 * "0", "NaN"),
+            *("3.4028235e38", "3.4028235677973365e38", "3.4028235677973367e38", "-Infinity"),
+            *("true", '"30"', "null", "[3]", "{}", "1e-400", "1.00000001", "0.99999999"),
+        )
+    ),
+    '{"boxes": [1, 2, 30, 20], "labels": [1]}',
+    '{"boxes": [[1, 2, 30, 20], 5], "labels": [1, 2]}',
+    '{"boxes": [[]], "labels": [1]}',
+    '{"boxes": [[1, 2, 30]], "labels": [1]}',
+    '{"boxes": [[1, 2, 30, 20, 5]], "labels": [1]}',
+    '{"boxes": ["1234"], "labels": [1]}',
+    '{"boxes": [null], "labels": [1]}',
+    '{"boxes": {}, "labels": [1]}',
+    '{"boxes": [[1, 2, 30, 20]], "labels": 1}',
+    '{"boxes": [[1, 2, 30, 20]], "labels": [1], "format": null}',
+    '{"boxes": [[1, 2, 30, 20]], "labels": [1], "labels": [2]}',
+    '{"boxes": [[1e38, 2, 3e38, 20]], "labels": [1], "format": "XYWH"}',
+    '{"boxes": [[0, 2, 3.4e38, 20]], "labels": [1], "format": "CXCYWH"}',
+    '\ufeff{"boxes": [[1, 2, 30, 20]], "labels": [1]}',
+]
+
+
+@pytest.mark.parametrize("given", NUMBERS, ids=lambda text: text[:60])
+def test_numbers_are_checked_alike(paths, given):
+    """By the daemon, in Python, and for items: the same boxes, or the same error."""
+    Image.new("RGB", (64, 48)).save(paths[4]["jpg"])
+    Image.new("L", (64, 48)).save(paths[4]["png"])
+    with open(paths[4]["json"], "w") as file:
+        file.write(given)
+    found = []
+    for offload in (True, False):
+        dataset = ht.Files(paths[4:5], kinds=KINDS, transform=[v2.ToImage()])
+        with ht.DataLoader(dataset, 1, num_workers=0, offload=offload) as loader:
+            try:
+                (batch,) = loader
+            except errors.SampleError as error:
+                where, _, why = str(error).partition("field json: ")
+                found.append((paths[4]["json"] in where, why))
+                continue
+        values = {name: value[0].tolist() for name, value in batch["json"].items()}
+        found.append((True, values))
+    assert found[0] == found[1]
+    assert all(found[0])
 
 
 @pytest.mark.parametrize("where", sorted(LISTS))

@@ -18,7 +18,8 @@ import hdmlp.torch as ht
 import mix_oracle
 from hdmlp import errors
 from hdmlp._daemon import connecting
-from hdmlp._records.mixture import Mixture
+from hdmlp._records.mixture import Mixture, Weights, checked_weights
+from hdmlp._records.mixture import epoch_of as length_of
 from hdmlp.torch._order.mixed import order_of_mix
 from PIL import Image
 from torch.utils.data import DistributedSampler, RandomSampler, Subset
@@ -127,7 +128,7 @@ def test_weights_may_differ_between_epochs(datasets):
         ("all_exhausted", [2, 1, 1], 62, {0: 31, 1: None, 2: None}),
         ("first_exhausted", None, 50, {0: 31, 1: 7, 2: 12}),
         ("all_exhausted", [1, 1, 0], 62, {0: 31, 1: 31, 2: 0}),
-        ("first_exhausted", [5, 5, 3], 18, {0: None, 1: 7, 2: None}),
+        ("first_exhausted", [5, 5, 3], 18, {0: None, 1: None, 2: None}),
     ],
 )
 def test_a_strategy_says_how_long_an_epoch_is(datasets, strategy, weights, size, counts):
@@ -139,6 +140,37 @@ def test_a_strategy_says_how_long_an_epoch_is(datasets, strategy, weights, size,
             count = collections.Counter(label // 100 for label in epoch_of(loader))
             assert sum(count.values()) == size
             assert all(n is None or count[d] == n for d, n in counts.items())
+
+
+@pytest.mark.parametrize(
+    "sizes, weights",
+    [
+        ([25, 3], [0.1, 0.9]),  # 3 samples, 0.3 of them of the first one
+        ([60, 60, 7], [0.05, 0.05, 0.9]),
+        ([9, 5, 200], [0.5, 0.499, 0.001]),
+        ([25, 10], [[0.1, 0.9], [0, 1]] * 100),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["first_exhausted", "all_exhausted", None])
+def test_no_dataset_starves(sizes, weights, strategy):
+    """Also where its share of an epoch is less than one sample, or weights alternate."""
+    checked = checked_weights(weights, None, sizes)
+    if checked.several and strategy is not None:
+        return  # which is refused
+    entries = length_of(sizes, checked, None if strategy else 1, strategy or "first_exhausted")
+    mixture = Mixture(sizes, checked.rows, entries)
+    taken, exact = [0] * len(sizes), [0.0] * len(sizes)
+    for epoch in range(200):
+        row = checked.rows[min(epoch, len(checked.rows) - 1)]
+        counts = mixture.counts(epoch)
+        assert sum(counts) == entries
+        for d, count in enumerate(counts):
+            share = row[d] * entries / sum(row)
+            assert abs(count - share) < 1
+            taken[d], exact[d] = taken[d] + count, exact[d] + share
+            assert abs(taken[d] - exact[d]) < 2.5
+    assert taken == mixture.before(200)
+    assert all(n or few < 2.5 for n, few in zip(taken, exact))
 
 
 @pytest.mark.parametrize("strategy", ["first_exhausted", "all_exhausted"])
@@ -155,9 +187,7 @@ def test_lengths_are_those_of_interleave_datasets(strategy):
                 gone[d], place[d] = True, 0
         return count
 
-    from hdmlp._records.mixture import Weights, epoch_of
-
-    entries, _ = epoch_of(lengths, Weights([[2, 1]], False), None, strategy)
+    entries = length_of(lengths, Weights([[2, 1]], False), None, strategy)
     assert abs(entries - interleaved()) <= 1  # the last sample may be the next one
 
 

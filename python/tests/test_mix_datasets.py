@@ -17,8 +17,11 @@ pytest.importorskip("torchvision")
 
 import hdmlp.data as hd
 import hdmlp.torch as ht
+import hdmlp.transforms
 import recordfiles
+from byhand import by_hand
 from hdmlp import errors
+from PIL import Image
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 from torchvision import datasets as theirs
 from torchvision import transforms
@@ -276,8 +279,47 @@ def test_transforms_may_be_replaced(tmp_path):
             part.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
         assert next(iter(loader))[0].shape == (4, 3, 4, 4)
         parts[0].transform = TENSOR
-        with pytest.raises(errors.ConfigError, match="the daemon's transforms are"):
+        with pytest.raises(errors.ConfigError, match=r"shape \(3, 4, 4\) in datasets\[1\], and"):
             next(iter(loader))
+
+
+def weak_and_strong(tmp_path):
+    """Two datasets, of which each has augmentations of its own."""
+    weak = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
+    strong = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(8),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(0.4),
+            transforms.ToTensor(),
+        ]
+    )
+    return [folder(tmp_path / "a", transform=weak), files(tmp_path / "b", 6, transform=strong)]
+
+
+@pytest.mark.parametrize("options", [{}, {"offload": False}, {"num_workers": 1}])
+def test_datasets_have_augmentations_of_their_own(tmp_path, options, caplog):
+    """With the random numbers of their positions in the dataset's own list."""
+    parts = weak_and_strong(tmp_path)
+    mix = ht.Mix(parts, weights=[1, 2], epoch_size=18)
+    epochs = []
+    with ht.DataLoader(
+        mix, 4, shuffle=True, seed=3, epochs=2, **{"num_workers": 0, **options}
+    ) as loader:
+        for epoch in range(2):
+            batches = list(loader)
+            ids = [i for step in range(len(loader)) for i in loader.explain(epoch, step).ids]
+            epochs.append((ids, torch.cat([images for images, _ in batches])))
+    for epoch, (ids, images) in enumerate(epochs):
+        assert len(images) == 18
+        for place, (sample, image) in enumerate(zip(ids, images)):
+            number, own = mix.source_of(sample)
+            plain = Image.open(parts[number].sample(own)[0]).convert("RGB")
+            before = ids[:place].count(sample)
+            want = by_hand(parts[number].transform, plain, 3, epoch, sample, before)
+            assert torch.equal(image, want), (epoch, sample)
+    said = [r.message for r in caplog.records if "lists of their own" in r.message]
+    assert len(said) == ("offload" not in options)
 
 
 def test_files_that_change_are_noticed(tmp_path):
@@ -314,6 +356,7 @@ def wrong(tmp_path):
     recordfiles.shards(shards)
     web = ht.WebDataset(str(shards / "*.tar"), decode=True, transform={"png": TENSOR})
     other = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
+    ours = [hdmlp.transforms.RandomCrop((8, 8)), hdmlp.transforms.ToTensor()]
     arrays = []
     for name, shape, kind in (("x", 4, "u1"), ("y", 5, "u1"), ("z", 4, "f4")):
         numpy.save(tmp_path / f"{name}.npy", numpy.zeros(shape, kind))
@@ -361,7 +404,17 @@ def wrong(tmp_path):
         (([a, hd.Files([a.sample(0)[0]])],), {}, "of hdmlp.data: use that of hdmlp.torch"),
         (({"a": a, "w": web},), {}, r"datasets\['w'\] and datasets\['a'\] have different items"),
         (([web, web.to_tuple("png", "cls")],), {}, "different items: tuples and dicts"),
-        (([a, files(tmp_path / "c", 3, transform=other)],), {}, "the daemon's transforms are"),
+        (([a, files(tmp_path / "c", 3, transform=other)],), {}, r"shape \(3, 4, 4\) in datasets"),
+        (
+            ([a, files(tmp_path / "k", 3, transform=None, decode=True)],),
+            {},
+            "field '0' is a PIL image in",
+        ),
+        (
+            ([a, files(tmp_path / "l", 3, transform=ours)],),
+            {},
+            r"datasets\[1\] and .* differ .*; lists that differ run in Python, where those of",
+        ),
         (([a, files(tmp_path / "d", 3, transform=None)],), {}, "what is made of the field '0'"),
         (([a, files(tmp_path / "e", 3, [0.5, 1, 2])],), {}, "labels of the type float, and data"),
         (

@@ -22,7 +22,6 @@ MIX = {
     "sizes": list(SIZES),
     "weights": [[5, 4, 1]],
     "entries": 36,
-    "ends": -1,
     "single": False,
 }
 

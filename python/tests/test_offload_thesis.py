@@ -14,6 +14,7 @@ from hdmlp import Job, errors
 from hdmlp import transforms as T
 from offloaded import REFERENCE, TENSOR, darker, folder  # noqa: F401
 from reference import batches
+from torchvision import transforms as V
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -87,7 +88,31 @@ def test_a_job_gives_its_samples_one_by_one(folder):
 
 def test_a_job_has_one_list_of_transforms(folder):
     with Job(folder, 4, 1, transforms=TENSOR) as job:
-        with pytest.raises(errors.ConfigError, match="others"):
+        with pytest.raises(errors.ConfigError, match="data_transforms: the job has transforms of"):
             ht.HDMLPImageFolder(folder, job, [T.Resize((3, 3)), T.ToTensor()])
     with Job(folder, 4, 1) as job, pytest.raises(errors.ConfigError, match="set up already"):
         ht.HDMLPImageFolder(folder, job, TENSOR)
+
+
+@pytest.mark.parametrize("first", [V.ToTensor(), V.PILToTensor()])
+def test_what_follows_a_jobs_transforms_takes_tensors(folder, first):
+    """The error is one when it is made, and not that of a batch."""
+    with Job(folder, 4, 1, transforms=TENSOR) as job:
+        with pytest.raises(errors.ConfigError, match="takes an image, and the job's transforms"):
+            ht.HDMLPImageFolder(folder, job, first)
+        with pytest.raises(errors.ConfigError, match="takes an image, and the job's transforms"):
+            ht.HDMLPImageFolder(folder, job, V.Compose([first, V.Normalize(0.5, 0.5)]))
+
+
+def test_it_is_said_where_transforms_after_the_jobs_run(folder, caplog):
+    with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
+        dataset = ht.HDMLPImageFolder(folder, job, V.Normalize(0.5, 0.5))
+        found = [images for images, _ in ht.HDMLPDataLoader(dataset)]
+    with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
+        plain = [
+            images.clone() for images, _ in ht.HDMLPDataLoader(ht.HDMLPImageFolder(folder, job))
+        ]
+    assert all(torch.equal(a, (b - 0.5) / 0.5) for a, b in zip(found, plain))
+    said = [r.message for r in caplog.records if "Python" in r.message]
+    assert len(said) == 1
+    assert said[0].startswith("data_transforms run in Python, on the tensors that the job's")

@@ -116,7 +116,7 @@ def test_states_that_do_not_fit_are_wrong_input(run, folder, tmp_path):
         ("delivered", [{**state["delivered"][0], "to": [0, 70]}], "step 70 of epoch 0, and an"),
         ("order", {"policy": "mine"}, "a policy made an order of its own"),
         ("mix", "12ab", "mix is a string: the state was changed"),
-        ("mix", {"sizes": [25], "weights": [[1]], "entries": 9, "ends": -1}, "mix is"),
+        ("mix", {"sizes": [25], "weights": [[1]], "entries": 9}, "mix is"),
         ("kind", "sampler", "whose order a sampler drew"),
     ]:
         changed = tmp_path / "changed.json"

@@ -286,3 +286,226 @@ def test_subclasses_make_their_items_themselves(voc, caplog, monkeypatch):
     with ht.DataLoader(Own(voc, image_set="train"), 4, shuffle=False) as loader:
         assert torch.cat([a for a, _ in loader]).tolist() == list(range(COUNT))
     assert sum("in Python" in r.message for r in caplog.records) == 1
+
+
+def wrapped(dataset):
+    """What v2 makes of a dataset; skipped where there is no v2."""
+    return pytest.importorskip("torchvision.datasets").wrap_dataset_for_transforms_v2(dataset)
+
+
+def bare(image, target):
+    """A joint function that makes a tensor of the image."""
+    return V.functional.pil_to_tensor(image.resize((30, 20))), target
+
+
+#: By name: the class, its options, and whether items are those after wrapping.
+DETECTION = {
+    "coco": ("CocoDetection", {"transform": SIZED}, False),
+    "coco wrapped": ("CocoDetection", {"transforms": bare}, True),
+    "voc": ("VOCDetection", {"transform": SIZED}, False),
+    "voc wrapped": ("VOCDetection", {"transforms": bare}, True),
+    "polygons": ("Cityscapes", {"transform": SIZED, "target_type": "polygon"}, False),
+}
+
+
+@pytest.fixture
+def made(voc, coco, cityscapes):
+    """Makes one of the datasets by the name of its class."""
+
+    def make(name, **options):
+        if name == "CocoDetection":
+            return datasets.CocoDetection(*coco, **options)
+        if name == "Cityscapes":
+            return datasets.Cityscapes(cityscapes, **options)
+        return getattr(datasets, name)(voc, image_set="train", **options)
+
+    return make
+
+
+@pytest.mark.parametrize("name", sorted(DETECTION))
+@pytest.mark.parametrize("how", ["daemon", "python", "called"])
+def test_targets_of_several_parts_are_lists(made, name, how):
+    """As with a collate_fn that makes lists, whoever makes the items."""
+    of, options, wraps = DETECTION[name]
+    dataset = made(of, **options)
+    dataset = wrapped(dataset) if wraps else dataset
+    want = [dataset[i] for i in range(COUNT)]
+    options = {"offload": False} if how == "python" else {}
+    if how == "called":
+        dataset.__getitems__ = lambda indices: [want[i] for i in indices]
+    with ht.DataLoader(dataset, 4, shuffle=False, **options) as loader:
+        batches = list(loader)
+        assert (loader._content.folder is None) == (how == "called")
+    for k, (images, targets) in enumerate(batches):
+        assert type(targets) is list
+        assert same(targets, [target for _, target in want[4 * k : 4 * k + 4]])
+        assert type(images) is torch.Tensor
+        assert len(images) == 4
+
+
+def test_several_targets_are_several_lists(made):
+    dataset = made("Cityscapes", target_type=["polygon", "semantic"], transform=SIZED)
+    with ht.DataLoader(dataset, 4, shuffle=False) as loader:
+        _, (polygons, masks) = next(iter(loader))
+    assert polygons == [dataset[i][1][0] for i in range(4)]
+    assert [type(mask).__name__ for mask in masks] == ["PngImageFile"] * 4
+
+
+@pytest.mark.parametrize("name", ["CocoDetection", "VOCDetection"])
+def test_what_functions_make_of_targets_is_collated_as_by_torch(made, name):
+    """A function makes of targets what torch's loader collates."""
+
+    def make():
+        return made(name, transform=SIZED, target_transform=lambda t: {"n": len(t), "two": [1, 2]})
+
+    with ht.DataLoader(make(), 4, shuffle=False, num_workers=0) as loader:
+        got = list(loader)
+    assert all(same(a, b) for a, b in zip(got, DataLoader(make(), 4)))
+
+
+def of_masks():
+    """Lists for a mask, which are given it as a PIL image."""
+    lists = [
+        [V.Resize((20, 30), NEAREST), V.PILToTensor()],
+        [V.Pad(3, 7), V.CenterCrop(50), V.PILToTensor()],
+        [V.Resize((20, 30)), V.PILToTensor()],
+        [V.Grayscale(), V.PILToTensor()],
+        [V.RandomApply([V.Resize((20, 30))], 1), V.PILToTensor()],
+        [V.Resize((20, 30), NEAREST), V.ToTensor()],
+    ]
+    try:
+        from torchvision import tv_tensors
+        from torchvision.transforms import v2
+    except ImportError:
+        return lists
+    fill = {tv_tensors.Mask: 255, "others": 3}
+    return [
+        *lists,
+        [v2.Resize((20, 30), NEAREST), v2.PILToTensor()],
+        [v2.Resize((20, 30), V.InterpolationMode.NEAREST_EXACT), v2.PILToTensor()],
+        [v2.RandomHorizontalFlip(1), v2.Pad(3, fill=fill), v2.PILToTensor()],
+        [v2.CenterCrop(20), v2.PILToTensor(), v2.ToDtype(torch.int64)],
+        [v2.ToImage()],
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(of_masks())))
+def test_masks_have_torchvisions_types(made, number, caplog):
+    """A list for targets is given a PIL image: of it v2 makes a plain tensor, and no mask."""
+
+    def make():
+        options = {"transform": SIZED, "target_transform": V.Compose(of_masks()[number])}
+        return made("VOCSegmentation", **options)
+
+    check(make, True, caplog)
+
+
+def new(*_):
+    return Image.new("RGB", (30, 20), (1, 2, 3))
+
+
+def nothing(*_):
+    return []
+
+
+def one(index):
+    return new(), index
+
+
+def several(indices):
+    return list(map(one, indices))
+
+
+#: By class: attributes of an object, or of the class, that make its items otherwise.
+REPLACED = {
+    "CocoDetection": {"_load_image": new, "_load_target": nothing, "__getitems__": several},
+    "VOCDetection": {"parse_voc_xml": nothing, "__getitems__": several},
+    "VOCSegmentation": {"__getitems__": several},
+    "Cityscapes": {"_load_json": nothing, "__getitems__": several},
+}
+CASES = [(name, attribute) for name, of in REPLACED.items() for attribute in of]
+
+
+def given(made, name):
+    options = {"target_type": "polygon"} if name == "Cityscapes" else {}
+    return made(name, **options)
+
+
+def noticed(make, caplog):
+    """Checks that items are those of torch's loader, made in Python, which is said once."""
+    check(make, False, caplog)
+    said = [r.message for r in caplog.records if "its items are made in Python" in r.message]
+    assert len(said) == 1
+    return said[0]
+
+
+@pytest.mark.parametrize("name, attribute", CASES)
+@pytest.mark.parametrize("wraps", [False, True])
+def test_attributes_of_an_object_are_called(made, name, attribute, wraps, caplog):
+    if wraps and (name == "Cityscapes" or attribute in ("parse_voc_xml", "_load_target")):
+        pytest.skip("the wrapper takes no such targets")
+
+    def make():
+        dataset = given(made, name)
+        setattr(dataset, attribute, REPLACED[name][attribute])
+        return wrapped(dataset) if wraps and attribute != "__getitems__" else dataset
+
+    assert attribute in noticed(make, caplog)
+
+
+@pytest.mark.parametrize(
+    "name, attribute", [*CASES, *((n, "__getitem__") for n in REPLACED), ("VOC", "images")]
+)
+def test_methods_of_a_class_are_called(made, name, attribute, caplog, monkeypatch):
+    if name == "VOC":
+        name, function = "VOCDetection", property(lambda self: self.targets[::-1])
+        monkeypatch.setattr(datasets.VOCDetection, "annotations", function)
+    elif attribute == "__getitem__":
+        monkeypatch.setattr(getattr(datasets, name), attribute, lambda self, index: one(index))
+    else:
+        function = REPLACED[name][attribute]
+        if attribute == "parse_voc_xml":
+            function = staticmethod(function)
+        elif attribute == "__getitems__":
+            function = lambda self, indices: several(indices)  # noqa: E731
+        monkeypatch.setattr(getattr(datasets, name), attribute, function, raising=False)
+    assert "was replaced" in noticed(lambda: given(made, name), caplog)
+
+
+def test_what_wraps_a_dataset_may_be_replaced(made, caplog, monkeypatch):
+    """The class, the object that wraps it, the function that it applies, and derived datasets."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    tv = pytest.importorskip("torchvision.tv_tensors")
+    steps = v2.Compose([v2.Resize((20, 30)), v2.ToImage()])
+
+    def make(of="VOCSegmentation"):
+        return wrapped(made(of, transforms=steps))
+
+    def own_items():
+        dataset = make()
+        dataset.__getitems__ = several
+        return dataset
+
+    assert "__getitems__" in noticed(own_items, caplog)
+
+    def own_wrapper():
+        dataset = make()
+        dataset._wrapper = lambda index, item: (item[0], tv.Mask(torch.full((1, 9, 9), index)))
+        return dataset
+
+    assert "_wrapper" in noticed(own_wrapper, caplog)
+
+    class Derived(datasets.VOCSegmentation):
+        def __getitem__(self, index):
+            image, target = super().__getitem__(index)
+            return image.rotate(90), target
+
+    monkeypatch.setattr(datasets, "Derived", Derived, raising=False)
+    assert "Derived" in noticed(lambda: make("Derived"), caplog)
+    known = sys.modules["torchvision.tv_tensors._dataset_wrapper"]
+    monkeypatch.setattr(known, "pil_image_to_mask", lambda image: tv.Mask(torch.ones(1, 5, 5)))
+    assert "pil_image_to_mask" in noticed(make, caplog)
+    monkeypatch.undo()
+    wrapper = known.VisionDatasetTVTensorWrapper
+    monkeypatch.setattr(wrapper, "__getitem__", lambda self, index: one(index))
+    assert "__getitem__" in noticed(make, caplog)

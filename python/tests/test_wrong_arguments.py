@@ -285,6 +285,65 @@ def test_torchs_drop_last_leaves_nothing_and_says_so_once(real, folder, caplog, 
     assert f" {len(dataset)} samples" in message
 
 
+EMPTY = {
+    "seed": {"shuffle": True, "seed": 3},
+    "drawn": {"shuffle": True},
+    "in order": {},
+    "feistel": {"shuffle": "feistel", "seed": 3},
+    "workers": {"shuffle": True, "seed": 3, "num_workers": 1},
+    "sampler": {"sampler": range(25)},
+    "shared": {"shuffle": True, "seed": 3, "shard": True},
+    "whole": {"shuffle": True, "seed": 3, "shard": True, "scheme": "whole"},
+    "uniform": {"shuffle": True, "seed": 3, "shard": True, "scheme": "uniform"},
+    "rank": {"shuffle": True, "seed": 3, "shard": True, "rank": 1, "world_size": 2},
+    "replicas": {"replicas": True},
+}
+
+
+@pytest.mark.parametrize("kind", ["folder", "files", "subset", "mix", "tensors"])
+@pytest.mark.parametrize("name", sorted(EMPTY))
+def test_a_loader_without_batches_is_a_loader(real, folder, kind, name):
+    """As torchdata's StatefulDataLoader: it can be asked, saved and resumed."""
+    options = dict(EMPTY[name])
+    root = ht.ImageFolder(folder)
+    files = ht.Files([root.sample(i)[0] for i in range(len(root))])
+    dataset = {
+        "folder": ht.ImageFolder(folder),
+        "files": files,
+        "subset": Subset(files, range(9)),
+        "mix": ht.Mix([files], epoch_size=25),
+        "tensors": TensorDataset(torch.arange(6)),
+    }[kind]
+    if kind == "mix" and name in ("sampler", "replicas", "whole", "uniform"):
+        return  # are refused
+    if kind == "tensors" and name in ("feistel", "whole", "uniform"):
+        return  # are refused
+    if name == "sampler":
+        options["sampler"] = range(min(len(dataset), 5))
+    if options.pop("replicas", False):
+        options["sampler"] = DistributedSampler(dataset, 1, 0)
+
+    def made():
+        return ht.DataLoader(dataset, 100, drop_last=True, **options)
+
+    with made() as loader:
+        assert (len(loader), loader.epoch) == (0, 0)
+        first = loader.state_dict()
+        for _ in range(2):
+            assert list(loader) == []
+        loader.set_epoch(5)
+        assert loader.epoch == 5
+        state = loader.state_dict()
+        assert state != first
+        if "seed" in options:
+            assert loader.seed == 3
+        assert loader.stats.batches == 0
+        assert loader.report() is not None
+    with made() as loader:
+        loader.load_state_dict(state)
+        assert (loader.epoch, list(loader), len(loader)) == (5, [], 0)
+
+
 class NoLength(Sampler):
     """A sampler that does not say how much it yields."""
 

@@ -111,7 +111,6 @@ type MixMessage struct {
 	Sizes   []int      `json:"sizes"`   // samples of each dataset
 	Weights [][]uint64 `json:"weights"` // by epoch, the last for all later ones, then by dataset
 	Entries int        `json:"entries"` // samples of an epoch
-	Ends    int        `json:"ends"`    // the dataset that an epoch goes through once; -1: none
 	Single  bool       `json:"single"`  // each global batch has samples of one dataset
 }
 

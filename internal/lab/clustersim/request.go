@@ -51,7 +51,7 @@ func (l *launch) request(rank int) request.Open {
 		sizes, weights := s.MixSizes(), script.MixWeights
 		m.Stream.Mix = &request.Mix{
 			Sizes: sizes[:], Weights: [][]uint64{{uint64(weights[0]), uint64(weights[1])}},
-			Entries: s.Mix, Ends: -1,
+			Entries: s.Mix,
 		}
 	}
 	if s.Shuffle == "given" {

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -40,4 +41,23 @@ func Read(path string, limit int64) ([]byte, error) {
 		}
 	}
 	return data, nil
+}
+
+// ReadText is Read of a text in UTF-8, which is returned without a byte order mark. A text in
+// UTF-16 is an error.
+func ReadText(path string, limit int64) ([]byte, error) {
+	data, err := Read(path, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, mark := range []string{"\xff\xfe", "\xfe\xff"} {
+		if bytes.HasPrefix(data, []byte(mark)) {
+			return nil, &fs.PathError{
+				Op:   "read",
+				Path: path,
+				Err:  errors.New("the text is in UTF-16, as its byte order mark says: save it as UTF-8"),
+			}
+		}
+	}
+	return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), nil
 }

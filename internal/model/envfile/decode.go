@@ -17,7 +17,7 @@ import (
 
 // Read reads the file at path. Its error names the file, and each key that is wrong.
 func Read(path string) (File, error) {
-	data, err := files.Read(path, MaxBytes)
+	data, err := files.ReadText(path, MaxBytes)
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -57,7 +58,7 @@ func (r *resolver) readFile() {
 // decodeFile returns the table of the file. What is wrong in the settings of a libconfig file has
 // been reported then.
 func (r *resolver) decodeFile() (map[string]any, error) {
-	data, err := files.Read(r.file, maxFile)
+	data, err := files.ReadText(r.file, maxFile)
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {
@@ -67,7 +68,7 @@ func (r *resolver) decodeFile() (map[string]any, error) {
 			"libconfig if its name ends in %s): %w", human.Format(maxFile), libconfigSuffix, err)
 	}
 	if strings.HasSuffix(r.file, libconfigSuffix) {
-		t := translate(r.file, string(data), r.input.Classes)
+		t := translate(r.file, string(data), r.input.Classes, false)
 		r.config.Warnings = append(r.config.Warnings, t.notes...)
 		for _, p := range t.problems {
 			r.problem(p)
@@ -80,7 +81,7 @@ func (r *resolver) decodeFile() (map[string]any, error) {
 	if errors.As(err, &syntax) {
 		row, column := syntax.Position()
 		hint := ""
-		if _, err := libconfig.Parse(string(data)); err == nil {
+		if _, err := libconfig.Parse(string(data)); err == nil && utf8.Valid(data) {
 			hint = "; it is a libconfig file, whose name has to end in " + libconfigSuffix
 		}
 		return nil, fmt.Errorf("line %d, column %d: not TOML: %s%s", row, column,

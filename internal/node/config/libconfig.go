@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -24,6 +25,7 @@ const libconfigSuffix = ".cfg"
 type translation struct {
 	file     string
 	kinds    []store.Kind
+	toml     bool // the table becomes a file
 	table    map[string]any
 	notes    []string // what of the file has no effect, or another one
 	problems []Problem
@@ -35,9 +37,9 @@ type setting struct {
 	take func(key string, v libconfig.Value)
 }
 
-// translate translates the text of a libconfig file.
-func translate(file, text string, kinds []store.Kind) translation {
-	t := translation{file: file, kinds: kinds, table: map[string]any{}}
+// translate translates the text of a libconfig file. toml says that it becomes a TOML file.
+func translate(file, text string, kinds []store.Kind, toml bool) translation {
+	t := translation{file: file, kinds: kinds, toml: toml, table: map[string]any{}}
 	g, err := libconfig.Parse(text)
 	if err != nil {
 		t.problems = append(t.problems, Problem{
@@ -54,7 +56,7 @@ func translate(file, text string, kinds []store.Kind) translation {
 		}
 	}
 	checkpoint, path := true, ""
-	t.group("", libconfig.Value{Line: 1, Any: g}, []setting{
+	t.group("", libconfig.Value{Line: 1, Any: g}, settings, []setting{
 		{"b_c", number("network")},
 		{"b_fs", number("source_network")},
 		{"distributed_threads", func(key string, v libconfig.Value) {
@@ -112,11 +114,13 @@ func valueText(v libconfig.Value) string {
 	}
 }
 
-// group takes the settings of a group. It reports whether it is one.
-func (t *translation) group(path string, v libconfig.Value, settings []setting) bool {
+// group takes the settings of a group. It reports whether it is one, which messages describe so.
+func (t *translation) group(path string, v libconfig.Value, group string,
+	settings []setting,
+) bool {
 	g, ok := v.Any.(libconfig.Group)
 	if !ok {
-		t.wrong(strings.TrimSuffix(path, "."), v, "not a group", "settings in { }")
+		t.wrong(strings.TrimSuffix(path, "."), v, "not a group", group)
 		return false
 	}
 	var names []string
@@ -134,6 +138,9 @@ func (t *translation) group(path string, v libconfig.Value, settings []setting) 
 	}
 	return true
 }
+
+// settings is what a group has, for messages.
+const settings = "settings in { }"
 
 // number reads a number above 0. It reports whether it is one.
 func (t *translation) number(key string, v libconfig.Value) (float64, bool) {
@@ -173,14 +180,18 @@ func (t *translation) text(key string, v libconfig.Value) string {
 	if !ok || s == "" {
 		t.wrong(key, v, "not a text", `text in quotes, such as "/tmp"`)
 	}
+	if t.toml && !utf8.ValidString(s) {
+		t.wrong(key, v, "not UTF-8, which a TOML file has to be: rename the directory, or configure "+
+			"jobs with this file as it is", "")
+	}
 	return s
 }
 
 // list returns the values of a list. It has at least one.
-func (t *translation) list(key string, v libconfig.Value, of string) libconfig.List {
+func (t *translation) list(key string, v libconfig.Value, of, such string) libconfig.List {
 	l, ok := v.Any.(libconfig.List)
 	if !ok || len(l) == 0 {
-		t.wrong(key, v, "not a list of "+of, of+" in ( )")
+		t.wrong(key, v, "not a list of "+of, of+" in ( ), such as ( "+such+" )")
 		return nil
 	}
 	return l
@@ -191,15 +202,17 @@ func (t *translation) list(key string, v libconfig.Value, of string) libconfig.L
 // model does with more clients than are useful.
 func (t *translation) curve(key string, v libconfig.Value, what string) map[string]any {
 	points := map[int64]float64{}
-	for i, entry := range t.list(key, v, "{ "+what+" = 1; bw = 66; }") {
+	such := "{ " + what + " = 1; bw = 66; }"
+	for i, entry := range t.list(key, v, "groups of "+what+" and bw", such) {
 		path := fmt.Sprintf("%s[%d].", key, i)
 		var clients int64
 		var rate float64
-		t.group(path, entry, []setting{
+		isGroup := t.group(path, entry, such, []setting{
 			{what, func(key string, v libconfig.Value) { clients, _ = t.whole(key, v) }},
 			{"bw", func(key string, v libconfig.Value) { rate, _ = t.number(key, v) }},
 		})
 		switch _, twice := points[clients]; {
+		case !isGroup:
 		case clients == 0 || rate == 0:
 			t.missing(path, entry, []string{what, "bw"})
 		case twice:
@@ -230,7 +243,8 @@ func (t *translation) missing(path string, v libconfig.Value, names []string) {
 	for _, name := range names {
 		has := func(s libconfig.Setting) bool { return s.Name == name }
 		if !slices.ContainsFunc(g, has) {
-			t.wrong(path+name, libconfig.Value{Line: v.Line, Any: ""}, "missing", "")
+			where := fmt.Sprintf("%s, line %d", t.file, v.Line)
+			t.problems = append(t.problems, Problem{Source: where, Wrong: path + name + " is missing"})
 		}
 	}
 }
@@ -238,7 +252,8 @@ func (t *translation) missing(path string, v libconfig.Value, names []string) {
 // classes reads storage_classes: the staging buffer, and then the classes, fastest first.
 func (t *translation) classes(key string, v libconfig.Value) {
 	var entries []any // as TOML has them
-	for i, entry := range t.list(key, v, "storage classes, the staging buffer first,") {
+	for i, entry := range t.list(key, v, "storage classes, the staging buffer first,",
+		"{ capacity: 1024; threads: 2; }") {
 		path := fmt.Sprintf("%s[%d].", key, i)
 		if i == 0 {
 			t.staging(path, entry)
@@ -261,7 +276,7 @@ func (t *translation) size(key string, v libconfig.Value) string {
 }
 
 func (t *translation) staging(path string, entry libconfig.Value) {
-	t.group(path, entry, []setting{
+	isGroup := t.group(path, entry, settings, []setting{
 		{"capacity", func(key string, v libconfig.Value) {
 			if size := t.size(key, v); size != "" {
 				t.table["staging_buffer"] = size
@@ -279,7 +294,9 @@ func (t *translation) staging(path string, entry libconfig.Value) {
 			}
 		}},
 	})
-	t.missing(path, entry, []string{"capacity"})
+	if isGroup {
+		t.missing(path, entry, []string{"capacity"})
+	}
 }
 
 // class returns a storage class as an entry of [[storage_class]]; nil if it is wrong.
@@ -287,7 +304,7 @@ func (t *translation) class(path string, entry libconfig.Value) map[string]any {
 	class := map[string]any{}
 	backend, dir := "", ""
 	wrong := len(t.problems)
-	t.group(path, entry, []setting{
+	isGroup := t.group(path, entry, settings, []setting{
 		{"capacity", func(key string, v libconfig.Value) {
 			class[store.CapacityKey] = t.size(key, v)
 		}},
@@ -298,9 +315,8 @@ func (t *translation) class(path string, entry libconfig.Value) map[string]any {
 			}
 		}},
 		{"backend_options", func(key string, v libconfig.Value) {
-			t.group(key+".", v, []setting{{"path", func(key string, v libconfig.Value) {
-				dir = t.text(key, v)
-			}}})
+			path := func(key string, v libconfig.Value) { dir = t.text(key, v) }
+			t.group(key+".", v, `{ path: "/tmp"; }`, []setting{{"path", path}})
 		}},
 		{"threads", func(key string, v libconfig.Value) {
 			class["threads"], _ = t.whole(key, v)
@@ -309,6 +325,9 @@ func (t *translation) class(path string, entry libconfig.Value) map[string]any {
 			class["read"] = t.curve(key, v, "threads")
 		}},
 	})
+	if !isGroup {
+		return nil
+	}
 	t.missing(path, entry, []string{"capacity", "backend"})
 	line := libconfig.Value{Line: entry.Line, Any: dir}
 	switch {
@@ -344,7 +363,7 @@ func (t *translation) backend(name string) string {
 // Convert returns the text of a libconfig file (thesis, listing 4.7) as that of a TOML file. What
 // has no effect, or another one, is said in comments. The error joins a *Problem for each mistake.
 func Convert(file, text string, kinds []store.Kind) (string, error) {
-	t := translate(file, text, kinds)
+	t := translate(file, text, kinds, true)
 	var problems []error
 	for i := range t.problems {
 		problems = append(problems, &t.problems[i])
@@ -354,7 +373,7 @@ func Convert(file, text string, kinds []store.Kind) (string, error) {
 	}
 	var b strings.Builder
 	for _, note := range t.notes {
-		comment(&b, note+".")
+		comment(&b, strings.ToValidUTF8(note, "?")+".")
 	}
 	table, err := toml.Marshal(t.table)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -144,17 +145,18 @@ func TestWhatIsWrongInAThesissFileIsSaid(t *testing.T) {
 		"checkpoint = 1":       `checkpoint = "1" (FILE, line 1): not true or false; allowed`,
 		"checkpoint_path = 1":  `checkpoint_path = "1" (FILE, line 1): not a text`,
 		"storage_classes = ()": `storage_classes = "( ... )" (FILE, line 1): not a list of`,
-		"storage_classes = (\n{ threads = 2; })": `storage_classes[0].capacity = "" ` +
-			`(FILE, line 2): missing`,
-		"storage_classes = ({ capacity = 1; }, { capacity = 1; })": `storage_classes[1].backend ` +
-			`= "" (FILE, line 1): missing`,
+		"storage_classes = (\n{ threads = 2; })": `FILE, line 2: storage_classes[0].capacity is ` +
+			`missing`,
+		"storage_classes = ({ capacity = 1; }, { capacity = 1; })": `FILE, line 1: ` +
+			`storage_classes[1].backend is missing`,
 		"storage_classes = ({ capacity = 1; }, { capacity = 1; backend = \"tape\"; })": `backend = ` +
 			`"tape" (FILE, line 1): unknown backend; allowed: memory, filesystem`,
 		"storage_classes = ({ capacity = 1; }, { capacity = 1; backend = \"filesystem\"; })": `path` +
 			` = "" (FILE, line 1): missing; allowed: the directory of the class`,
-		"pfs_bandwidth = (1)": `pfs_bandwidth[0] = "1" (FILE, line 1): not a group`,
-		"pfs_bandwidth = ({ processes = 1; })": `pfs_bandwidth[0].bw = "" (FILE, line 1): ` +
-			`missing`,
+		"pfs_bandwidth = ({ processes = 1; })": `FILE, line 1: pfs_bandwidth[0].bw is missing`,
+		"pfs_bandwidth = 330": `pfs_bandwidth = "330" (FILE, line 1): not a list of groups of ` +
+			`processes and bw; allowed: groups of processes and bw in ( ), such as ( { processes = 1; ` +
+			`bw = 66; } )`,
 		"pfs_bandwidth = ({ processes = 1; bw = 1; }, { processes = 1; bw = 2; })": `1 is there ` +
 			`twice`,
 		"distributed_threads = 0.5": `distributed_threads = "0.5" (FILE, line 1): not a whole ` +
@@ -168,6 +170,80 @@ func TestWhatIsWrongInAThesissFileIsSaid(t *testing.T) {
 		if _, other := config.Convert(path, text, classes); other == nil {
 			t.Errorf("%q is converted", text)
 		}
+	}
+}
+
+// TestOneLineIsSaidOfAGroupThatIsNone checks that a value in its place does not lack settings too.
+func TestOneLineIsSaidOfAGroupThatIsNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"pfs_bandwidth = (1);": `pfs_bandwidth[0] = "1" (FILE, line 1): not a group; allowed: ` +
+			`{ processes = 1; bw = 66; }`,
+		"pfs_bandwidth = ([1, 330]);": `pfs_bandwidth[0] = "( ... )" (FILE, line 1): not a group; ` +
+			`allowed: { processes = 1; bw = 66; }`,
+		"storage_classes = (5);": `storage_classes[0] = "5" (FILE, line 1): not a group; allowed: ` +
+			`settings in { }`,
+		"storage_classes = ({ capacity = 1; }, 5);": `storage_classes[1] = "5" (FILE, line 1): ` +
+			`not a group; allowed: settings in { }`,
+	} {
+		_, err := config.Convert("FILE", text, classes)
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestPathsAreBytes checks that a path that is not UTF-8 stays as it is in a configuration, and is
+// not converted to another one.
+func TestPathsAreBytes(t *testing.T) {
+	for _, text := range []string{"f\xfc", "f\\xfc"} {
+		file := libconfigFile(t, `checkpoint_path = "/tmp/`+text+`";`)
+		c, err := config.Resolve(config.Input{Machine: machine, Classes: classes, File: file})
+		if err != nil || c.IndexDir != "/tmp/f\xfc" {
+			t.Errorf("%q: %q, %v", text, c.IndexDir, err)
+		}
+		want := "f.cfg, line 1): not UTF-8, which a TOML file has to be"
+		_, err = config.Convert("f.cfg", `checkpoint_path = "/tmp/`+text+`";`, classes)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	made, err := config.Convert("f\xfc.cfg", "distributed_threads = 1;", classes)
+	if err != nil || !utf8.ValidString(made) {
+		t.Errorf("%q, %v", made, err)
+	}
+}
+
+// TestByteOrderMarks checks that one of UTF-8 is passed over, and that of UTF-16 named.
+func TestByteOrderMarks(t *testing.T) {
+	for _, name := range []string{"a.cfg", "a.toml"} {
+		text := `index_dir = "/tmp"`
+		if name == "a.cfg" {
+			text = `checkpoint_path = "/tmp"`
+		}
+		path := filepath.Join(t.TempDir(), name)
+		read := func(text string) (*config.Config, error) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return config.Resolve(config.Input{Machine: machine, Classes: classes, File: path})
+		}
+		if c, err := read("\ufeff" + text); err != nil || c.IndexDir != "/tmp" {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err := read("\xff\xfea\x00")
+		if err == nil || !strings.Contains(err.Error(), "UTF-16, as its byte order mark says") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTOMLInAnotherEncodingIsNoLibconfigFile checks that advice is not about the file's name.
+func TestTOMLInAnotherEncodingIsNoLibconfigFile(t *testing.T) {
+	path := file(t, "cache_dir = \"/tmp/f\xfc\"\n")
+	_, err := config.Resolve(config.Input{Machine: machine, Classes: classes, File: path})
+	if err == nil || !strings.Contains(err.Error(), "invalid UTF-8") ||
+		strings.Contains(err.Error(), "libconfig") {
+		t.Error(err)
 	}
 }
 

@@ -424,7 +424,7 @@ func mixed(m *Open) string {
 	if x.Single {
 		batches = "of one dataset each"
 	}
-	sum := xxh3.HashString(fmt.Sprint(x.Sizes, x.Weights, x.Ends))
+	sum := xxh3.HashString(fmt.Sprint(x.Sizes, x.Weights))
 	return fmt.Sprintf("%d datasets, %d samples of them in an epoch, batches %s, sizes and weights "+
 		"with the hash %016x", len(x.Sizes), x.Entries, batches, sum)
 }

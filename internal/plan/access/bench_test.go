@@ -74,7 +74,7 @@ func BenchmarkMixtureEpoch(b *testing.B) {
 			s, err := New(Spec{
 				Samples: size + 100_000, Seed: 42, WorldSize: 8, GlobalBatch: 1024, Shuffle: Feistel,
 				Mixture: &Mixture{
-					Sizes: []int{size, 100_000}, Weights: [][]uint64{{9, 1}}, Entries: entries, Ends: -1,
+					Sizes: []int{size, 100_000}, Weights: [][]uint64{{9, 1}}, Entries: entries,
 				},
 			})
 			if err != nil {

@@ -3,7 +3,6 @@ package access
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"sort"
 	"sync"
 )
@@ -22,9 +21,6 @@ type Mixture struct {
 	// an epoch add up to at least 1, and at most 2^32-1.
 	Weights [][]uint64 `json:"weights"`
 	Entries int        `json:"entries"` // samples of an epoch
-	// Ends is the dataset that each epoch goes through once, so that its share is rounded to its
-	// size; -1: none, the rounding of all differs from epoch to epoch.
-	Ends int `json:"ends"`
 	// Single is set if each global batch has samples of one dataset only. The weights are then
 	// shares of the batches, and Entries must be a multiple of GlobalBatch, which must be one of
 	// WorldSize.
@@ -49,7 +45,6 @@ type mixing struct {
 	unit    int      // samples that are taken together: 1, or a global batch
 	units   int      // of an epoch
 	starts  []int    // the first sample of each dataset
-	rounded []int    // the datasets in the order in which their shares are rounded
 	deal    domain   // of the units of an epoch
 	passes  []domain // of each dataset's samples
 
@@ -90,7 +85,7 @@ func (spec Spec) validateMixture() error {
 			"must be a multiple of GlobalBatch, %d, and that one of WorldSize, %d", m.Entries,
 			spec.GlobalBatch, spec.WorldSize)
 	}
-	return m.validateEnds()
+	return nil
 }
 
 func (m *Mixture) validateWeights() error {
@@ -110,24 +105,6 @@ func (m *Mixture) validateWeights() error {
 			return fmt.Errorf("access: the weights of epoch %d of Mixture add up to %d; allowed: 1 "+
 				"to %d", e, sum, uint64(maxWeight))
 		}
-	}
-	return nil
-}
-
-func (m *Mixture) validateEnds() error {
-	if m.Ends == -1 {
-		return nil
-	}
-	if m.Ends < 0 || m.Ends >= len(m.Sizes) || m.Single || len(m.Weights) > 1 {
-		return fmt.Errorf("access: Ends of Mixture is %d; allowed: -1, and, with one row of weights "+
-			"and without Single, the number of one of the %d datasets", m.Ends, len(m.Sizes))
-	}
-	size := uint64(m.Sizes[m.Ends])
-	exact := m.Weights[0][m.Ends] * uint64(m.Entries)
-	all := sumOf(m.Weights[0])
-	if exact/all != size && (exact+all-1)/all != size {
-		return fmt.Errorf("access: dataset %d of Mixture has %d samples, and its share of %d is not "+
-			"as many: Ends must be -1", m.Ends, size, m.Entries)
 	}
 	return nil
 }
@@ -154,43 +131,29 @@ func newMixing(spec Spec) *mixing {
 	x.units = x.Entries / x.unit
 	x.deal = newDomain(x.units)
 	start := 0
-	if x.Ends >= 0 {
-		x.rounded = append(x.rounded, x.Ends)
-	}
-	for d, n := range x.Sizes {
+	for _, n := range x.Sizes {
 		x.starts = append(x.starts, start)
 		start += n
 		x.passes = append(x.passes, newDomain(n))
-		if d != x.Ends {
-			x.rounded = append(x.rounded, d)
-		}
 	}
 	return x
 }
 
 // counts returns how many units an epoch has of each dataset.
 //
-// The borders between the shares, in the order of rounded, are rounded down after something less
-// than 1 was added to all of them (systematic sampling): each share is rounded up or down, and all
-// add up. What is added follows van der Corput's sequence over the epochs, so that in the long run
-// each dataset is rounded up as often as its share requires.
+// The borders between the shares are rounded down after something less than 1 was added to all of
+// them (systematic sampling): each share is rounded up or down, and all add up. What is added are
+// the multiples of the golden ratio, less whole numbers (Weyl's sequence): spread evenly over all
+// epochs, and over every second or every n-th of them, so that each dataset is rounded up as often
+// as its share requires, also where weights alternate.
 func (x *mixing) counts(epoch int) []uint64 {
 	row := x.Weights[min(epoch, len(x.Weights)-1)]
 	all, units := sumOf(row), uint64(x.units)
-	low, high := uint64(0), all
-	if x.Ends >= 0 { // round the first share to the size of its dataset
-		exact := row[x.Ends] * units
-		if rest := exact % all; exact/all == uint64(x.Sizes[x.Ends]) {
-			high = all - rest
-		} else {
-			low = all - rest
-		}
-	}
-	add := low + (high-low)*uint64(bits.Reverse32(uint32(epoch)))>>32
+	add := all * uint64(uint32(epoch)*(golden>>32)) >> 32
 	counts := make([]uint64, len(row))
 	border, before := uint64(0), uint64(0)
-	for _, d := range x.rounded {
-		border += row[d]
+	for d, weight := range row {
+		border += weight
 		end := (border*units + add) / all
 		counts[d] = end - before
 		before = end

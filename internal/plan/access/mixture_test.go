@@ -54,11 +54,11 @@ func sum(sizes []int) (all int) {
 	return all
 }
 
-// drawMixed draws a spec with a mixture that has no Ends.
+// drawMixed draws a spec with a mixture.
 func drawMixed(t *rapid.T) Spec {
 	m := &Mixture{
-		Sizes: rapid.SliceOfN(rapid.IntRange(1, 40), 1, 5).Draw(t, "sizes"),
-		Ends:  -1, Single: rapid.Bool().Draw(t, "single"),
+		Sizes:  rapid.SliceOfN(rapid.IntRange(1, 40), 1, 5).Draw(t, "sizes"),
+		Single: rapid.Bool().Draw(t, "single"),
 	}
 	for range rapid.IntRange(1, 3).Draw(t, "rows") {
 		row := rapid.SliceOfN(rapid.Uint64Range(0, 1000), len(m.Sizes), len(m.Sizes)).Draw(t, "row")
@@ -144,7 +144,7 @@ func TestMixtureHasItsSharesAndPasses(t *testing.T) {
 // than one sample.
 func TestMixtureSharesAreExactInTheLongRun(t *testing.T) {
 	m := &Mixture{
-		Sizes: []int{50, 3, 200}, Weights: [][]uint64{{900, 1, 99}}, Entries: 7, Ends: -1,
+		Sizes: []int{50, 3, 200}, Weights: [][]uint64{{900, 1, 99}}, Entries: 7,
 	}
 	s := mustNew(t, Spec{
 		Samples: 253, WorldSize: 1, GlobalBatch: 7, Mixture: m, Shuffle: Feistel, Seed: 5,
@@ -163,20 +163,30 @@ func TestMixtureSharesAreExactInTheLongRun(t *testing.T) {
 	}
 }
 
-// TestMixtureEnds: each epoch goes once through the dataset by which its length was chosen.
-func TestMixtureEnds(t *testing.T) {
-	for _, entries := range []int{33, 143} { // 10/0.3 rounded down, 100/0.7 rounded up
-		ends := 0
-		if entries > 100 {
-			ends = 1
-		}
-		m := &Mixture{Sizes: []int{10, 100}, Weights: [][]uint64{{3, 7}}, Entries: entries, Ends: ends}
-		s := mustNew(t, Spec{
-			Samples: 110, WorldSize: 1, GlobalBatch: 1, Mixture: m, Shuffle: Feistel, Seed: 1,
-		})
-		for e := range 50 {
-			if n := s.Mixed(e); n[ends] != uint64(m.Sizes[ends]) || n[0]+n[1] != uint64(entries) {
-				t.Errorf("%d samples, epoch %d: %v of the datasets", entries, e, n)
+// TestMixtureSharesAreExactWhereWeightsAlternate: what is rounded up does not depend on whether an
+// epoch's number is even, or divides by another small number.
+func TestMixtureSharesAreExactWhereWeightsAlternate(t *testing.T) {
+	for period := 1; period <= 12; period++ {
+		for _, weight := range []uint64{1, 3, 10, 30, 50} { // of 100, in each period-th epoch
+			m := &Mixture{Sizes: []int{4, 30}, Entries: 1}
+			for e := range 1200 {
+				row := []uint64{0, 100}
+				if e%period == 0 {
+					row = []uint64{weight, 100 - weight}
+				}
+				m.Weights = append(m.Weights, row)
+			}
+			s := mustNew(t, Spec{
+				Samples: 34, WorldSize: 1, GlobalBatch: 1, Mixture: m, Shuffle: Feistel,
+			})
+			count, exact := 0.0, 0.0
+			for e, row := range m.Weights {
+				count += float64(s.Mixed(e)[0])
+				exact += float64(row[0]) / 100
+				if count < exact-8 || count > exact+8 {
+					t.Fatalf("every %d. epoch %d%%: %g samples after epoch %d, want %g", period, weight,
+						count, e, exact)
+				}
 			}
 		}
 	}
@@ -197,12 +207,10 @@ func TestBadMixtures(t *testing.T) {
 		{"add up to", func(_ *Spec, m *Mixture) { m.Weights[0][0] = 1 << 63 }},
 		{"Entries of Mixture is 0", func(_ *Spec, m *Mixture) { m.Entries = 0 }},
 		{"multiple of GlobalBatch", func(_ *Spec, m *Mixture) { m.Single, m.Entries = true, 7 }},
-		{"Ends of Mixture is 2", func(_ *Spec, m *Mixture) { m.Ends = 2 }},
-		{"Ends must be -1", func(_ *Spec, m *Mixture) { m.Ends = 0 }},
 		{"Shuffle is", func(s *Spec, _ *Mixture) { s.Shuffle = Torch }},
 		{"Subset and Mixture", func(s *Spec, _ *Mixture) { s.Subset = []int32{1} }},
 	} {
-		m := &Mixture{Sizes: []int{5, 3}, Weights: [][]uint64{{1, 1}}, Entries: 8, Ends: -1}
+		m := &Mixture{Sizes: []int{5, 3}, Weights: [][]uint64{{1, 1}}, Entries: 8}
 		spec := Spec{
 			Samples: 8, WorldSize: 1, GlobalBatch: 2, Mixture: m, Shuffle: Feistel,
 		}

@@ -96,7 +96,7 @@ func DrawInput(t *rapid.T) plan.Input {
 
 // drawMixture draws a mixture of up to three datasets with f samples in all.
 func drawMixture(t *rapid.T, f int) *access.Mixture {
-	m := &access.Mixture{Entries: rapid.IntRange(1, 250).Draw(t, "entries"), Ends: -1}
+	m := &access.Mixture{Entries: rapid.IntRange(1, 250).Draw(t, "entries")}
 	for rest := f; rest > 0; {
 		n := rest
 		if len(m.Sizes) < 2 {

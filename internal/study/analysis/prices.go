@@ -36,7 +36,7 @@ const maxPriceBytes = 64 << 10
 
 // ReadPrices reads a price file. Its error names the file, and each key that is wrong.
 func ReadPrices(path string) (*Prices, error) {
-	data, err := files.Read(path, maxPriceBytes)
+	data, err := files.ReadText(path, maxPriceBytes)
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {

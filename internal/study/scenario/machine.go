@@ -15,7 +15,7 @@ import (
 // scenario's. notes are sentences for people: what the file replaces, what it does not know, and
 // what is guessed.
 func (f *File) UseEnvironment(path string) (notes []string, err error) {
-	text, err := files.Read(path, envfile.MaxBytes)
+	text, err := files.ReadText(path, envfile.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read the environment: %w", err)
 	}

@@ -219,7 +219,7 @@ func (r *reader) mix(key string, v any) {
 		"whole numbers of which one is not 0"
 	list, _ := v.([]any)
 	r.given = v
-	m := &access.Mixture{Ends: -1, Weights: [][]uint64{nil}}
+	m := &access.Mixture{Weights: [][]uint64{nil}}
 	sum := int64(0)
 	for _, entry := range list {
 		pair, _ := entry.([]any)

@@ -85,7 +85,7 @@ const maxFile = 1 << 20
 
 // Open reads the scenario file at path. Paths in it are relative to its directory.
 func Open(path string) (*File, error) {
-	text, err := files.Read(path, maxFile)
+	text, err := files.ReadText(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the scenario: %w", err)
 	}

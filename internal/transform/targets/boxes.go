@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -44,9 +45,10 @@ const perBox = 16 + 8
 
 // Parse reads boxes of an image of this size: a JSON object with "boxes", a list of four
 // numbers each; "labels", a whole number for each; and "format", by default "XYXY". The error names
-// the key.
+// the key and the value, in the words of python/hdmlp/_records/boxes.py.
 func (b *Boxes) Parse(text []byte, width, height int) error {
 	b.list, b.labels = b.list[:0], b.labels[:0]
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // as editors of Windows write it
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(text, &given); err != nil {
 		if bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Infinity")) {
@@ -63,36 +65,113 @@ func (b *Boxes) Parse(text []byte, width, height int) error {
 	if err := b.parseFormat(given["format"]); err != nil {
 		return err
 	}
-	var list [][]float64
-	if err := json.Unmarshal(given["boxes"], &list); err != nil || list == nil {
-		return errors.New(`"boxes" must be a list of lists of four numbers each`)
+	if err := b.parseBoxes(given["boxes"]); err != nil {
+		return err
 	}
-	var labels []*int64
-	if err := json.Unmarshal(given["labels"], &labels); err != nil || labels == nil {
-		return errors.New(`"labels" must be a list with a whole number for each box: the number of ` +
-			`its class, or 1 if there is one class`)
+	// null would be read as 0.
+	null := bytes.Contains(given["labels"], []byte("null"))
+	if err := json.Unmarshal(given["labels"], &b.labels); err != nil || b.labels == nil || null {
+		return wrongLabels(given["labels"])
 	}
-	if len(labels) != len(list) {
-		return fmt.Errorf("%d boxes and %d labels", len(list), len(labels))
+	if len(b.labels) != len(b.list) {
+		return fmt.Errorf("%d boxes and %d labels", len(b.list), len(b.labels))
 	}
-	for i, numbers := range list {
-		if len(numbers) != 4 {
-			return fmt.Errorf(`"boxes"[%d] has %d numbers, not four`, i, len(numbers))
+	for i, box := range b.list {
+		if why := b.Format.wrong(box, width, height); why != "" {
+			return fmt.Errorf(`"boxes"[%d] = %s (%v) %s`, i, shown(given["boxes"], i), b.Format, why)
 		}
-		if labels[i] == nil {
-			return fmt.Errorf(`"labels"[%d] is null`, i)
+	}
+	return nil
+}
+
+func (b *Boxes) parseBoxes(text json.RawMessage) error {
+	var list [][]float64
+	null := bytes.Contains(text, []byte("null"))
+	if err := json.Unmarshal(text, &list); err != nil || list == nil || null {
+		return b.Format.wrongBoxes(text)
+	}
+	for _, numbers := range list {
+		if len(numbers) != 4 {
+			return b.Format.wrongBoxes(text)
 		}
 		var box [4]float32
 		for j, x := range numbers {
 			box[j] = float32(x)
-		}
-		if why := b.Format.wrong(box, width, height); why != "" {
-			return fmt.Errorf(`"boxes"[%d] = %v (%v) %s`, i, numbers, b.Format, why)
+			if math.IsInf(float64(box[j]), 0) {
+				return b.Format.wrongBoxes(text)
+			}
 		}
 		b.list = append(b.list, box)
-		b.labels = append(b.labels, *labels[i])
 	}
 	return nil
+}
+
+// wrongBoxes returns what is wrong with the value of "boxes", which cannot be read.
+func (f Format) wrongBoxes(text json.RawMessage) error {
+	for i, box := range listed(text) {
+		numbers := listed(box)
+		why := "does not have four numbers"
+		if numbers == nil {
+			why = "is no list of four numbers: \"boxes\" has one for each box, also for a single one"
+		}
+		valid := len(numbers) == 4
+		for _, x := range numbers {
+			valid = valid && (x[0] == '-' || x[0] >= '0' && x[0] <= '9')
+		}
+		for _, x := range numbers {
+			near, _ := strconv.ParseFloat(string(x), 64)
+			if valid && math.IsInf(float64(float32(near)), 0) {
+				valid, why = false, "has a number that is not finite in float32"
+			}
+		}
+		if !valid {
+			return fmt.Errorf(`"boxes"[%d] = %s (%v) %s`, i, shown(text, i), f, why)
+		}
+	}
+	return errors.New(`"boxes" must be a list of lists of four numbers each`)
+}
+
+// wrongLabels returns what is wrong with the value of "labels", which cannot be read.
+func wrongLabels(text json.RawMessage) error {
+	for i, label := range listed(text) {
+		if _, err := strconv.ParseInt(string(label), 10, 64); err != nil {
+			return fmt.Errorf(`"labels"[%d] = %s: must be a whole number of at most 64 bits, that of `+
+				`the box's class`, i, shown(text, i))
+		}
+	}
+	return errors.New(`"labels" must be a list with a whole number for each box: the number of ` +
+		`its class, or 1 if there is one class`)
+}
+
+// listed returns the members of a JSON list; nil: it is none.
+func listed(text json.RawMessage) (members []json.RawMessage) {
+	if json.Unmarshal(text, &members) != nil {
+		return nil
+	}
+	return members
+}
+
+// shown returns member i of a JSON list, for a message.
+func shown(text json.RawMessage, i int) string {
+	member := listed(text)[i]
+	made := string(member)
+	if numbers := listed(member); numbers != nil {
+		made = "[" + string(bytes.Join(asBytes(numbers), []byte(", "))) + "]"
+	}
+	if len(made) > maxShown {
+		made = made[:maxShown] + "..."
+	}
+	return made
+}
+
+// maxShown is how many bytes of a value a message has.
+const maxShown = 80
+
+func asBytes(list []json.RawMessage) (made [][]byte) {
+	for _, one := range list {
+		made = append(made, one)
+	}
+	return made
 }
 
 func (b *Boxes) parseFormat(given json.RawMessage) error {
@@ -112,11 +191,6 @@ func (b *Boxes) parseFormat(given json.RawMessage) error {
 
 // wrong returns what is wrong with a box of an image of this size; "": nothing.
 func (f Format) wrong(box [4]float32, width, height int) string {
-	for _, x := range box {
-		if math.IsInf(float64(x), 0) {
-			return "has a number that is not finite in float32"
-		}
-	}
 	b := f.corners(box)
 	switch {
 	case b[2] < b[0] || b[3] < b[1]:

@@ -161,10 +161,22 @@ ORIGINALS: dict[str, tuple[Row, ...]] = {
         Row("torchvision.datasets.imagenet", "ImageNet.__getitem__ ImageNet.__getitems__"),
     ),
     "torchvision's datasets": (
-        Row("torchvision.datasets.voc", ALL),
-        Row("torchvision.datasets.coco", ALL),
-        Row("torchvision.datasets.cityscapes", ALL),
+        Row("torchvision.datasets.voc", ALL, modules="Image=PIL.Image"),
+        Row("torchvision.datasets.coco", ALL, modules="Image=PIL.Image"),
+        Row("torchvision.datasets.cityscapes", ALL, modules="Image=PIL.Image json=json"),
         Row("torchvision.datasets.vision", "StandardTransform.__call__"),
+        Row(
+            "torchvision.tv_tensors._dataset_wrapper",
+            "VisionDatasetTVTensorWrapper.__getitem__ VisionDatasetTVTensorWrapper.__getitems__ "
+            "VisionDatasetTVTensorWrapper.__len__ pil_image_to_mask",
+        ),
+    ),
+    "Hugging Face's datasets": (
+        Row(
+            "datasets.arrow_dataset",
+            "Dataset.__getitem__ Dataset.__getitems__ Dataset._getitem Dataset.__len__",
+        ),
+        Row("datasets.features.image", "Image.decode_example"),
     ),
     "torchvision's loader": (
         Row("torchvision.datasets.folder", "pil_loader", modules="Image=PIL.Image"),

@@ -74,6 +74,10 @@ class Places:
         number = bisect.bisect_right(self.starts, sample) - 1
         return number, self.pieces[number].id_of(sample - self.starts[number])
 
+    def number(self, sample: int) -> int:
+        """Returns the number of the piece."""
+        return self.of(sample)[0]
+
     def __getstate__(self) -> dict[str, object]:
         # What is made of samples goes to workers, which need no datasets.
         return {

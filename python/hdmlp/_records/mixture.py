@@ -14,6 +14,9 @@ from ..errors import ConfigError
 _MOST_WEIGHT = 2**32 - 1
 _MOST_ENTRIES = 2**28
 
+#: The golden ratio less 1, times 2^32.
+_GOLDEN = 0x9E3779B9
+
 STRATEGIES = ("first_exhausted", "all_exhausted")
 
 
@@ -24,7 +27,6 @@ class Mixture(NamedTuple):
         sizes: Samples of each dataset.
         weights: Whole numbers, by epoch and dataset; the last ones hold for all later epochs.
         entries: Samples of an epoch.
-        ends: The dataset that each epoch goes through once; -1: none.
         single: Each global batch has samples of one dataset.
         unit: Samples that are taken together: 1, or a global batch.
     """
@@ -32,7 +34,6 @@ class Mixture(NamedTuple):
     sizes: list[int]
     weights: list[list[int]]
     entries: int
-    ends: int = -1
     single: bool = False
     unit: int = 1
 
@@ -45,26 +46,18 @@ class Mixture(NamedTuple):
     def counts(self, epoch: int) -> list[int]:
         """Returns how many units an epoch has of each dataset.
 
-        The borders between shares are rounded down after something less than 1 was added to all,
-        which follows van der Corput's sequence over the epochs.
+        The borders between shares are rounded down after something less than 1 was added to all:
+        the epoch's multiple of the golden ratio, less whole numbers.
         """
         row = self.weights[min(epoch, len(self.weights) - 1)]
         total, units = sum(row), self.entries // self.unit
-        low, high, order = 0, total, list(range(len(row)))
-        if self.ends >= 0:
-            order.sort(key=lambda dataset: dataset != self.ends)
-            share, rest = divmod(row[self.ends] * units, total)
-            if share == self.sizes[self.ends]:
-                high = total - rest
-            else:
-                low = total - rest
-        reversed_bits = int(f"{epoch:032b}"[::-1], 2)
-        added = low + ((high - low) * reversed_bits >> 32)
-        counts, border, before = [0] * len(row), 0, 0
-        for dataset in order:
-            border += row[dataset]
+        added = total * (epoch * _GOLDEN % 2**32) >> 32
+        counts, border, before = [], 0, 0
+        for weight in row:
+            border += weight
             end = (border * units + added) // total
-            counts[dataset], before = end - before, end
+            counts.append(end - before)
+            before = end
         return counts
 
     def before(self, epoch: int) -> list[int]:
@@ -180,10 +173,8 @@ def _exact(what: str, value: object) -> Fraction:
     return number
 
 
-def epoch_of(
-    sizes: Sequence[int], weights: Weights, epoch_size: object, strategy: str
-) -> tuple[int, int]:
-    """Returns the number of samples of an epoch, and the dataset that it goes through once, or -1.
+def epoch_of(sizes: Sequence[int], weights: Weights, epoch_size: object, strategy: str) -> int:
+    """Returns the number of samples of an epoch.
 
     Args:
         sizes: Samples of each dataset.
@@ -200,7 +191,7 @@ def epoch_of(
         entries = whole_number("epoch_size", epoch_size, 1)
         if entries > _MOST_ENTRIES:
             raise ConfigError(f"epoch_size={entries}: allowed: 1 to {_MOST_ENTRIES}")
-        return entries, -1
+        return entries
     if weights.several:
         raise ConfigError(
             "weights differ from epoch to epoch, and with them the length that stopping_strategy "
@@ -217,4 +208,4 @@ def epoch_of(
             f"{ends} is gone through once, and at most {_MOST_ENTRIES} are allowed: give "
             "epoch_size="
         )
-    return entries, ends
+    return entries

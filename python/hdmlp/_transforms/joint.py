@@ -146,6 +146,7 @@ def split_joint(transforms: object, inputs: Inputs, first: int = 0) -> Joined:
         elif name_of(t) == "ToImage":
             image = t
         wraps = wraps or (bool(name_of(t)) and is_v2(t) and name_of(t) != "ToPureTensor")
+    wraps = wraps and not inputs.pil  # of a PIL image, v2 makes plain tensors
     if images and not state.tensor:
         raise Unknown("there is no ToTensor or ToImage for the images", None)
     return Joined(state.described(), state.size is None, image, wraps)
@@ -215,7 +216,7 @@ def _filled(t: Any, inputs: Inputs, state: State, replaced: _Replaced) -> Iterat
     plain.fill = _fill(t, kind, 0)
     if plain.fill is None:
         plain.fill = 0
-    of_mask = _fill(t, _tensors("Mask"), 0) or 0
+    of_mask = _fill(t, kind if inputs.pil else _tensors("Mask"), 0) or 0
     if not isinstance(of_mask, (int, float)) or of_mask not in range(1 << 16):
         if inputs.has("mask"):
             raise Unknown("its fill of masks is no number of theirs")

@@ -271,7 +271,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         """Batches per epoch of this rank."""
         if not self._arguments.shard or self._order is None:
             return super().__len__()
-        if self.drop_last and self._ordering.leaves_none(self):
+        if self._ordering.is_empty(self):
             return 0
         engine = self._opened()
         assert isinstance(engine, Served)
@@ -348,8 +348,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         if self._iterables is not None:
             return self._iterables.iterate(self, super().__iter__())
         check_iterator(self)
-        if self._ordering.leaves_nothing(self):
-            return iter(())
+        self._ordering.say_empty(self)
         engine = self._engines.open(self)
         if self.pin_memory:
             self._engines.device.note()
@@ -375,8 +374,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         """
         epoch = whole_number("epoch", epoch, 0)
         self._ordering.set_epoch(self, epoch)
-        if not self._ordering.is_empty(self):  # there is no job of no batches
-            self._opened().set_epoch(epoch)
+        self._opened().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the loader's position, by batches yielded.
@@ -401,7 +399,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
             MismatchError: The state belongs to another dataset, seed, order or global batch size.
             ConfigError: It is not a state of such a loader.
         """
-        self._ordering.check_state(state)
+        self._ordering.check_state(self, state)
         seed = self._ordering.seed_of_state(self, state)
         if seed is not None:
             self._arguments = self._ordering.adopt_seed(self, seed)

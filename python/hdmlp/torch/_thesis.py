@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
@@ -14,13 +15,17 @@ from .._lib.arguments import check_functions, check_path
 from .._transforms.entries import Entries
 from .._transforms.generators import generators_kept
 from .._transforms.in_python import in_python
+from .._transforms.policies import is_v2
 from .._transforms.recipe import Batch, Recipe
-from .._transforms.split import entries_of
+from .._transforms.recognition import name_of
+from .._transforms.split import entries_of, flat
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job, JobLoader
 from ._data.collation import default_stacks, labels_of, torchs_default
-from ._data.folder import as_transform, offload, pil_loader
+from ._data.folder import as_transform, offload, pil_loader, short
+
+log = logging.getLogger("hdmlp")
 
 
 class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
@@ -58,7 +63,7 @@ class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
         self.transform = as_transform(data_transforms, None)
         self.target_transform = target_transform
         self._handed: Handed | None = None
-        offloaded = offload(loader, self.transform)
+        offloaded = offload(loader, self.transform, say=not job.get_transforms())
         self._rest: Entries | None = None  # of what the daemon does not do; None: of all
         if offloaded.described:
             instead = in_python(offloaded.entries_done)
@@ -72,6 +77,7 @@ class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
                     "loader: the job has transforms, which the daemon carries out on images that "
                     "it decodes; use HDMLPImageFolder, or a job without transforms"
                 )
+            _check_after(list(flat(getattr(self.transform, "steps", self.transform))))
             self._handed = Handed("tensor")
         self._folder = Folder(data_dir, job.dataset.extensions)
         if self._folder._describe()["path"] != job.dataset._describe()["path"]:
@@ -204,6 +210,24 @@ class HDMLPImageNet(HDMLPImageFolder):
     def class_to_idx(self) -> dict[str, int]:
         """The classes' numbers by each of their names."""
         return {name: number for number, names in enumerate(self._names) for name in names}
+
+
+def _check_after(steps: Sequence[object]) -> None:
+    """Checks transforms that follow those of the job, in Python, and says where they run.
+
+    Raises:
+        ConfigError: The first one takes an image, and the job makes tensors.
+    """
+    if steps and name_of(steps[0]) in ("ToTensor", "PILToTensor") and not is_v2(steps[0]):
+        raise ConfigError(
+            f"data_transforms: {steps[0]!r} takes an image, and the job's transforms make tensors: "
+            "leave it out, or give all transforms in Job(transforms=...) or in data_transforms"
+        )
+    if steps:
+        log.warning(
+            "data_transforms run in Python, on the tensors that the job's transforms make: %s",
+            ", ".join(map(short, steps)),
+        )
 
 
 def _names_by_id(path: str) -> dict[str, tuple[str, ...]]:

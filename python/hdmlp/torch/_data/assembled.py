@@ -86,12 +86,11 @@ class Assembled:
         for name, place in places.items():
             output = self._outputs[place]
             if group.apart(name):
-                delivered[place] = collate_records(
-                    [
-                        made[at][name] if at in made else group.result(name, view)
-                        for at, view in enumerate(delivered[place])
-                    ]
-                )
+                items = [
+                    made[at][name] if at in made else group.result(name, view)
+                    for at, view in enumerate(delivered[place])
+                ]
+                delivered[place] = collate_records(items) if items else group.none(name)
                 continue
             for at, values in made.items():
                 assert output is not None

@@ -38,6 +38,8 @@ def collate_records(items: Sequence[Any]) -> Any:
 
     Bytes, tensors of different shapes, images and other objects that it does not know become lists.
     """
+    if not items:
+        return []
     first = items[0]
     raw = isinstance(first, (bytes, bytearray, memoryview, LeftBytes))
     if raw or any(item is None for item in items):
@@ -62,6 +64,42 @@ def collate_records(items: Sequence[Any]) -> Any:
         return torchs_default()(list(items))
     except TypeError:  # it does not know the type
         return list(items)
+
+
+def collate_targets(items: Sequence[Any]) -> Any:
+    """Collates images and targets as :func:`collate_records`, but for targets of several parts.
+
+    Lists and dicts, such as boxes, differ in their numbers from image to image: they become a
+    list, with one for each image. Tuples are several targets.
+    """
+    if not items or any(type(item) is not tuple or len(item) != 2 for item in items):
+        return collate_records(items)
+    images, targets = zip(*items)
+    return [collate_records(images), _of_targets(targets)]
+
+
+def _of_targets(targets: Sequence[Any]) -> object:
+    if all(type(target) is tuple for target in targets) and len(set(map(len, targets))) == 1:
+        return [_of_targets(column) for column in zip(*targets)]
+    if any(isinstance(target, (list, Mapping)) for target in targets):
+        return list(targets)
+    return collate_records(targets)
+
+
+#: What collates items where the program does not.
+DEFAULTS = (collate_records, collate_targets)
+
+
+def none_of_labels(kind: str) -> object:
+    """Returns the labels of a batch that has no samples.
+
+    Args:
+        kind: That of :class:`~hdmlp._records.labels.Labels`.
+    """
+    if kind == "object":
+        return []
+    types = {"float": torch.float64, "bool": torch.bool}
+    return torch.empty(0, dtype=types.get(kind, torch.int64))
 
 
 def _are_views(items: Sequence[Any]) -> bool:

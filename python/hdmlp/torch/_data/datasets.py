@@ -33,7 +33,7 @@ from .reasons import (
     revealed_by_calling,
     why_in_python,
 )
-from .vision import VisionFiles, vision
+from .vision import Found, VisionFiles, vision
 
 
 class _Part(NamedTuple):
@@ -105,8 +105,9 @@ class Datasets:
             return Samples(dataset)
         if is_torchvision(dataset):
             return self._mirror(dataset, Mirror).samples_of_it()
-        if vision(dataset) is not None:
-            return Samples(self._vision(dataset))
+        found = vision(dataset)
+        if found is not None:
+            return unserved(found.why) if found.why else Samples(self._vision(dataset, found))
         return unserved(why_in_python(dataset))
 
     def _mirror(self, dataset: Any, kind: type[Mirror]) -> Mirror:
@@ -117,13 +118,11 @@ class Datasets:
             self._mirrors.append(mirror)
         return mirror
 
-    def _vision(self, dataset: Any) -> VisionFiles:
+    def _vision(self, dataset: Any, found: Found) -> VisionFiles:
         """Returns the files of one of torchvision's datasets of images with targets."""
         known = next((known for known in self._pictures if known.of is dataset), None)
-        if known is None or not known.current():
+        if known is None or not known.current(found):
             self._pictures = [other for other in self._pictures if other is not known]
-            found = vision(dataset)
-            assert found is not None
             known = VisionFiles(dataset, found)
             self._pictures.append(known)
         return known
@@ -204,7 +203,9 @@ class Datasets:
             )
         if all(part.folder is None and not part.why for part in parts):
             return unserved()
+        own = own_methods(ConcatDataset, dataset, "__getitems__")
         why = revealed_by_calling(originals.replaced("subsets"))
+        why = overrides(dataset, own) if own else why
         if why:
             return unserved(why)
         for part in parts:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from ..._batches.output import Handed, Keyed, Output
 from ..._batches.segments import Segment
 from ..._batches.source import Taken
@@ -19,6 +21,7 @@ from ..._transforms.generators import seed_generators
 from ..._transforms.in_python import decoding, in_python, leaving
 from ..._transforms.keys import LOADER, TARGET, entry_key
 from ..._transforms.recipe import (
+    Batch,
     Recipe,
     Undecodable,
     decoded,
@@ -27,7 +30,7 @@ from ..._transforms.recipe import (
 from ..._transforms.split import entries_of, entries_of_joint
 from ...data import FieldTransforms, Jointly
 from ...errors import ConfigError
-from .collated import Collated, collate_records
+from .collated import DEFAULTS, Collated, collate_records, none_of_labels
 from .elements import OfPixels, Tensors
 from .folder import Decoder, offload, pil_loader
 from .joint import Group
@@ -57,7 +60,7 @@ class Part(NamedTuple):
     name: str
     described: list[Transform] | Jointly
     load: Step | None
-    transform: Entries | None
+    transform: Entries | OfRecords | None
     instead: Keyed | None = None
     column: Labels | None = None
     wrap: Entries | None = None
@@ -297,13 +300,14 @@ class FieldsRecipe(Recipe):
     """
 
     def __init__(self, fields: Fields, collate: Step):
-        self.instant = fields.instant and collate is collate_records
+        self.instant = fields.instant and collate in DEFAULTS
         objects = fields.labels is not None and fields.labels.kind == "object"
         if objects and collate is collate_records and not fields.changes_labels:
             collate = Collated(fields.form)
         super().__init__(pil_loader, None, fields.target_transform, collate)
         self.form, self.labels, self.joint = fields.form, fields.labels, fields.joint
         self.then, self.places = fields.then, fields.places
+        self.changes_labels = fields.changes_labels
         self.group = fields.group
         self._joint = (
             fields.joint
@@ -312,6 +316,7 @@ class FieldsRecipe(Recipe):
         )
         self._then = entries_of(fields.then, fields.end + len(self._joint.entries))
         self.labeller = fields.labeller
+        self._default = isinstance(collate, Collated) or collate in DEFAULTS
         self._absent = (
             list(enumerate(fields.absent)) if any(one is not None for one in fields.absent) else []
         )
@@ -362,6 +367,26 @@ class FieldsRecipe(Recipe):
                 name_sample(error, sample)
                 raise
         return made
+
+    def collated(self, made: list[object], batch: Batch, place: object) -> object:
+        """Collates items; see :meth:`Recipe.collated`.
+
+        A batch without samples, because none of them can be read, has empty tensors and lists.
+        """
+        if made or not self._default:
+            return super().collated(made, batch, place)
+        group = () if self.group is None else self.group.kinds
+        values = [
+            self.group.none(part.name) if self.group and part.name in group else _none(part)
+            for part in self.parts
+        ]
+        labels: object = NONE
+        if self.labels is not None:
+            labels = none_of_labels("int" if self.changes_labels else self.labels.kind)
+        whole = self.form.batch(values, [], labels, collate_records)
+        if self.group is not None and isinstance(whole, dict):
+            whole.update({name: self.group.none(name) for name in self.group.columns})
+        return whole
 
     def _there(self, views: Sequence[Any], ids: Sequence[int]) -> Sequence[Any]:
         """Returns records, with None for the fields that they do not have."""
@@ -435,6 +460,34 @@ class FieldsRecipe(Recipe):
         return tuple(made) if label is NONE else (*made, label)
 
 
+def _none(part: Part) -> object:
+    """Returns a batch of no values of a field."""
+    if part.column is not None:
+        return none_of_labels(part.column.kind)
+    if part.load is decoders.number and part.transform is None:
+        return none_of_labels("int")
+    images = isinstance(part.load, (Handed, Decoder, Tensors, OfPixels))
+    tensors = images or part.load in (pil_loader, decoders.image, decoders.array_of)
+    return torch.empty(0) if tensors or part.transform is not None else []
+
+
+class OfRecords(NamedTuple):
+    """Transforms that depend on the record.
+
+    Attributes:
+        which: Returns which of the lists is a record's, by its ID.
+        lists: The lists; None: nothing is applied.
+    """
+
+    which: Callable[[int], int]
+    lists: list[Entries | None]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The transforms of all lists."""
+        return [step for entries in self.lists if entries is not None for step in entries.steps]
+
+
 class OfRecord:
     """A loader whose result depends on the record, beside its bytes."""
 
@@ -472,7 +525,10 @@ def made_of(part: Part, field: object, sample: int, key: int | None, position: i
     else:
         _seed(key, position)
         value = _called(part.load, field)
-    return value if part.transform is None else _called(part.transform, value, key)
+    transform = part.transform
+    if isinstance(transform, OfRecords):
+        transform = transform.lists[transform.which(sample)]
+    return value if transform is None else _called(transform, value, key)
 
 
 def _called(step: Step, *given: object) -> object:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import array
-import io
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +25,14 @@ from ..._records.arrow import (
 from ..._records.manifest import located
 from ..._records.records import Listed
 from ..._records.runs import Ranges
-from ..._transforms.recipe import Undecodable
 from ..._transforms.split import begins_with_rgb, in_python, length_of
 from ...errors import ConfigError
-from .fields import Fields, OfRecord, Part, Step, check_parts, part_of
-from .folder import Decoder, as_transform
+from .fields import Fields, Part, Step, check_parts, part_of
+from .folder import as_transform
+from .hf_features import DecodedByFeature, ImageOfFeature, SoundOfFeature, mode_of
 from .hf_rows import (
     HF,
     Columns,
-    Feature,
     Features,
     Formatted,
     FormattedFields,
@@ -43,7 +40,9 @@ from .hf_rows import (
     Struct,
     check_rows,
     damage_named,
+    kind_of,
     names_within,
+    own_rows,
     rows_of,
 )
 from .records import Making
@@ -141,10 +140,13 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         Raises:
             NotInFiles: Some are not in files.
         """
+        why = own_rows(self.dataset)
+        if why:
+            raise NotInFiles(why)
         maps, found = Maps(), {}
         check_rows(self.dataset, maps)
         rows = rows_of(self.dataset) if self._count else None
-        kinds = {name: _kind(self.dataset.features[name]) for name in self._names}
+        kinds = {name: kind_of(self.dataset.features[name]) for name in self._names}
         for name, kind in kinds.items():
             check_column(name, self.dataset.data.column(name), maps, texts=kind is not None)
         for name, kind in kinds.items():
@@ -223,7 +225,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         given, features = self.transform, self.dataset.features
         if given is None:
             return {}
-        images = [name for name in self._names if _kind(features[name]) == "image"]
+        images = [name for name in self._names if kind_of(features[name]) == "image"]
         if isinstance(given, Mapping):
             for name in given:
                 if name not in self._names:
@@ -292,18 +294,18 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
     def _load(self, name: str, transform: object, say: bool) -> Step | None:
         """Returns what makes an object of a column's bytes; None: they stay bytes."""
         feature = self.dataset.features[name]
-        kind = _kind(feature)
+        kind = kind_of(feature)
         if kind == "bytes" or not feature.decode:
             return None
         if kind != "image":
-            return _Sound(feature, self._structs[name].paths)
+            return SoundOfFeature(feature, self._structs[name].paths)
         if feature.mode is None and begins_with_rgb(getattr(transform, "steps", transform)):
-            return _Image(feature, "RGB", False)
+            return ImageOfFeature(feature, "RGB", False)
         if feature.mode in ("RGB", "L"):
-            return _Image(feature, feature.mode, False)
+            return ImageOfFeature(feature, feature.mode, False)
         mode = feature.mode or self._mode(name)
         if feature.mode is None and mode in ("RGB", "L"):
-            return _Image(feature, mode, True)
+            return ImageOfFeature(feature, mode, True)
         if say:
             log.warning(
                 "the images of column %s have mode %s, and are decoded and transformed in Python; "
@@ -313,7 +315,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
                 mode,
                 name,
             )
-        return _Feature(feature)
+        return DecodedByFeature(feature)
 
     def _mode(self, name: str) -> str:
         """Returns the mode of a column's images, as far as some of them say it."""
@@ -321,7 +323,7 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
             field = self.fields.index(name)
             there = [i for i, n in enumerate(self._ranges[field].objects) if n >= 0]
             modes = [
-                _mode_of(self._bytes_of(field, i))
+                mode_of(self._bytes_of(field, i))
                 for i in there[:: max(len(there) // _LOOKED_AT, 1)]
             ]
             self._modes[name] = "RGB" if "RGB" in modes else modes[0]
@@ -374,7 +376,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
                 return self.dataset[index]
             if not self.unserved:
                 return super().__getitem__(index)
-            row = self._plainly[index]
+            return self._of_row(self._plainly[index])
+
+    def _of_row(self, row: Any) -> dict[str, object]:
+        """Returns what becomes of a row that is read in Python."""
         transforms = self._transforms()
         return {
             name: transforms[name](row[name])
@@ -388,6 +393,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         if self._formatted:
             with damage_named(self.dataset, indices):
                 return self.dataset.__getitems__(list(indices))
+        if self.unserved:
+            with damage_named(self.dataset, indices):
+                rows = self._plainly.__getitems__(list(indices))
+                return [self._of_row(row) for row in rows]
         return [self[index] for index in indices]
 
     def __repr__(self) -> str:
@@ -512,18 +521,6 @@ def _check(dataset: object) -> None:
     )
 
 
-def _kind(feature: Feature) -> str | None:
-    """Returns what a column holds: ``"image"``, ``"audio"``, ``"bytes"``; None: another value."""
-    library: Any = sys.modules["datasets"]
-    if type(feature) is library.Image:
-        return "image"
-    if type(feature) is library.Audio:
-        return "audio"
-    if type(feature) is library.Value and feature.dtype in ("binary", "large_binary"):
-        return "bytes"
-    return None
-
-
 def _paths(column: Chunks, rows: NDArray[numpy.int64]) -> Array:
     """Returns the paths of a column of structs, for these rows, as an array of Arrow."""
     import pyarrow
@@ -531,97 +528,3 @@ def _paths(column: Chunks, rows: NDArray[numpy.int64]) -> Array:
     parts = [chunk.field("path") for chunk in column.chunks]
     paths = pyarrow.concat_arrays(parts) if parts else pyarrow.array([], pyarrow.string())
     return paths.take(pyarrow.array(rows))  # type: ignore[no-any-return]
-
-
-def _mode_of(data: bytes | None) -> str:
-    """Returns the mode of an image; of one that is none, ``"RGB"``: its decoder says so."""
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(data or b"")) as image:
-            return str(image.mode)
-    except (OSError, SyntaxError, ValueError):
-        return "RGB"
-
-
-class _Feature:
-    """Decodes as a feature of ``datasets`` does, which is made anew in each process.
-
-    Args:
-        feature: The feature.
-    """
-
-    def __init__(self, feature: Feature):
-        self._name = type(feature).__name__
-        given = [f.name for f in fields(feature) if f.init]  # type: ignore[arg-type]
-        self._arguments = {name: getattr(feature, name) for name in given}
-
-    def __call__(self, data: object, path: object = None) -> object:
-        """Decodes a file.
-
-        Args:
-            data: Its bytes.
-            path: Its path.
-        """
-        import datasets
-
-        feature = getattr(datasets, self._name)(**self._arguments)
-        made: object = feature.decode_example({"path": path, "bytes": data})
-        return made
-
-
-class _Image(Decoder):
-    """Decodes as ``datasets`` does.
-
-    Args:
-        feature: The column's.
-        mode: As for :class:`Decoder`.
-        only: The same.
-    """
-
-    def __init__(self, feature: Feature, mode: str, only: bool):
-        self.feature, self.mode, self.only = _Feature(feature), mode, only
-        self.arguments = {"orient": _turns(type(feature))}
-
-    def __call__(self, data: object) -> object:
-        """Decodes an image; see :class:`Decoder`."""
-        return self.feature(data)
-
-
-class _Sound(OfRecord):
-    """Makes of a row's bytes what ``datasets`` makes of them.
-
-    Args:
-        feature: The column's.
-        paths: The rows' paths.
-    """
-
-    def __init__(self, feature: Feature, paths: Array):
-        self.feature, self.paths = _Feature(feature), paths
-
-    def of_record(self, data: Any, sample: int) -> object:
-        """Returns a decoder of a row's sound."""
-        try:
-            return self.feature(bytes(data), self.paths[sample].as_py())
-        except (MemoryError, ImportError):
-            raise
-        except Exception as error:
-            raise Undecodable(f"{type(error).__name__}: {error}") from error
-
-
-#: Whether the installed ``datasets`` turns images as EXIF says, by the class of the feature.
-_TURNING: dict[type, bool] = {}
-
-
-def _turns(feature: type) -> bool:
-    """Reports whether ``datasets`` turns images as EXIF says: releases before 2.18 do not."""
-    if feature not in _TURNING:
-        from PIL import Image
-
-        exif = Image.Exif()
-        exif[0x0112] = 6  # orientation: turned by a quarter
-        file = io.BytesIO()
-        Image.new("RGB", (2, 1)).save(file, "JPEG", exif=exif)
-        made = feature().decode_example({"path": None, "bytes": file.getvalue()})
-        _TURNING[feature] = made.size == (1, 2)
-    return _TURNING[feature]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from ..._lib import originals
 from ..._records.arrow import Array, Chunks, Maps, check_column, of_file
 from ..._records.form import NONE, Form
 from ..._transforms.generators import seed_generators
 from ..._transforms.keys import entry_key
 from ...errors import DatasetError, SampleError
 from .fields import Fields, FieldsRecipe, Step
+from .reasons import ITEMS, overrides, own_methods, revealed_by_calling
 
 if TYPE_CHECKING:
     import numpy
@@ -412,3 +415,24 @@ def names_within(feature: object) -> Iterator[str]:
             yield type(part).__name__
         elif part is not None:
             yield from names_within(part)
+
+
+def own_rows(dataset: object) -> str:
+    """Returns why only calling the methods of a ``datasets.Dataset`` reveals its rows, or empty."""
+    library: Any = sys.modules["datasets"]
+    own = own_methods(library.Dataset, dataset, *ITEMS, "_getitem")
+    if own:
+        return overrides(dataset, own)
+    return revealed_by_calling(originals.replaced("Hugging Face's datasets"))
+
+
+def kind_of(feature: Feature) -> str | None:
+    """Returns what a column holds: ``"image"``, ``"audio"``, ``"bytes"``; None: another value."""
+    library: Any = sys.modules["datasets"]
+    if type(feature) is library.Image:
+        return "image"
+    if type(feature) is library.Audio:
+        return "audio"
+    if type(feature) is library.Value and feature.dtype in ("binary", "large_binary"):
+        return "bytes"
+    return None

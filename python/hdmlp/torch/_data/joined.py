@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -17,15 +19,19 @@ from ..._records.joined import (
     joined_labels,
 )
 from ..._records.records import Listed
+from ..._transforms.entries import Entries
 from ..._transforms.generators import generators_kept
 from ..._transforms.keys import LOADER
 from ...data import described
 from ...errors import ConfigError
-from .fields import Fields, OfRecord, Part, Step, made_of
-from .folder import ImageFolder
+from .collated import collate_records
+from .fields import Fields, OfRecord, OfRecords, Part, Step, made_of, part_of
+from .folder import Decoder, ImageFolder, pil_loader
 from .hf import HFDataset
 from .mirror import Mirror
 from .records import Files, Making
+
+log = logging.getLogger("hdmlp")
 
 
 class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -50,6 +56,7 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
         made = joined_labels(pieces, labels, renumber)
         self._set(files, form, ranges, made, joined_keys(pieces))
         self._then: list[Step] = []
+        self._looked: dict[int, list[Step]] = {}  # transforms of which results were compared
         self._check_shapes(self._plan(wanted=True, say=False))
 
     def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
@@ -70,7 +77,16 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
                         f"{piece.name} and {pieces[0].name} have different functions for items "
                         f"({name}): give both the same"
                     )
-        parts = [self._part([plan.parts[i] for plan in plans]) for i in range(len(first.parts))]
+        parts = []
+        for i in range(len(first.parts)):
+            of = [plan.parts[i] for plan in plans]
+            differs = self._differs(of)
+            if differs and self._own_transforms:
+                parts.append(self._part_apart(i, of, differs, wanted, say))
+            elif differs:
+                raise ConfigError(f"{differs}: give both the same loader and transform")
+            else:
+                parts.append(self._part(of))
         labellers = [plan.labeller for plan in plans]
         if len({labeller is None for labeller in labellers}) > 1:
             raise ConfigError("some of the datasets have a function for labels, and some have none")
@@ -82,19 +98,65 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
             first.joint,
             first.then,
             None if first.labeller is None else _Labellers(self._places, labellers),
-            first.end,
+            max(plan.end for plan in plans),
         )
+
+    def _collation(self) -> Step:
+        """Returns what collates items; the targets of torchvision's datasets decide."""
+        found = [p.records._collation() for p in self._pieces if isinstance(p.records, Making)]
+        return next((one for one in found if one is not collate_records), collate_records)
+
+    def _differs(self, parts: list[Part]) -> str:
+        """Returns how what is made of a field differs between the datasets; empty: not at all."""
+        for piece, part in zip(self._pieces, parts):
+            what = _difference(parts[0], part)
+            if what:
+                return (
+                    f"{piece.name} and {self._pieces[0].name} differ in what is made of the field "
+                    f"{part.name!r}: {what}"
+                )
+        return ""
+
+    def _part_apart(
+        self, field: int, parts: list[Part], differs: str, wanted: bool, say: bool
+    ) -> Part:
+        """Returns what is made of a field, of which each dataset has transforms of its own.
+
+        Raises:
+            ConfigError: More differs, or some of them cannot run in Python.
+        """
+        try:
+            plain = [p.records._plan(False, False).parts[field] for p in self._pieces]
+        except ConfigError as error:
+            raise ConfigError(
+                f"{differs}; lists that differ run in Python, where those of hdmlp.transforms "
+                "cannot: use torchvision's, or give all datasets the same list"
+            ) from error
+        first = plain[0]
+        for part in plain:
+            load = part.load
+            decodes = load is pil_loader or isinstance(load, Decoder)
+            if not decodes or not same(load, first.load) or part.column is not None:
+                raise ConfigError(f"{differs}: give both the same loader and transform")
+        lists = [p.transform if isinstance(p.transform, Entries) else None for p in plain]
+        own = OfRecords(self._places.number, lists)
+        if wanted or say:
+            self._look(field, first._replace(transform=own), own.steps)
+        if say and wanted:
+            log.warning(
+                "the transforms of the field %s run in Python, on images that the daemon decodes, "
+                "because the datasets have lists of their own",
+                first.name,
+            )
+        made = part_of(first.name, first.load, None, wanted, False)
+        return made._replace(transform=own)
+
+    #: Datasets may have transforms of their own.
+    _own_transforms = False
 
     def _part(self, parts: list[Part]) -> Part:
         """Returns what is made of a field, which is the same for all datasets."""
         pieces, first = self._pieces, parts[0]
-        for piece, part in zip(pieces, parts):
-            what = _difference(first, part)
-            if what:
-                raise ConfigError(
-                    f"{piece.name} and {pieces[0].name} differ in what is made of the field "
-                    f"{first.name!r}: {what}: give both the same loader and transform"
-                )
         made = first
         if isinstance(first.load, OfRecord):
             made = made._replace(load=_OfPieces(self._places, parts))
@@ -109,20 +171,29 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
         Where the first and the last sample of a dataset differ in shape, batches are lists.
         """
         for field, part in enumerate(plan.parts):
-            if part.described or part.load is None or part.column is not None:
-                continue
-            found: list[set[object]] = []
-            for start, size in zip(self._places.starts, self._places.sizes):
-                found.append({self._kind(field, part, i) for i in (start, start + size - 1)})
-            for piece, kinds in zip(self._pieces, found):
-                if len(kinds) == len(found[0]) == 1 and None not in kinds | found[0]:
-                    (kind,), (first,) = kinds, found[0]
-                    if kind != first:
-                        raise ConfigError(
-                            f"the field {part.name!r} is {kind} in {piece.name}, and {first} in "
-                            f"{self._pieces[0].name}: give both transforms that make one "
-                            "type and shape"
-                        )
+            if not part.described and part.load is not None and part.column is None:
+                self._check_shape(field, part)
+
+    def _look(self, field: int, part: Part, steps: list[Step]) -> None:
+        """Checks the results of a field's transforms, unless it did so."""
+        known = self._looked.get(field)
+        if known is None or len(known) != len(steps) or any(map(operator.is_not, known, steps)):
+            self._check_shape(field, part)
+            self._looked[field] = steps
+
+    def _check_shape(self, field: int, part: Part) -> None:
+        found: list[set[object]] = []
+        for start, size in zip(self._places.starts, self._places.sizes):
+            found.append({self._kind(field, part, i) for i in (start, start + size - 1)})
+        for piece, kinds in zip(self._pieces, found):
+            if len(kinds) == len(found[0]) == 1 and None not in kinds | found[0]:
+                (kind,), (first,) = kinds, found[0]
+                if kind != first:
+                    raise ConfigError(
+                        f"the field {part.name!r} is {kind} in {piece.name}, and {first} in "
+                        f"{self._pieces[0].name}: give both transforms that make one "
+                        "type and shape"
+                    )
 
     def _kind(self, field: int, part: Part, sample: int) -> str | None:
         """Returns the type and shape of a sample's field; None: it has none, or cannot be made."""
@@ -132,6 +203,8 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
                 value = made_of(part, data, sample, None, LOADER + field)
         except Exception:  # the loader says what is wrong with it
             return None
+        if type(value).__module__.startswith("PIL."):
+            return "a PIL image"
         shape = getattr(value, "shape", None)
         if shape is None or not hasattr(value, "dtype"):
             return None

@@ -259,6 +259,10 @@ class Group:
             return {name: self.result(name, value) for name, value in given.items()}
         return self.of_bytes(given, sample, key)
 
+    def none(self, name: str) -> object:
+        """Returns a batch of no values of a field."""
+        return collate_boxes([]) if self.kinds[name] == "boxes" else torch.empty(0)
+
     def result(self, name: str, view: memoryview) -> object:
         """Returns one of the daemon's results, as the transforms return it."""
         joined = self.joined
@@ -503,4 +507,5 @@ def collate_boxes(items: Sequence[BoxesItem]) -> dict[str, list[object]]:
             f"the boxes of a batch have the formats {' and '.join(formats)}: add "
             "ConvertBoundingBoxFormat to the list"
         )
-    return {name: [item[name] for item in items] for name in items[0]}
+    names = items[0] if items else ("boxes", "labels")
+    return {name: [item[name] for item in items] for name in names}

@@ -18,7 +18,7 @@ from ..._transforms.split import RANDOM, may_draw
 from ...data import Folder, described
 from ...errors import ConfigError
 from .batch_transform import BatchTransform
-from .collated import collate_records
+from .collated import DEFAULTS
 from .collation import default_stacks, is_default, stack_into, torchs_default
 from .fields import Fields, FieldsRecipe
 from .folder import offload, pil_loader, short
@@ -127,7 +127,7 @@ class Making(NamedTuple):
         steps = [recipe.target_transform, recipe.joint, *recipe.then, *_of_group(recipe)]
         for part in recipe.parts:
             steps += [part.load, *(() if part.transform is None else part.transform.steps)]
-        if recipe.collate is not collate_records:
+        if recipe.collate not in DEFAULTS:
             steps.append(recipe.collate)
         for step in steps:
             why = own_state(step)
@@ -217,7 +217,7 @@ def making_of_records(
         fields = fields.named()
     if fields.native and collate is None:
         return Making(fields.described, None, None, None, not fields.described, fields=fields)
-    recipe = fields.recipe(collate or collate_records)
+    recipe = fields.recipe(collate or dataset._collation())
     return Making(fields.described, recipe, None, None, False)
 
 

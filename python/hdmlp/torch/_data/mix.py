@@ -34,15 +34,17 @@ class Mix(Joined):
 
     Args:
         datasets: A list of datasets of HDMLP's, or a dict of them by name. Also torch's ``Subset``
-            of such. What is made of their samples must be the same: fields, types, and transforms.
+            of such. Their fields, types and shapes must be the same. Where images have other
+            transforms than those of the first dataset, all of them run in Python, on images that
+            the daemon decodes.
         weights: A number for each dataset, in any proportion; a dict by name; or a list of such
             lists, one per epoch, of which the last holds for all later epochs. Numbers of 0 leave
             datasets out. Default: None, their lengths: each sample comes equally often.
         epoch_size: Samples of an epoch. Default: None, ``stopping_strategy`` says.
-        stopping_strategy: Without ``epoch_size``, an epoch ends when one of the datasets has been
-            gone through once (``"first_exhausted"``), or when all have, of which shorter ones
-            begin again (``"all_exhausted"``). Datasets whose weight is 0 do not count.
-            Default: ``"first_exhausted"``.
+        stopping_strategy: Without ``epoch_size``, an epoch is as long as it takes, by the shares,
+            to go through one of the datasets (``"first_exhausted"``, rounded down), or through all,
+            of which shorter ones begin again (``"all_exhausted"``, rounded up). Datasets whose
+            weight is 0 do not count. Default: ``"first_exhausted"``.
         batches: ``"mixed"``, or ``"one dataset each"``: the batches of a step, on all ranks, have
             samples of one dataset, and weights are shares of the steps. An epoch then has only
             whole batches: ``epoch_size`` must be a multiple of ``batch_size`` times the number of
@@ -71,10 +73,12 @@ class Mix(Joined):
         _check_objects(pieces, listed)
         sizes = [piece.count for piece in pieces]
         self._weights = checked_weights(weights, names, sizes)
-        self._entries, self._ends = epoch_of(sizes, self._weights, epoch_size, stopping_strategy)
+        self._entries = epoch_of(sizes, self._weights, epoch_size, stopping_strategy)
         self._given_size, self._strategy = epoch_size, stopping_strategy
         self._single = batches == "one dataset each"
         super().__init__(pieces, shown(listed), renumber=True)
+
+    _own_transforms = True
 
     # The order.
 
@@ -89,7 +93,7 @@ class Mix(Joined):
         """
         sizes, rows = self._places.sizes, self._weights.rows
         if not self._single:
-            return Mixture(sizes, rows, self._entries, self._ends)
+            return Mixture(sizes, rows, self._entries)
         least = self._entries // global_batch * global_batch
         if self._given_size is not None and least != self._entries:
             raise ConfigError(
@@ -99,7 +103,7 @@ class Mix(Joined):
             )
         if least < self._entries and (self._strategy == "all_exhausted" or not least):
             least += global_batch
-        return Mixture(sizes, rows, least, -1, True, global_batch)
+        return Mixture(sizes, rows, least, True, global_batch)
 
     @property
     def epoch_size(self) -> int:

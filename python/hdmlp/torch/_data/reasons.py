@@ -28,6 +28,13 @@ def own_methods(known: type, value: object, *names: str) -> list[str]:
     ]
 
 
+def own_attributes(value: object) -> list[str]:
+    """Returns the methods of its class that an object has replaced by attributes of its own."""
+    of = type(value)
+    found = [name for name in getattr(value, "__dict__", ()) if isinstance(name, str)]
+    return [name for name in found if callable(getattr(of, name, None))]
+
+
 def _torchvisions() -> Any:
     """Returns torchvision's DatasetFolder, or () if it is not loaded."""
     return getattr(sys.modules.get("torchvision.datasets.folder"), "DatasetFolder", ())

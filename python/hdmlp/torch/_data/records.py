@@ -49,6 +49,10 @@ class Making:
         self._then: list[Step] = []
         self._plan(wanted=True, say=False)  # raises here rather than in the first epoch
 
+    def _collation(self) -> Step:
+        """Returns what collates items where the program does not."""
+        return collate_records
+
     def _plan(self, wanted: bool, say: bool, raw: bool = False) -> Fields:
         """Returns what is made of the records, as the dataset's attributes say now.
 

@@ -19,10 +19,11 @@ from ..._records.labels import Labels
 from ..._transforms.entries import Entries, Entry
 from ..._transforms.recognition import class_name, name_of
 from ..._transforms.split import entries_of, entries_of_joint, flat, length_of
+from .collated import collate_records, collate_targets
 from .fields import Fields, Part, Step, part_of
 from .folder import pil_loader
 from .joint import Group, Kinds, mask_type
-from .reasons import ITEMS, own_methods
+from .reasons import ITEMS, overrides, own_attributes, own_methods, revealed_by_calling
 from .records import Files
 
 log = logging.getLogger("hdmlp")
@@ -42,28 +43,76 @@ class Found(NamedTuple):
         name: The name of its class.
         inner: The dataset.
         wrapper: What ``wrap_dataset_for_transforms_v2`` applies to (index, item); None: nothing.
+        why: Why only calling its methods reveals its items; empty: they are known.
     """
 
     name: str
     inner: Any
     wrapper: Step | None
+    why: str
+
+
+_WRAPPER = "torchvision.tv_tensors._dataset_wrapper"
 
 
 def vision(dataset: Any) -> Found | None:
     """Returns one of torchvision's datasets of images with targets; None: it is none."""
-    module = sys.modules.get("torchvision.tv_tensors._dataset_wrapper")
-    known: Any = getattr(module, "VisionDatasetTVTensorWrapper", None)
+    known: Any = getattr(sys.modules.get(_WRAPPER), "VisionDatasetTVTensorWrapper", None)
     wraps = type(dataset).__bases__[:1] == (known,)
-    if wraps and own_methods(known, dataset, *ITEMS):
-        return None
     inner = vars(dataset).get("_dataset") if wraps else dataset
-    name = type(inner).__name__
-    kind = getattr(sys.modules.get(_MODULES.get(name, "")), name, None)
-    if kind is None or type(inner) is not kind or own_methods(kind, inner, *ITEMS):
+    kind = _known(type(inner)) if wraps else type(inner)
+    if kind is None or _known(kind) is not kind:
         return None
-    if originals.replaced("torchvision's datasets", "torchvision's loader"):
+    wrapper = vars(dataset).get("_wrapper") if wraps else None
+    why = _why_not(kind, inner) or (_why_not_wrapped(known, dataset) if wraps else "")
+    return Found(kind.__name__, inner, wrapper, why)
+
+
+def _known(of: type) -> type | None:
+    """Returns which of torchvision's classes a class is, or is derived from; None: none."""
+    for base in of.__mro__:
+        module = sys.modules.get(_MODULES.get(base.__name__, ""))
+        known: object = getattr(module, base.__name__, None)
+        if known is base:
+            return base
+    return None
+
+
+def _why_not(kind: type, inner: Any) -> str:
+    """Returns why only calling the methods of one of the datasets reveals its items."""
+    if type(inner) is not kind:  # which is wrapped
+        return f"{type(inner).__name__} is derived from {kind.__name__}, and makes its items itself"
+    own = {*own_methods(kind, inner, *ITEMS), *own_attributes(inner)}
+    if own:
+        return overrides(inner, sorted(own))
+    return revealed_by_calling(
+        originals.replaced("torchvision's datasets", "torchvision's loader")
+        or originals.open_replaced(kind.__module__)
+    )
+
+
+def _why_not_wrapped(known: type, dataset: object) -> str:
+    """Returns the same of what ``wrap_dataset_for_transforms_v2`` returned."""
+    own = {*own_methods(known, dataset, *ITEMS), *own_attributes(dataset)} - {"_wrapper"}
+    wrapper = vars(dataset)["_wrapper"]
+    if not originals.is_original(wrapper, _WRAPPER, getattr(wrapper, "__qualname__", "")):
+        own.add("_wrapper")
+    return overrides(dataset, sorted(own)) if own else ""
+
+
+def collation_of(dataset: Any) -> Step | None:
+    """Returns what collates items of one of the datasets whose methods have to be called."""
+    found = vision(dataset)
+    if found is None or type(found.inner).__name__ != found.name:
         return None
-    return Found(name, inner, dataset._wrapper if wraps else None)
+    return _collation(found.wrapper, dataset.transforms)
+
+
+def _collation(wrapper: Step | None, transforms: Any) -> Step:
+    """Returns what collates items: what a function makes of targets is as by torch's loader."""
+    standard = getattr(sys.modules["torchvision.datasets.vision"], "StandardTransform", None)
+    plain = transforms is None or (type(transforms) is standard and not transforms.target_transform)
+    return collate_targets if wrapper is not None or plain else collate_records
 
 
 def _opened(data: bytes) -> object:
@@ -160,9 +209,12 @@ class VisionFiles(Files):
         if labels is not None:
             self._labels = Labels.of_objects(labels)
 
-    def current(self) -> bool:
-        """Reports whether the dataset lists the files that it had."""
-        return self._listed_as == _listing(self._found)
+    def current(self, found: Found) -> bool:
+        """Reports whether the dataset is what it was, and lists the files that it had."""
+        return self._found == found and self._listed_as == _listing(found)
+
+    def _collation(self) -> Step:
+        return _collation(self._found.wrapper, self.of.transforms)
 
     @property
     def _segments(self) -> bool:
@@ -250,6 +302,15 @@ class VisionFiles(Files):
         return self._steps[1]
 
 
+#: Transforms of the libraries that move the pixels of any image, whatever its mode.
+_MOVES = frozenset(
+    (
+        *("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "Pad"),
+        *("RandomHorizontalFlip", "RandomVerticalFlip", "PILToTensor"),
+    )
+)
+
+
 def _of_nearest(transforms: object) -> bool:
     """Reports whether a list makes a tensor of a mask and takes the nearest of its pixels."""
     steps = list(flat(transforms))
@@ -257,6 +318,7 @@ def _of_nearest(transforms: object) -> bool:
         return False
     return all(
         class_name(t)
+        and name_of(t) in _MOVES
         and str(getattr(getattr(t, "interpolation", None), "value", "nearest")) == "nearest"
         for t in steps
     )

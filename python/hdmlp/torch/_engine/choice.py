@@ -32,8 +32,9 @@ from .._data.items import Encoded, Labelled, encoded_batch
 from .._data.making import Making
 from .._data.mix import Mix
 from .._data.own_items import collate_made
+from .._data.vision import collation_of
 from .._order.disjoint import Drawings, shard_of, share_of
-from .._order.known import Known, is_torchs, ordered_by
+from .._order.known import Known, Shared, is_torchs, ordered_by
 from .._order.ranks import ALONE, JobName, Ranks
 from .content import Content, users_collate
 from .given import Given
@@ -97,6 +98,10 @@ class Engines:
         if self.current is not None and self._content.folder is not None:
             self._content.check_unchanged(loader.dataset, self.current.next_epoch)
         if self._ordering.known is None:
+            return self._open_local(loader)
+        if self._ordering.is_empty(loader):  # there is no job of no batches
+            if isinstance(loader.sampler, Shared):
+                loader.sampler.empty = True
             return self._open_local(loader)
         return self._open_served(loader)
 
@@ -162,7 +167,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (self._ordering.drops(loader) and self._ordering.leaves_none(loader))
+            and not self._ordering.is_empty(loader)
             and not self._ordering.draws
         ):
             self.open(loader)
@@ -298,11 +303,13 @@ class Engines:
         seed, drawings, part = self.arguments.seed, self._drawings(), self._part()
         if folder is None:
             plainly = _collate(loader) is None and loader.batch_sampler is not None
-            records = plainly and isinstance(_whole(loader.dataset), HFDataset)
+            whole = _whole(loader.dataset)
+            records = plainly and isinstance(whole, HFDataset)
+            own = collate_records if records else plainly and collation_of(whole)
             local = Local(
                 loader,
                 loader.dataset,
-                collate_records if records else loader.collate_fn,
+                own or loader.collate_fn,
                 seed,
                 drawings=drawings,
                 part=part,
@@ -310,6 +317,7 @@ class Engines:
                 every=self.arguments.reseed == "all",
                 advises=self._content.workers_left_out,
                 last=self._content.batch_transform(_collate(loader)),
+                served=False,
             )
             return self._follow(local, was)
         assert made is not None
@@ -357,7 +365,7 @@ class Engines:
             return dataset, collate_made if made_here and batched else collate
         if isinstance(folder, Listed):
             if _collate(loader) is None and loader.batch_sampler is not None:
-                return dataset, collate_records
+                return dataset, folder._collation()
             return dataset, collate
         if made.raw:
             dataset = Encoded(folder, made.target_transform)

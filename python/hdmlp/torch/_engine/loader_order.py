@@ -196,16 +196,22 @@ class Ordering:
             )
         return whole_number("state['seed']", seed, 0)
 
-    def check_state(self, state: object) -> None:
+    def check_state(self, loader: DataLoader[object], state: object) -> None:
         """Checks that a state can be one of a ``DistributedSampler``'s order, if this loader's is.
 
         A framework puts such a sampler in, which the program does not see.
+
+        Args:
+            loader: The loader.
+            state: The state.
 
         Raises:
             ConfigError: Another sampler drew the order.
             MismatchError: The order has another seed.
         """
         if self.known is None or self.known.follows is None or not isinstance(state, dict):
+            return
+        if self.is_empty(loader):
             return
         if state.get("kind") == "sampler":
             raise ConfigError(
@@ -325,15 +331,13 @@ class Ordering:
         except (TypeError, NotImplementedError):  # the sampler has no length
             return False
 
-    def leaves_nothing(self, loader: DataLoader[object]) -> bool:
-        """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
+    def say_empty(self, loader: DataLoader[object]) -> None:
+        """Logs once that no batch is delivered because drop_last leaves none.
 
-        It says so once: torch says nothing, and a training loop then does nothing. Where only
-        iterating the sampler reveals the order, it says so but reports False, because the sampler
-        is still to be iterated.
+        torch says nothing, and a training loop then does nothing.
         """
         if not self.is_empty(loader):
-            return False
+            return
         samples = length_of(loader.dataset)
         if samples and not self._warned_of_nothing:
             self._warned_of_nothing = True
@@ -344,10 +348,6 @@ class Ordering:
                 loader.batch_size,
                 samples,
             )
-        if self.known is None:
-            return False
-        self.draw_as_torch(loader)
-        return True
 
     def iterate(self, loader: DataLoader[object], engine: Served) -> Iterator[object]:
         """Begins the next epoch, or the one that the sampler's ``epoch`` says.

@@ -64,6 +64,7 @@ class Local:
         every: As for :class:`~hdmlp.torch._data.items.Items`.
         advises: Say what workers would bring, if the loop waits for items.
         last: What becomes of batches at last; None: nothing.
+        served: The items are samples of a folder or of records.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -94,6 +95,7 @@ class Local:
         every: bool = False,
         advises: bool = False,
         last: BatchTransform | None = None,
+        served: bool = True,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -128,7 +130,7 @@ class Local:
         )
         self._persistent = loader.persistent_workers
         self._on_error = on_error
-        self._advises = advises
+        self._advises, self._served = advises, served
         self._drawings = drawings
         self._arena = Arena()
         self._warned_endless = self._warned_unforeseen = False
@@ -375,6 +377,12 @@ class Local:
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> NoReturn:
         """Raises ConfigError: only iterating the sampler reveals its order."""
+        if not self._served:
+            raise ConfigError(
+                f"explain: the items of the {type(self.dataset).__name__} are made in Python, and "
+                "the daemon has no samples of it to name: use hdmlp.torch.ImageFolder, Files or "
+                "another dataset whose samples HDMLP reads"
+            )
         raise ConfigError(
             "explain: the order is the sampler's, which only iterating it reveals; give "
             "shuffle=True and seed=, or a DistributedSampler"

@@ -67,7 +67,10 @@ class Shared(DistributedSampler[object]):
     Attributes:
         epoch: The epoch that the next iteration yields; each iteration adds 1.
         asked: As for :class:`Seeded`.
+        empty: ``drop_last`` of the loader leaves no batch, whatever the scheme.
     """
+
+    empty = False
 
     def __init__(
         self,
@@ -115,10 +118,10 @@ class Shared(DistributedSampler[object]):
         return sampler
 
     def __len__(self) -> int:
-        return len(self._plain())
+        return 0 if self.empty else len(self._plain())
 
     def __iter__(self) -> Iterator[object]:
-        sampler = self._plain()
+        sampler = () if self.empty else self._plain()
         self.epoch += 1
         yield from sampler
 
