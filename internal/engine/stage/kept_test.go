@@ -246,7 +246,7 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 		if len(b.Slots) > 0 {
 			t.Errorf("batch %d of epoch %d has taken slots", b.Step, b.Epoch)
 		}
-		r.stager.Taken(b.Epoch, b.Step)
+		r.stager.Taken(b.Epoch, b.Step, Stall{})
 		return nil
 	})
 	if err != nil {
