@@ -28,6 +28,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/store/file/disk"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
@@ -108,6 +109,7 @@ type world struct {
 	available func() (int64, error)
 	ram       *memory.Class
 	disk      string
+	files     disk.Disk // of storage classes; nil: the operating system
 	// sees returns the prefix of file names for a view; nil: the same for all views.
 	sees     func(view *source.View) string
 	contents byte    // part of the files' contents
@@ -134,10 +136,10 @@ func (w *world) node() *Node {
 	if w.ram == nil {
 		w.ram = memory.New(memory.Options{})
 	}
-	disk := file.Kind("")
-	disk.New = func(o store.Options) (store.Class, error) {
+	directory := file.Kind("")
+	directory.New = func(o store.Options) (store.Class, error) {
 		own := file.OptionsOf(o)
-		own.Reserve = 1
+		own.Reserve, own.Disk = 1, w.files
 		return file.New(own)
 	}
 	return New(Options{
@@ -188,7 +190,7 @@ func (w *world) node() *Node {
 					return src, nil
 				}},
 			},
-			Classes: []store.Kind{memory.Kind(w.ram), disk},
+			Classes: []store.Kind{memory.Kind(w.ram), directory},
 		}, Machine: config.Machine{AvailableMemory: w.available, Processors: 4},
 	}, slog.New(slog.DiscardHandler))
 }

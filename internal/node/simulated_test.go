@@ -380,6 +380,31 @@ func TestNodesReadWhatIsPredicted(t *testing.T) {
 	}
 }
 
+// TestPartitionedReadsTheSourceInTheFirstEpochOnly runs `partitioned` with caches for little more
+// than the dataset. Nodes read ahead over the end of the first epoch, when others have not yet read
+// all that they are to keep.
+func TestPartitionedReadsTheSourceInTheFirstEpochOnly(t *testing.T) {
+	sizes, all := comparedSizes()
+	for _, room := range []capacities{
+		{all * 105 / 200, 1}, {1, all * 105 / 200}, {all * 65 / 200, all * 40 / 200},
+	} {
+		run, err := runCompared(t, 2, "partitioned", room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e, delivered := range run.DeliveredIn {
+			want := 0.0
+			if e == 0 {
+				want = float64(all) / 1e6
+			}
+			if math.Abs(delivered["source"]-want) > 1e-9 {
+				t.Errorf("%v: in epoch %d, %v MB of %d samples are read from the source; want %v",
+					room, e, delivered["source"], len(sizes), want)
+			}
+		}
+	}
+}
+
 func compare(t *testing.T, n int, name string, room capacities, complete bool) {
 	run, err := runCompared(t, n, name, room)
 	simulated, fills := simulateCompared(t, n, name, room)

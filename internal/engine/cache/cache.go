@@ -204,22 +204,30 @@ type (
 	Worker   = pool.Worker
 )
 
-// Close ends the workers, once what was read is also written to the classes. What it returns still
-// hangs in the kernel: it belongs to the caller, and must remain open for the rest of the process's
-// life.
+// Close ends the workers, once what was read is also written to the classes, or after about half a
+// minute, whatever the classes do. What it returns still hangs in the kernel: it belongs to the
+// caller, and must remain open until Settle has returned.
 func (c *Cache) Close() Hung {
 	c.watchers.Leave()
 	c.dog.End()
 	hung := Hung{Source: !c.pool.Close(time.Second)}
+	hangs := make([]bool, len(c.classes))
+	var all sync.WaitGroup
 	for j, cl := range c.classes {
 		if cl.writer == nil {
 			continue
 		}
-		patience, ended := writing, cl.reader.Close(time.Second)
-		if !ended {
-			patience = time.Second
-		}
-		if !cl.writer.Close(patience) || !ended {
+		all.Go(func() {
+			patience, ended := writing, cl.reader.Close(time.Second)
+			if !ended {
+				patience = time.Second
+			}
+			hangs[j] = !cl.writer.Close(patience) || !ended
+		})
+	}
+	all.Wait()
+	for j, hangs := range hangs {
+		if hangs {
 			hung.Classes = append(hung.Classes, j)
 		}
 	}
@@ -260,7 +268,7 @@ func (c *Cache) Flush() {
 	}
 }
 
-// writing is how long Close waits for a class to be written.
+// writing is how long Close waits for classes to be written.
 const writing = 30 * time.Second
 
 // Index returns the dataset's index.

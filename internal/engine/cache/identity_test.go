@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
@@ -173,7 +174,9 @@ type fakePeer struct {
 
 func (p *fakePeer) Relays(int) bool { return p.relays }
 
-func (p *fakePeer) Arrival(int, int64) (float64, bool) { return p.arrival, true }
+func (p *fakePeer) Owner(int, int64, float64) (routing.Tier, bool) {
+	return routing.Tier{Arrival: p.arrival}, true
+}
 
 func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,

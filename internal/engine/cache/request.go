@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache/flights"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // Peers gives access to the other nodes of a job: the node that owns a sample reads it from the
 // source once, keeps it, and sends it to the others. Methods must be safe for concurrent use.
 type Peers interface {
-	// Arrival reports whether another node owns the sample and is not bypassed now, and predicts
-	// how long it would take to fetch the sample, of this many bytes, from there, in seconds.
-	Arrival(id int, bytes int64) (seconds float64, ok bool)
+	// Owner reports whether another node owns the sample and is not bypassed now, and predicts how
+	// long it would take to fetch the sample, of this many bytes, from there, if the source is
+	// predicted to take so many seconds.
+	Owner(id int, bytes int64, source float64) (t routing.Tier, ok bool)
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool

@@ -97,7 +97,7 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 	now, size := time.Now(), c.index.Size(id)
 	read.Source = c.meters[Source].Tier(now, size)
 	if r.Peers != nil {
-		read.Owner.Arrival, read.Asks = r.Peers.Arrival(id, size)
+		read.Owner, read.Asks = r.Peers.Owner(id, size, read.Source.Arrival)
 	}
 	if read.Held == 0 && !read.Asks {
 		return classes

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 )
 
 // given returns what reads of a tier take, whatever their size, as given in the configuration.
@@ -23,7 +24,9 @@ type farPeer float64
 
 func (p farPeer) Relays(int) bool { return false }
 
-func (p farPeer) Arrival(int, int64) (float64, bool) { return float64(p), true }
+func (p farPeer) Owner(int, int64, float64) (routing.Tier, bool) {
+	return routing.Tier{Arrival: float64(p)}, true
+}
 
 func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,

@@ -20,11 +20,11 @@ type statePeers struct {
 	meters routingtest.Meters
 }
 
-func (p *statePeers) Arrival(_ int, bytes int64) (float64, bool) {
+func (p *statePeers) Owner(_ int, bytes int64, source float64) (t routing.Tier, ok bool) {
 	if !p.state.Owned {
-		return 0, false
+		return t, false
 	}
-	return p.meters.Arrival(time.Now(), bytes), true
+	return p.meters.Tier(time.Now(), bytes, source), true
 }
 
 // TestRoutingOfStates: the way of a read depends on what it should, by any reads before it. Package

@@ -74,7 +74,7 @@ func TestNoBatchNamesASegmentAfterItsBarrier(t *testing.T) {
 		}
 		g.giveBack(r, b)
 		r.ledger.Yielded(b.Epoch, b.Step, Stall{})
-		r.stager.Taken(b.Epoch, b.Step)
+		r.stager.Taken(b.Epoch, b.Step, Stall{})
 		return nil
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	s := g.ranks[0].stager
 	now := time.Now()
 	for i := range 5 {
-		s.pace.Took(now.Add(time.Duration(i-4)*time.Second), 1)
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second), 1, 0)
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
@@ -167,7 +167,7 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	}
 	s.pace = meter.Pace{}
 	for i := range 5 {
-		s.pace.Took(now.Add(time.Duration(i-4)*time.Second-time.Minute), 1)
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second-time.Minute), 1, 0)
 	}
 	if got := s.Delay(); got < 3*time.Minute/perAck {
 		t.Errorf("the delay is %v after a minute without a batch", got)

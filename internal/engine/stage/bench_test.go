@@ -55,7 +55,7 @@ func BenchmarkSamples(b *testing.B) {
 				}
 				r.ledger.Yielded(x.Epoch, x.Step, Stall{})
 				g.giveBack(r, x)
-				r.stager.Taken(x.Epoch, x.Step)
+				r.stager.Taken(x.Epoch, x.Step, Stall{})
 				return nil
 			})
 			if !errors.Is(err, errEnough) {

@@ -121,7 +121,7 @@ func TestExtraSegmentForAWaitingProcess(t *testing.T) {
 			s.Wait()
 			begin()
 			first := <-got
-			s.Taken(0, 0)
+			s.Taken(0, 0, Stall{})
 			if n := extra(g); n != 0 || len(got) > 0 {
 				t.Errorf("the process does not wait, but %d bytes are in an extra segment", n)
 			}
@@ -165,7 +165,7 @@ func TestExtraSegmentForAWaitingProcess(t *testing.T) {
 			s := g.ranks[0].stager
 			begin()
 			first := <-got
-			s.Taken(0, 0)
+			s.Taken(0, 0, Stall{})
 			s.Wait()
 			if n := extra(g); n != 0 {
 				t.Errorf("%d bytes are in an extra segment while the awaited batch is read", n)

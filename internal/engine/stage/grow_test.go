@@ -138,7 +138,7 @@ func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 				<-time.After(3 * time.Second) // the process works on the batch before
 			}
 			g.giveBack(r, b)
-			r.stager.Taken(b.Epoch, b.Step)
+			r.stager.Taken(b.Epoch, b.Step, Stall{})
 			return nil
 		})
 		if err != nil || waits {

@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
@@ -246,7 +247,7 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 		if len(b.Slots) > 0 {
 			t.Errorf("batch %d of epoch %d has taken slots", b.Step, b.Epoch)
 		}
-		r.stager.Taken(b.Epoch, b.Step)
+		r.stager.Taken(b.Epoch, b.Step, Stall{})
 		return nil
 	})
 	if err != nil {
@@ -259,7 +260,7 @@ type everything struct{ waits time.Duration }
 
 func (everything) Relays(int) bool { return false }
 
-func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
+func (everything) Owner(int, int64, float64) (t routing.Tier, ok bool) { return t, true }
 
 func (e everything) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
 	_ time.Duration,

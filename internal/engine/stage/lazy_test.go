@@ -32,7 +32,7 @@ func TestLazyStagesOneBatchAfterAnEarlierWait(t *testing.T) {
 			if staged != taken+1 {
 				t.Errorf("%d batches are staged when %d have been taken", staged, taken)
 			}
-			s.Taken(0, taken)
+			s.Taken(0, taken, Stall{})
 		}
 		cancel()
 		<-ended

@@ -101,7 +101,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			g.giveBack(r, kept[0])
 			kept = kept[1:]
 		}
-		r.stager.Taken(b.Epoch, b.Step)
+		r.stager.Taken(b.Epoch, b.Step, Stall{})
 		r.stager.Wait() // like a process that always waits
 		return nil
 	})

@@ -100,7 +100,7 @@ func TestNoSegmentsBeyondTheBufferIfAClassIsShort(t *testing.T) {
 			if b := <-got; b.Step != n || len(b.Extras) > 1 || (len(b.Extras) == 0) != (n == 0) {
 				t.Errorf("batch %d in place of %d has segments %v", b.Step, n, b.Extras)
 			}
-			r.stager.Taken(0, n)
+			r.stager.Taken(0, n, Stall{})
 		}
 	})
 }

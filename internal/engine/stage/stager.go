@@ -148,19 +148,16 @@ func (s *Stager) lack(yes bool) {
 	s.urge()
 }
 
-// Taken records that the process has taken all batches up to this one.
-func (s *Stager) Taken(epoch, step int) {
+// Taken records that the process has taken all batches up to this one, for which it was blocked for
+// stall.
+func (s *Stager) Taken(epoch, step int, stall Stall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.take(min(epoch*s.o.Stream.Steps()+step+1-s.begin, s.emitted))
-}
-
-// take records that the process has taken n batches of the Run. s.mu must be held.
-func (s *Stager) take(n int) {
+	n := min(epoch*s.o.Stream.Steps()+step+1-s.begin, s.emitted) // of the Run
 	if n <= s.taken {
 		return
 	}
-	s.pace.Took(time.Now(), n-s.taken)
+	s.pace.Took(time.Now(), n-s.taken, stall.All-stall.Python)
 	s.growth.took(n)
 	s.taken = n
 	select {
@@ -216,11 +213,11 @@ func (s *Stager) due(now time.Time, step int) float64 {
 }
 
 // Work returns how long the process works on a batch, without what it waits for batches and for
-// other ranks, in seconds (meter.Pace.Ranks). ok is false if nothing is known yet.
+// other ranks, in seconds (meter.Pace.Work). ok is false if nothing is known yet.
 func (s *Stager) Work() (seconds float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.Least(meter.LastShare(s.pace.Ranks))
+	return s.pace.Work()
 }
 
 // Ahead returns how many batches may be staged and not yet taken.

@@ -31,13 +31,13 @@ func TestStagingStartsSlowly(t *testing.T) {
 		ended.Go(func() { _ = s.Run(ctx, 0, 0, func(*Batch) error { return nil }) })
 		for taken, want := range []int{2, 1 + 4, 2 + 6, 3 + 7, 4 + 7} {
 			if taken > 0 {
-				s.Taken(0, taken-1)
+				s.Taken(0, taken-1, Stall{})
 			}
 			if synctest.Wait(); s.Staged() != want {
 				t.Errorf("%d batches taken: %d were staged, want %d", taken, s.Staged(), want)
 			}
 		}
-		s.Taken(0, 1) // an old acknowledgement that arrives late
+		s.Taken(0, 1, Stall{}) // an old acknowledgement that arrives late
 		if s.taken != 4 {
 			t.Errorf("after an old acknowledgement %d batches count as taken, want 4", s.taken)
 		}
@@ -83,7 +83,7 @@ func TestStuckWhileTheProcessTakesNothing(t *testing.T) {
 		if synctest.Wait(); !s.Stuck() {
 			t.Error("the process has to take a batch, and it does not count as stuck")
 		}
-		s.Taken(0, 0)
+		s.Taken(0, 0, Stall{})
 		ended.Wait()
 		if !s.Stuck() {
 			t.Error("the stream has ended, and it does not count as stuck")

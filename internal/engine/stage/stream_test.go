@@ -131,7 +131,7 @@ func TestAheadBoundsStaging(t *testing.T) {
 				t.Fatalf("%d batches taken: %d were read and %d sent, want %d", taken, s.Staged(),
 					sent, want)
 			}
-			s.Taken(taken/20, taken%20)
+			s.Taken(taken/20, taken%20, Stall{})
 			if taken%3 == 0 {
 				s.Wait()
 			}

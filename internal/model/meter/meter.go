@@ -116,13 +116,14 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 }
 
 // GiveUp records that a read was given up, for having taken too long: what it has taken counts as
-// if it had ended.
+// if it had ended, unless that is less than it was predicted to take, which tells nothing.
 func (m *Meter) GiveUp(now time.Time, r Read) {
 	m.End(now, r, errGivenUp)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = now
-	if m.origin != model.Given {
+	predicted := m.fit.Predict(mb(r.size), mb(r.ahead))
+	if m.origin != model.Given && (now.Sub(r.start)-r.Waited).Seconds() >= predicted {
 		m.observe(now, r)
 	}
 }

@@ -74,10 +74,14 @@ func (p *Pace) waiting(now time.Time) float64 {
 	return now.Sub(p.blocked).Seconds()
 }
 
-// Took records that the process has taken n batches since the last call.
-func (p *Pace) Took(now time.Time, n int) {
+// Took records that the process has taken n batches since the last call, and reports that it was
+// blocked for the last of them for stall, besides Python code that made it; 0: it was not, or that
+// is not known. That is longer than from Block to Resume by the time after which the process runs
+// again, which on busy processors is as long as a step, and is not spent if a batch is there.
+func (p *Pace) Took(now time.Time, n int, stall time.Duration) {
 	if !p.last.IsZero() {
-		worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
+		waited := max(p.waited+p.waiting(now), stall.Seconds())
+		worked := max(now.Sub(p.last).Seconds()-waited, 0)
 		p.measure(now, work{worked / float64(n), n})
 	}
 	p.last, p.waited = now, 0
@@ -144,12 +148,7 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 // each step seem to work while another one waits for data: only the steps in which a rank is the
 // last one tell how long it works. ok is false if nothing is known yet.
 func (p *Pace) Least(share float64) (seconds float64, ok bool) {
-	works := slices.Clone(p.works[:min(p.count, remembered)])
-	slices.SortFunc(works, func(a, b work) int { return cmp.Compare(a.seconds, b.seconds) })
-	batches := 0
-	for _, w := range works {
-		batches += w.batches
-	}
+	works, batches := p.sorted()
 	if batches == 0 {
 		return 0, false
 	}
@@ -161,6 +160,44 @@ func (p *Pace) Least(share float64) (seconds float64, ok bool) {
 		left -= n
 	}
 	return seconds / float64(count), true
+}
+
+// sorted returns the last measurements, least first, and how many batches they are of.
+func (p *Pace) sorted() (works []work, batches int) {
+	works = slices.Clone(p.works[:min(p.count, remembered)])
+	slices.SortFunc(works, func(a, b work) int { return cmp.Compare(a.seconds, b.seconds) })
+	for _, w := range works {
+		batches += w.batches
+	}
+	return works, batches
+}
+
+// pauseFactor is how many times as long as the median batch one takes at least that was a pause,
+// such as an evaluation: busy processors make a step twice as long, and less often four times.
+const pauseFactor = 4
+
+// Work returns how long the process works on a batch, in seconds, as epochs have it: the mean of
+// the last batches, with all that took long for no reason of their own, which Least leaves out.
+// Only pauses are left out, an eighth of the batches at most. Ranks that wait for each other have
+// no better measurement than Least. ok is false if nothing is known yet.
+func (p *Pace) Work() (seconds float64, ok bool) {
+	share := LastShare(p.Ranks)
+	works, batches := p.sorted()
+	if p.Ranks > 1 || batches == 0 {
+		return p.Least(share)
+	}
+	var sum work
+	median := works[0].seconds
+	for _, w := range works {
+		if 2*sum.batches < batches {
+			median = w.seconds
+		}
+		if sum.batches >= int(share*float64(batches)) && w.seconds > pauseFactor*median {
+			break
+		}
+		sum = sum.and(w)
+	}
+	return sum.seconds, true
 }
 
 // Last returns when a batch was last taken; the zero time: not yet.

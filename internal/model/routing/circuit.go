@@ -12,7 +12,10 @@ type Circuit struct {
 	last     time.Time     // when it last sent a sample
 	cold     float64       // share of the latest answers that it had to read from the source
 	waited   float64       // seconds that it waited for that, averaged over all of these answers
-	explored time.Time     // when a request was last attracted to renew the estimate
+	explored time.Time     // when a request was last made only to renew the estimate
+	again    bool          // that has shown the node to be faster than estimated: make another one
+	choices  int64         // reads for which the node could have been asked
+	trials   int64         // requests that were made only to renew the estimate, for nothing
 	silent   time.Time     // no request was answered since; zero: none is unanswered
 
 	open     time.Time     // the circuit is open until then
@@ -49,35 +52,76 @@ func (c *Circuit) Open(now time.Time) bool { return now.Before(c.open) }
 // Relays reports whether the node has had to read most samples lately, or has not answered yet.
 func (c *Circuit) Relays() bool { return !c.answered || c.cold > relayCold }
 
-// Explore reports whether a request is attracted to the node, which is predicted to take so many
-// seconds and was not asked for idle, to renew its estimate; then none is for some time.
-func (c *Circuit) Explore(now time.Time, idle time.Duration, predicted float64) bool {
-	interval := CheckInterval(predicted)
-	if idle < interval || now.Sub(c.explored) < interval {
-		return false
-	}
-	c.explored = now
-	return true
+// Consider records that a way is chosen for a sample that the node owns. It reports whether the
+// node may be stale whenever it was last asked (Stale).
+func (c *Circuit) Consider() (again bool) {
+	c.choices++
+	return c.again
 }
 
-// Ask records that a request begins, and returns how long it may take at least, however fast the
-// source is: as long as the caller can wait, such as until the sample is needed, and some times as
-// long as predicted, up to ExpectedLimit, which a node has for its first answer.
-func (c *Circuit) Ask(now time.Time, wait time.Duration, predicted float64) (least time.Duration) {
+// Stale reports whether the node, which is predicted to take so many seconds and was not asked for
+// idle, should be asked to renew its estimate although the source, which is predicted to take
+// source seconds, is chosen: once in an interval, and for no more than one in trialShare of all
+// reads; and again at once if that has shown it to be faster, because one answer moves an estimate
+// little.
+func (c *Circuit) Stale(now time.Time, idle time.Duration, predicted, source float64) bool {
+	interval := TrialInterval(predicted, source)
+	waits := idle < interval || now.Sub(c.explored) < interval
+	return (c.again || !waits) && c.trials*trialShare <= c.choices
+}
+
+// Asked is how long a request to another node may take.
+type Asked struct {
+	// Least is how long it may take however fast the source is, Most how long however slow it is.
+	Least, Most time.Duration
+
+	trial     bool    // to renew the estimate: the source would have been chosen
+	predicted float64 // seconds
+}
+
+// Limit returns how long the request may take if the source takes so long, and a read may take
+// timeout in all; 0: there is no limit.
+func (a Asked) Limit(source, timeout time.Duration) time.Duration {
+	return min(Limit(source, a.Least, timeout), a.Most)
+}
+
+// Ask records that a request begins. wait is until the sample is needed; 0: that is not known. The
+// request may take as long as leaves time for the source, which is predicted to take source; if
+// that is little, some times as long as predicted. Both are limited by ExpectedLimit, which a node
+// has for its first answer. If the source would have been chosen, it may take no longer than leaves
+// time for it, or, if there is none, than the source.
+func (c *Circuit) Ask(now time.Time, wait time.Duration, predicted float64,
+	source time.Duration,
+) Asked {
+	a := Asked{Least: ExpectedLimit, Most: MaxTimeout, predicted: predicted}
+	spare := wait - source
+	if wait != 0 && Choose(wait.Seconds(), []float64{predicted, source.Seconds()}) > 0 {
+		a.trial = true
+		a.Most = max(spare, source)
+		c.explored, c.again = now, false
+		c.trials++
+		return a
+	}
 	if c.silent.IsZero() {
 		c.silent = now
 	}
-	if !c.answered {
-		return ExpectedLimit
+	switch {
+	case spare >= MinTimeout:
+		a.Least = min(spare, ExpectedLimit)
+	case c.answered:
+		a.Least = min(max(wait, Expected(predicted)), ExpectedLimit)
 	}
-	return min(max(wait, Expected(predicted)), ExpectedLimit)
+	return a
 }
 
 // Silent reports whether the node counts as silent, of which a request was not answered in time: it
 // must have answered no request for longer than the source takes. The result is for how long it has
 // been silent; 0: since before the request that it is counted from, as it was found silent before.
-func (c *Circuit) Silent(now time.Time, source time.Duration) (since time.Duration, silent bool) {
-	if c.silent.IsZero() { // another request was answered since
+// A request that was made only to renew the estimate does not count: the node is known to be slow.
+func (c *Circuit) Silent(now time.Time, a Asked, source time.Duration) (since time.Duration,
+	silent bool,
+) {
+	if c.silent.IsZero() || a.trial { // another request was answered since
 		return 0, false
 	}
 	bound := min(max(slowFactor*max(c.latency, source), MinSilence), MaxTimeout)
@@ -89,7 +133,11 @@ func (c *Circuit) Silent(now time.Time, source time.Duration) (since time.Durati
 
 // Answered records that a request was answered in took, of which the node waited for its source for
 // waited; 0: it had the sample. It reports whether that ends a bypass that was reported.
-func (c *Circuit) Answered(now time.Time, took, waited time.Duration) (again bool) {
+func (c *Circuit) Answered(now time.Time, a Asked, took, waited time.Duration) (again bool) {
+	if a.trial && soonerFactor*(took-waited).Seconds() < a.predicted {
+		c.again = true
+		c.trials--
+	}
 	if !c.answered {
 		c.answered = true
 		c.latency = took

@@ -136,10 +136,11 @@ func TestLimits(t *testing.T) {
 func TestCircuit(t *testing.T) {
 	var c Circuit
 	now := time.Unix(100, 0)
-	if !c.Relays() || c.Ask(now, 0, 0) != ExpectedLimit || c.Open(now) {
+	if !c.Relays() || c.Ask(now, 0, 0, 0).Least != ExpectedLimit || c.Open(now) {
 		t.Errorf("at first: %+v", c)
 	}
-	if c.Answered(now, 8*ms, 4*ms) || c.Latency() != 8*ms || c.Relays() || c.Waited() != 0.004/16 {
+	if c.Answered(now, Asked{}, 8*ms, 4*ms) || c.Latency() != 8*ms || c.Relays() ||
+		c.Waited() != 0.004/16 {
 		t.Errorf("after an answer: %+v", c)
 	}
 	for _, ask := range []struct {
@@ -147,17 +148,18 @@ func TestCircuit(t *testing.T) {
 		predicted float64
 		want      time.Duration
 	}{{0, 0, 0}, {300 * ms, 0, 300 * ms}, {0, 0.1, 400 * ms}, {time.Hour, 1, time.Second}} {
-		if got := c.Ask(now, ask.wait, ask.predicted); got != ask.want {
+		if got := c.Ask(now, ask.wait, ask.predicted, 0); got.Least != ask.want {
 			t.Errorf("%+v: %v", ask, got)
 		}
 	}
-	if _, silent := c.Silent(now.Add(1999*ms), ms); silent {
+	if _, silent := c.Silent(now.Add(1999*ms), Asked{}, ms); silent {
 		t.Error("silent before 2 s")
 	}
-	if since, silent := c.Silent(now.Add(2*time.Second), ms); !silent || since != 2*time.Second {
+	since, silent := c.Silent(now.Add(2*time.Second), Asked{}, ms)
+	if !silent || since != 2*time.Second {
 		t.Errorf("silent: %v, since %v", silent, since)
 	}
-	if _, silent := c.Silent(now.Add(3*time.Second), time.Second); silent {
+	if _, silent := c.Silent(now.Add(3*time.Second), Asked{}, time.Second); silent {
 		t.Error("silent before 8 times what the source takes")
 	}
 	for k, want := range []time.Duration{500 * ms, time.Second} {
@@ -170,14 +172,15 @@ func TestCircuit(t *testing.T) {
 		}
 		now = now.Add(want)
 	}
-	c.Ask(now, 0, 0)
-	if since, silent := c.Silent(now.Add(ms), 0); !silent || since != 0 {
+	c.Ask(now, 0, 0, 0)
+	if since, silent := c.Silent(now.Add(ms), Asked{}, 0); !silent || since != 0 {
 		t.Errorf("a request after that: silent %v since %v", silent, since)
 	}
-	if !c.Answered(now, ms, 0) || c.Answered(now, ms, 0) {
+	if !c.Answered(now, Asked{}, ms, 0) || c.Answered(now, Asked{}, ms, 0) {
 		t.Error("that it answers again is not reported, or twice")
 	}
-	if !c.Failed(now, Wrong) || !c.Open(now.Add(MaxPause-1)) || c.Open(now.Add(MaxPause)) {
+	if !c.Failed(now, Wrong) || !c.Open(now.Add(MaxPause-1)) ||
+		c.Open(now.Add(MaxPause)) {
 		t.Errorf("corrupt data: %+v", c)
 	}
 	if c.Back(); c.Open(now) || !c.Relays() || c.Latency() != 0 {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
@@ -88,7 +89,8 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 }
 
 // Close releases the storage classes. No dataset's cache may be in use. If a read from the source,
-// or a class's directory, hangs, they remain open until that has ended, or the process exits.
+// or a class's directory, hangs, they remain open until that has ended, or the process exits: it
+// takes closeTimeout at most.
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,14 +103,27 @@ func (c *Catalog) closeClasses() error {
 	if c.stuck.Load() > 0 {
 		return nil
 	}
-	var errs []error
+	errs, begun := make(chan error, len(c.classes)), 0
 	for _, s := range c.classes {
 		if s.class != nil { // one that is being opened is closed by who opens it
-			errs = append(errs, s.class.Close())
+			begun++
+			go func() { errs <- s.class.Close() }()
 		}
 	}
 	clear(c.classes)
-	return errors.Join(errs...)
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	var all error
+	for range begun {
+		select {
+		case err := <-errs:
+			all = errors.Join(all, err)
+		case <-timeout.C:
+			c.log.Error("a cache directory does not respond: the daemon ends without closing it")
+			return all
+		}
+	}
+	return all
 }
 
 // goesOn records that what hung has ended.

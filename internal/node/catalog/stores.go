@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
@@ -21,7 +22,7 @@ import (
 // writes (package writeback). Here are the ends: opening a store takes at most start_timeout,
 // and closing one at most closeTimeout. What hangs then is left to end by itself. A store that is
 // opened after all is closed again, and so are those that a read used which hung when the last job
-// left. One that cannot be closed stays open until the daemon exits.
+// left. One that cannot be closed stays open until its directory responds, or the daemon exits.
 
 const (
 	// slowAfter is for how long a directory may not answer until that is reported.
@@ -62,8 +63,12 @@ func (d *Dataset) LeaveCache() {
 		return
 	}
 	for _, j := range hung.Classes {
-		d.stays(&classes[j])
+		late := classes[j]
 		classes[j].Store = nil
+		d.stays(&late, func() {
+			joined.Settle(cache.Hung{Classes: []int{j}})
+			d.closed(&late, late.Store.Close())
+		})
 	}
 	d.closeStores(classes)
 }
@@ -99,11 +104,24 @@ func (e *entry) closeSource() {
 	}
 }
 
-// stays records that a class's store cannot be closed.
-func (d *Dataset) stays(c *Class) {
+// stays records that a class's store cannot be closed yet, and calls end, which may wait for that,
+// on a goroutine that the daemon does not wait for when it exits.
+func (d *Dataset) stays(c *Class, end func()) {
 	d.catalog.stuck.Add(1)
-	d.entry.log.Error("the cache directory does not respond: it stays open until the daemon exits, "+
-		"and samples that were not written to it yet are lost", "class", c.Name, "path", c.Path)
+	d.entry.log.Error("the cache directory hangs, or is too slow: it stays open until it responds, "+
+		"or the daemon exits, and samples that were not written to it yet are lost", "class", c.Name,
+		"path", c.Path)
+	go func() {
+		defer d.catalog.goesOn()
+		end()
+	}()
+}
+
+// closed records that a class's store was closed.
+func (d *Dataset) closed(c *Class, err error) {
+	if err != nil {
+		d.entry.log.Error("close storage class", "class", c.Name, "error", err)
+	}
 }
 
 // responds returns what is called when a class stops, or begins, to respond to reads.
@@ -300,26 +318,28 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	}, nil
 }
 
-// closeStores closes the stores of classes that have one.
+// closeStores closes the stores of classes that have one, at the same time.
 func (d *Dataset) closeStores(classes []Class) {
+	var all sync.WaitGroup
 	for i := range classes {
 		c := &classes[i]
 		if c.Store == nil {
 			continue
 		}
-		done := make(chan error, 1)
-		go func() { done <- c.Store.Close() }()
-		timeout := time.NewTimer(closeTimeout)
-		select {
-		case err := <-done:
-			if err != nil {
-				d.entry.log.Error("close storage class", "class", c.Name, "error", err)
+		all.Go(func() {
+			done := make(chan error, 1)
+			go func() { done <- c.Store.Close() }()
+			timeout := time.NewTimer(closeTimeout)
+			defer timeout.Stop()
+			select {
+			case err := <-done:
+				d.closed(c, err)
+			case <-timeout.C:
+				d.stays(c, func() { d.closed(c, <-done) })
 			}
-		case <-timeout.C:
-			d.stays(c)
-		}
-		timeout.Stop()
+		})
 	}
+	all.Wait()
 	c := d.catalog
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		return func() bool {
 			return !slices.ContainsFunc([]*Coordinator{all[0], all[2]}, func(c *Coordinator) bool {
 				return slices.ContainsFunc(ids, func(id int) bool {
-					_, asked := c.Peers().Arrival(id, 1000)
+					_, asked := c.Peers().Owner(id, 1000, 1)
 					return asked != want
 				})
 			})
@@ -84,7 +84,7 @@ func TestOtherNodesLearnWhileMoreIsGivenBack(t *testing.T) {
 			vacates(t, nodes[1], int32(i))
 			<-time.After(awayPause / 2)
 		}
-		if _, asked := nodes[0].Peers().Arrival(0, 1000); asked {
+		if _, asked := nodes[0].Peers().Owner(0, 1000, 1); asked {
 			t.Error("node 1 is asked for a sample that it gave back a second ago")
 		}
 	})
@@ -122,7 +122,7 @@ func TestNodeThatDidNotAnswerIsToldAgain(t *testing.T) {
 	<-job.asked
 	close(job.ready)
 	testkit.Until(t, "node 1 is not asked for the sample", func() bool {
-		_, asked := all[0].Peers().Arrival(3, 1000)
+		_, asked := all[0].Peers().Owner(3, 1000, 1)
 		return !asked
 	})
 }
@@ -143,8 +143,8 @@ func TestNodeThatComesBackLearnsWhatWasGivenBack(t *testing.T) {
 		vacates(t, nodes[1], 3)
 		network.Join("10.0.0.3")
 		<-time.After(2 * time.Minute)
-		_, there := nodes[2].Peers().Arrival(4, 1000)
-		if _, asked := nodes[2].Peers().Arrival(3, 1000); !there || asked {
+		_, there := nodes[2].Peers().Owner(4, 1000, 1)
+		if _, asked := nodes[2].Peers().Owner(3, 1000, 1); !there || asked {
 			t.Errorf("node 1 is asked for a sample that it gave back: %v, for others: %v", asked, there)
 		}
 	})

@@ -347,7 +347,7 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // the batch belongs to an earlier Run
 	}
-	r.stager.Taken(epoch, step)
+	r.stager.Taken(epoch, step, stall)
 	if r.group != nil {
 		r.group.Yielded(epoch, step, stall)
 	}

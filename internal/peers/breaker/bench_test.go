@@ -2,8 +2,8 @@ package breaker
 
 import "testing"
 
-// BenchmarkArrival measures what it costs to predict when a sample would arrive from its owner.
-func BenchmarkArrival(b *testing.B) {
+// BenchmarkOwner measures what it costs to predict when a sample would arrive from its owner.
+func BenchmarkOwner(b *testing.B) {
 	r := newRig(2)
 	r.set.SetOwner(func(int) int { return 1 })
 	r.set.SetAlive(1, true)
@@ -11,7 +11,7 @@ func BenchmarkArrival(b *testing.B) {
 		b.Fatalf("the sample came from the %s", got)
 	}
 	for b.Loop() {
-		if _, ok := r.set.Arrival(0, 110_000); !ok {
+		if _, ok := r.set.Owner(0, 110_000, 1); !ok {
 			b.Fatal("the owner is not worth asking")
 		}
 	}

@@ -129,20 +129,20 @@ func (s *Set) of(id int) (int, *circuit) {
 	return n, s.circuits[n]
 }
 
-// Arrival reports whether another node owns the sample and is worth asking now, and predicts how
-// long it would take to fetch the sample, of this many bytes, in seconds. What the owner waits for
-// the source does not count, if it has to read the sample: that wait is the source's, and a second
-// read of the sample by this node would make it longer for both.
-func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
+// Owner reports whether another node owns the sample and is worth asking now, and predicts how long
+// it would take to fetch the sample, of this many bytes, if the source is predicted to take so many
+// seconds. What the owner waits for the source does not count, if it has to read the sample: that
+// wait is the source's, and a second read of the sample by this node would make it longer for both.
+func (s *Set) Owner(id int, bytes int64, source float64) (t routing.Tier, ok bool) {
 	_, c := s.of(id)
 	if c == nil {
-		return 0, false
+		return t, false
 	}
 	now := s.now()
 	if !c.worth(id, now) {
-		return 0, false
+		return t, false
 	}
-	return c.arrival(now, bytes), true
+	return c.tier(now, bytes, source), true
 }
 
 // Relays reports whether the sample's owner has had to read most samples that it was asked for
@@ -166,9 +166,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.
 	}
 	begun := s.now()
 	takes := source()
-	fetcher, least := c.ask(begun, int64(len(dst)), due)
-	within, end := limited(ctx, routing.Limit(takes, least, c.timeout), func() time.Duration {
-		return routing.Limit(source(), least, c.timeout)
+	fetcher, asked := c.ask(begun, int64(len(dst)), due, takes)
+	within, end := limited(ctx, asked.Limit(takes, c.timeout), func() time.Duration {
+		return asked.Limit(source(), c.timeout)
 	})
 	defer end()
 	read := c.meter.Begin(begun, len(dst))
@@ -176,12 +176,12 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source func() time.
 	read.Waited = answer.Waited
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		c.meter.GiveUp(s.now(), read)
-		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), source()))
+		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), asked, source()))
 	} else {
 		c.meter.End(s.now(), read, err)
 	}
 	if ctx.Err() == nil {
-		s.report(n, c.answered(s.now(), s.now().Sub(begun), answer.Waited, err))
+		s.report(n, c.answered(s.now(), asked, s.now().Sub(begun), answer.Waited, err))
 	}
 	return n, answer.Digest, answer.Waited, err
 }

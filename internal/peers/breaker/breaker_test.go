@@ -65,7 +65,7 @@ func (r *rig) takes() time.Duration { return r.source }
 
 // read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
-	if _, ok := r.set.Arrival(id, 1); ok {
+	if _, ok := r.set.Owner(id, 1, 1); ok {
 		dst := make([]byte, 1)
 		_, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.takes, 0)
 		if err == nil {
@@ -115,8 +115,8 @@ func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
 			if r.set.Relays(0) != relays {
 				t.Errorf("%s: expected to read the sample: %v", when, !relays)
 			}
-			if got, _ := r.set.Arrival(0, 1); math.Abs(got-want) > 0.02 {
-				t.Errorf("%s: expected to take %.3f s, want %.3f", when, got, want)
+			if got, _ := r.set.Owner(0, 1, 1); math.Abs(got.Arrival-want) > 0.02 {
+				t.Errorf("%s: expected to take %.3f s, want %.3f", when, got.Arrival, want)
 			}
 		}
 		expect("before it has answered", source/1000, true)
@@ -259,8 +259,8 @@ func TestLateAnswersAreNoFailures(t *testing.T) {
 		if len(r.said) > 0 || r.set.States()[0].Failed > 0 {
 			t.Errorf("said %q; state %+v", r.said, r.set.States())
 		}
-		if got, ok := r.set.Arrival(1, 1); !ok || got < 0.02 || got > 0.2 {
-			t.Errorf("predicted to take %.3f s, %v", got, ok)
+		if got, ok := r.set.Owner(1, 1, 1); !ok || got.Arrival < 0.02 || got.Arrival > 0.2 {
+			t.Errorf("predicted to take %.3f s, %v", got.Arrival, ok)
 		}
 	})
 }

@@ -54,20 +54,20 @@ func (c *circuit) worth(id int, now time.Time) bool {
 		!(id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0)
 }
 
-// arrival is predict for a choice. A node that was not chosen for some time is explored, to keep
-// its estimate current: one request is attracted by an arrival of 0.
-func (c *circuit) arrival(now time.Time, bytes int64) float64 {
-	seconds := c.predict(now, bytes)
-	idle := c.meter.Idle(now)
-	if idle < routing.CheckInterval(seconds) { // saves the lock
-		return seconds
-	}
+// tier is predict for a choice, and whether the estimate is stale (routing.Circuit.Stale), if the
+// source is predicted to take so many seconds.
+func (c *circuit) tier(now time.Time, bytes int64, source float64) (t routing.Tier) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.Explore(now, idle, seconds) {
-		return 0
+	waited, again := c.mu.Waited(), c.mu.Consider()
+	c.mu.Unlock()
+	t.Arrival = c.meter.Answer(now, bytes, waited)
+	idle := c.meter.Idle(now)
+	if again || idle >= routing.TrialInterval(t.Arrival, source) { // saves the lock
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.Stale = c.mu.Stale(now, idle, t.Arrival, source)
 	}
-	return seconds
+	return t
 }
 
 // predict predicts how long a request would take that begins now, in seconds, without what the node
@@ -86,23 +86,23 @@ func (c *circuit) relays() bool {
 	return c.mu.Relays()
 }
 
-// ask returns the node's fetcher, and how long a request that begins now may take at least
+// ask returns the node's fetcher, and how long a request that begins now may take
 // (routing.Circuit.Ask).
-func (c *circuit) ask(now time.Time, bytes int64, wait time.Duration) (f Fetcher,
-	least time.Duration,
+func (c *circuit) ask(now time.Time, bytes int64, wait, source time.Duration) (f Fetcher,
+	asked routing.Asked,
 ) {
 	predicted := c.predict(now, bytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.fetcher, c.mu.Ask(now, wait, predicted)
+	return c.mu.fetcher, c.mu.Ask(now, wait, predicted, source)
 }
 
 // late notes that a request was not answered in time, and returns the error: errLate, unless the
 // node counts as silent.
-func (c *circuit) late(now time.Time, source time.Duration) error {
+func (c *circuit) late(now time.Time, a routing.Asked, source time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch since, silent := c.mu.Silent(now, source); {
+	switch since, silent := c.mu.Silent(now, a, source); {
 	case since > 0:
 		return late(fmt.Sprintf("no answer for %v", since.Round(time.Millisecond)))
 	case silent:
@@ -113,12 +113,14 @@ func (c *circuit) late(now time.Time, source time.Duration) error {
 
 // answered notes the result of a request, and returns the text for Tell, if any. waited is how long
 // the node waited for its source; 0 if it had the sample.
-func (c *circuit) answered(now time.Time, took, waited time.Duration, err error) string {
+func (c *circuit) answered(now time.Time, a routing.Asked, took, waited time.Duration,
+	err error,
+) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err == nil:
-		if c.mu.Answered(now, took, waited) {
+		if c.mu.Answered(now, a, took, waited) {
 			return "answers again"
 		}
 		return ""

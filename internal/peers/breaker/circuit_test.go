@@ -15,6 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
+const ms = time.Millisecond
+
 var errDown = &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: errors.New("down")}
 
 // TestPausesGrowUntilAnAnswer checks when a node that fails is asked: after half a second, and then
@@ -187,8 +189,8 @@ func TestRequestThatWaitsForTheOwnersSource(t *testing.T) {
 		}
 		go r.read(1)
 		time.Sleep(900 * time.Millisecond)
-		if got, _ := r.set.Arrival(2, 1); got > 0.1 {
-			t.Errorf("expected to take %.3f s, want 0.01 without its source", got)
+		if got, _ := r.set.Owner(2, 1, 1); got.Arrival > 0.1 {
+			t.Errorf("expected to take %.3f s, want 0.01 without its source", got.Arrival)
 		}
 		time.Sleep(time.Second)
 	})
@@ -223,7 +225,7 @@ func TestOwnerThatCannotBeAsked(t *testing.T) {
 	r := newRig(2)
 	for _, owner := range []int{-1, 0, 2} {
 		r.set.SetOwner(func(int) int { return owner })
-		if _, ok := r.set.Arrival(1, 1); ok {
+		if _, ok := r.set.Owner(1, 1, 1); ok {
 			t.Errorf("owner %d: worth asking", owner)
 		}
 		if n, _, _, err := r.set.Fetch(t.Context(), 1, nil, r.takes, 0); n != -1 ||
@@ -236,41 +238,91 @@ func TestOwnerThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestIdleNodeIsExplored checks that one request is attracted to a node that was not asked for a
-// second, or a hundred times as long as a request takes, and no more.
-func TestIdleNodeIsExplored(t *testing.T) {
+// TestIdleNodeIsStale checks when a node is asked only to renew its estimate: if it was not asked
+// for a second, or, if the source is slow, for longer; and again at once if it has turned out to be
+// faster. One that does not answer leaves time for the source.
+func TestIdleNodeIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
 		r.set.SetOwner(func(int) int { return 1 })
-		r.set.Know(model.Known{
-			Coefficients: model.Coefficients{Latency: 0.02}, Origin: model.Given,
-		})
+		stale := func(source time.Duration, want bool) {
+			t.Helper()
+			owner, ok := r.set.Owner(1, 1, source.Seconds())
+			if !ok || owner.Stale != want {
+				t.Errorf("worth asking: %v, stale: %v, want %v", ok, owner.Stale, want)
+			}
+		}
+		fetch := func(source, due time.Duration) error {
+			r.source = source
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, due)
+			return err
+		}
 		time.Sleep(time.Hour)
-		arrival := func() float64 {
-			seconds, ok := r.set.Arrival(1, 1)
-			if !ok {
-				t.Fatal("not worth asking")
+		stale(ms, false) // before it was asked
+		r.nodes[0].takes = 600 * ms
+		for range 50 {
+			if err := fetch(time.Second, time.Second); err != nil {
+				t.Fatal(err)
 			}
-			return seconds
 		}
-		if got := arrival(); got != 0.02 {
-			t.Errorf("before it was asked: %v s", got)
+		for range 400 { // so that there may be a few requests in vain
+			stale(ms, false)
 		}
-		r.nodes[0].takes = 0
-		r.read(1)
-		for _, c := range []struct {
-			after time.Duration
-			want  float64
-		}{
-			{1999 * time.Millisecond, 0.02},
-			{time.Millisecond, 0},
-			{time.Second, 0.02},
-			{time.Second, 0},
-		} {
-			time.Sleep(c.after)
-			if got := arrival(); got != c.want {
-				t.Errorf("%v later: %v s, want %v", c.after, got, c.want)
+		time.Sleep(999 * ms)
+		stale(ms, false)
+		time.Sleep(ms)
+		stale(15*ms, false)
+		stale(ms, true)
+		begun := time.Now()
+		if err := fetch(10*ms, 300*ms); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begun) != 290*ms {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		stale(ms, false)
+		r.nodes[0].takes = ms
+		time.Sleep(time.Second)
+		asked := 0
+		for owner, _ := r.set.Owner(1, 1, 1e-3); owner.Arrival > 0.02; asked++ {
+			stale(ms, true)
+			if err := fetch(ms, 10*ms); err != nil {
+				t.Fatal(err)
 			}
+			owner, _ = r.set.Owner(1, 1, 1e-3)
+		}
+		if asked < 2 || asked > 12 {
+			t.Errorf("asked %d times until it is known to be fast", asked)
+		}
+	})
+}
+
+// TestTrialsInVainAreFew checks that, of many reads, no more than a hundredth are asked of a node
+// that stays slow only to renew its estimate.
+func TestTrialsInVainAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const reads = 5000
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		r.nodes[0].takes = 600 * ms
+		for range 50 {
+			if _, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), func() time.Duration {
+				return time.Second
+			}, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := r.nodes[0].asked
+		for range reads {
+			if owner, ok := r.set.Owner(1, 1, 1e-3); ok && owner.Stale {
+				r.source = ms
+				_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), r.takes, 10*ms)
+				if err == nil {
+					t.Fatal("it answered in time")
+				}
+			}
+			time.Sleep(30 * ms)
+		}
+		if asked := r.nodes[0].asked - before; asked < 5 || asked > reads/100+1 {
+			t.Errorf("asked %d times", asked)
 		}
 	})
 }
@@ -304,10 +356,10 @@ func TestConcurrentUse(t *testing.T) {
 	for name, call := range map[string]func(){
 		"setAway":  func() { c.setAway(1, 0, []byte{1}) },
 		"worth":    func() { c.worth(1, now) },
-		"arrival":  func() { c.arrival(now, 1) },
-		"ask":      func() { c.ask(now, 1, 0) },
-		"late":     func() { c.late(now, 1) },
-		"answered": func() { c.answered(now, 1, 1, nil) },
+		"tier":     func() { c.tier(now, 1, 0) },
+		"ask":      func() { c.ask(now, 1, 0, 0) },
+		"late":     func() { c.late(now, routing.Asked{}, 1) },
+		"answered": func() { c.answered(now, routing.Asked{}, 1, 1, nil) },
 		"setAlive": func() { c.setAlive(false) },
 		"state":    func() { c.state(now) },
 	} {
@@ -318,10 +370,10 @@ func TestConcurrentUse(t *testing.T) {
 				both.Go(call)
 				both.Go(func() {
 					c.setAway(version, 0, nil)
-					c.ask(now, 1, 0)
+					c.ask(now, 1, 0, 0)
 					c.setAlive(true)
-					c.answered(now, 1, 1, errDown)
-					c.answered(now, 1, 1, nil)
+					c.answered(now, routing.Asked{}, 1, 1, errDown)
+					c.answered(now, routing.Asked{}, 1, 1, nil)
 				})
 				both.Wait()
 			}

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/model/routing/routingtest"
 )
 
@@ -25,10 +26,10 @@ func TestArrivalOfStates(t *testing.T) {
 
 // prediction is what is expected of a request.
 type prediction struct {
-	arrival float64
-	asks    bool
-	relays  bool
-	least   time.Duration // that it may take
+	owner  routing.Tier
+	asks   bool
+	relays bool
+	asked  routing.Asked
 }
 
 // predict returns what is expected in a state, and what should be.
@@ -43,13 +44,15 @@ func predict(s *routingtest.State) (got, want prediction) {
 	s.Play(from, routingtest.Meters{Owner: &c.meter, Circuit: &c.mu.Circuit})
 	now := time.Now()
 	wait := max(s.Due, 0)
-	got.arrival, got.asks = r.set.Arrival(0, s.Bytes)
+	source := reference.Source.Arrival(now, s.Bytes)
+	got.owner, got.asks = r.set.Owner(0, s.Bytes, source)
 	got.relays = r.set.Relays(0)
-	_, got.least = c.ask(now, s.Bytes, wait)
-	want.arrival = reference.Arrival(now, s.Bytes)
+	takes := routing.SourceTakes(source)
+	_, got.asked = c.ask(now, s.Bytes, wait, takes)
+	want.owner = reference.Tier(now, s.Bytes, source)
 	want.asks = !reference.Circuit.Open(now)
 	want.relays = reference.Circuit.Relays()
 	predicted := reference.Predicted(now, s.Bytes)
-	want.least = reference.Circuit.Ask(now, wait, predicted)
+	want.asked = reference.Circuit.Ask(now, wait, predicted, takes)
 	return got, want
 }

@@ -36,7 +36,7 @@ func (p Partitioned) Plan(in plan.Input) (*plan.Plan, error) {
 	b.KeepAsRead(b.From(in.From + 1))
 	b.KeepLater()
 	plan := b.FinishInOrder(p.Name(), true)
-	plan.OnRead, plan.CacheFirst = true, true
+	p.once(plan)
 	return plan, in.Ended()
 }
 
@@ -50,6 +50,14 @@ func (p Partitioned) First(in plan.Input,
 	}
 	b.KeepFirst(window, false)
 	plan := b.FinishInOrder(p.Name(), true)
-	plan.OnRead, plan.CacheFirst = true, true
+	p.once(plan)
 	return plan, in.Ended()
+}
+
+// once makes a plan one whose samples are read from the source once. At the end of the first epoch,
+// nodes read ahead for the second one what others are still to read in the first: an owner that is
+// asked for such a sample reads it then, and keeps it for its own training.
+func (Partitioned) once(p *plan.Plan) {
+	p.OnRead, p.ReadOnce = true, true
+	p.CacheFirst = true
 }

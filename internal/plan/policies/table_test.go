@@ -89,8 +89,10 @@ var entries = map[string]policytest.How{
 	"locality": {
 		Prefetch: true, Remote: true, ReadOnce: true, CacheFirst: true, Deals: true, Parts: true,
 	},
-	"minio":                {Prefetch: true, CacheFirst: true},
-	"partitioned":          {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
+	"minio": {Prefetch: true, CacheFirst: true},
+	"partitioned": {
+		Prefetch: true, Remote: true, ReadOnce: true, OnRead: true, CacheFirst: true,
+	},
 	"pagecache":            {Prefetch: true, CacheFirst: true, Evicts: true},
 	"pagecache_lru":        {Prefetch: true, CacheFirst: true, Evicts: true},
 	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Draws: true, Evicts: true},

@@ -152,7 +152,7 @@ func (n *node) routing(k int32, r request, holds bool) routing.Read {
 	read.Source = n.source.Tier(now, size)
 	if r.peers && owner != nil && !owner.Open(now) {
 		read.Asks = true
-		read.Owner.Arrival = owner.arrival(now, size)
+		read.Owner = owner.tier(now, size, read.Source.Arrival)
 	}
 	if file != nil {
 		read.Classes[0] = file.Tier(now, size)
@@ -176,17 +176,16 @@ func (n *node) owner(k int32) *peer {
 	return nil
 }
 
-// arrival predicts how long a request would take that begins now, in seconds. A node that was not
-// asked for some time attracts a request (package breaker).
-func (p *peer) arrival(now time.Time, size int64) float64 {
-	takes := p.predict(now, size)
-	if p.Explore(now, p.meter.Idle(now), takes) {
-		return 0
-	}
-	return takes
+// tier is predict for a choice, if the source is predicted to take so many seconds (package
+// breaker).
+func (p *peer) tier(now time.Time, size int64, source float64) (t routing.Tier) {
+	p.Consider()
+	t.Arrival = p.predict(now, size)
+	t.Stale = p.Stale(now, p.meter.Idle(now), t.Arrival, source)
+	return t
 }
 
-// predict is arrival without attracting a request.
+// predict predicts how long a request would take that begins now, in seconds.
 func (p *peer) predict(now time.Time, size int64) float64 {
 	return p.meter.Answer(now, size, p.Waited())
 }
@@ -267,7 +266,7 @@ type inquiry struct {
 	r            request
 	to           *peer
 	begun        time.Time
-	least        time.Duration // that it may take in any case
+	asked        routing.Asked
 	read, remote meter.Read
 }
 
@@ -275,7 +274,7 @@ type inquiry struct {
 func (n *node) ask(k int32, r request) *inquiry {
 	now, size := n.c.events.time(), n.c.job.Sizes[k]
 	q := &inquiry{n: n, k: k, r: r, to: n.owner(k), begun: now}
-	q.least = q.to.Ask(now, r.needed(), q.to.predict(now, size))
+	q.asked = q.to.Ask(now, r.needed(), q.to.predict(now, size), q.sourceTakes())
 	q.read = q.to.meter.Begin(now, int(size))
 	q.remote = n.remote.Begin(now, int(size))
 	return q
@@ -283,7 +282,7 @@ func (n *node) ask(k int32, r request) *inquiry {
 
 // limit returns how long the request may take, by what is known now.
 func (q *inquiry) limit() time.Duration {
-	return routing.Limit(q.sourceTakes(), q.least, seconds(q.n.c.job.Timeout))
+	return q.asked.Limit(q.sourceTakes(), seconds(q.n.c.job.Timeout))
 }
 
 // sourceTakes estimates how long the source takes instead (cache.read).
@@ -302,7 +301,7 @@ func (q *inquiry) answered(waited time.Duration) {
 	q.remote.Waited = waited
 	q.to.meter.End(now, q.read, nil)
 	q.n.remote.End(now, q.remote, nil)
-	q.to.Answered(now, now.Sub(q.begun), waited)
+	q.to.Answered(now, q.asked, now.Sub(q.begun), waited)
 }
 
 // refused ends the request with the answer that the sample is being fetched from this node.
@@ -318,7 +317,7 @@ func (q *inquiry) giveUp() {
 	now := q.n.c.events.time()
 	q.to.meter.GiveUp(now, q.read)
 	q.n.remote.End(now, q.remote, errLate)
-	if _, silent := q.to.Silent(now, q.sourceTakes()); silent {
+	if _, silent := q.to.Silent(now, q.asked, q.sourceTakes()); silent {
 		q.to.Failed(now, routing.Unavailable)
 	}
 }

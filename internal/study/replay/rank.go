@@ -79,7 +79,7 @@ func (r *rank) take() {
 	now := r.c.events.time()
 	r.waiting = false
 	r.pace.Resume(now)
-	r.pace.Took(now, 1)
+	r.pace.Took(now, 1, 0)
 	r.taken++
 	r.holds = b.mb
 	for tier, mb := range b.arrived {

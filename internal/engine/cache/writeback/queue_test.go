@@ -195,7 +195,7 @@ func TestNothingIsPutAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
 		w.Put(1, []byte{1}, store.Origin{})
-		w.Close(0)
+		w.Close(time.Minute)
 		w.Put(2, []byte{1}, store.Origin{})
 		w.Close(time.Hour)
 		if len(s.put) != 1 {

@@ -259,16 +259,27 @@ func (w *Writer) work() {
 }
 
 // Close ends the writer once everything is written. It reports whether it has ended within `most`
-// time: if not, a write hangs.
+// time: if not, the class is too slow, or a write hangs, and what is not being written then is
+// lost.
 func (w *Writer) Close(most time.Duration) bool {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
 	w.changed.Broadcast()
-	return wait.Within(most, w.workers.Wait)
+	if wait.Within(most, w.workers.Wait) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.queue {
+		delete(w.byID, c.id)
+		w.bytes -= int64(len(c.data))
+	}
+	w.queue = nil
+	return false
 }
 
-// Wait waits, after Close, until everything is written: forever, if a write hangs forever.
+// Wait waits, after Close, until no write is in progress: forever, if one hangs forever.
 func (w *Writer) Wait() { w.workers.Wait() }
 
 // Writers are those of the classes into which a sample is written.

@@ -122,7 +122,7 @@ func (s *State) Play(from time.Time, m Meters) {
 			m.Others.End(now, was.others, err)
 		}
 		if owned && m.Circuit != nil && e.What == End {
-			m.Circuit.Answered(now, now.Sub(began(s.Events, e.Sample, from)), e.For)
+			m.Circuit.Answered(now, routing.Asked{}, now.Sub(began(s.Events, e.Sample, from)), e.For)
 		}
 	}
 }
@@ -138,13 +138,12 @@ func (m Meters) Predicted(now time.Time, bytes int64) float64 {
 	return m.Owner.Answer(now, bytes, m.Circuit.Waited())
 }
 
-// Arrival returns Predicted, or 0 if the owner is explored.
-func (m Meters) Arrival(now time.Time, bytes int64) float64 {
-	takes := m.Predicted(now, bytes)
-	if m.Circuit.Explore(now, m.Owner.Idle(now), takes) {
-		return 0
-	}
-	return takes
+// Tier returns the owner as a choice needs it, if the source is predicted to take so many seconds.
+func (m Meters) Tier(now time.Time, bytes int64, source float64) (t routing.Tier) {
+	m.Circuit.Consider()
+	t.Arrival = m.Predicted(now, bytes)
+	t.Stale = m.Circuit.Stale(now, m.Owner.Idle(now), t.Arrival, source)
+	return t
 }
 
 // Seconds returns when the sample is needed; +Inf: it is read ahead of time.
@@ -170,7 +169,7 @@ func (s *State) Read(from time.Time, m Meters) routing.Read {
 	}
 	if s.Owned && !s.Remote { // a read for another node never asks a third one
 		read.Asks = true
-		read.Owner.Arrival = m.Arrival(now, s.Bytes)
+		read.Owner = m.Tier(now, s.Bytes, read.Source.Arrival)
 	}
 	return read
 }
