@@ -63,7 +63,7 @@ typedef struct {
 
 // head reads a block's head, and adds the difference of the DC coefficient to dc. It returns the
 // block's end, or NULL if its class is invalid.
-INLINE const uint8_t *head(const form_decoder *f, const uint8_t *p, block_head *h, int32_t *dc) {
+INLINE const uint8_t *head(const form_decoder *f, const uint8_t *p, block_head *h, uint32_t *dc) {
 	h->c = f->class[*p++];
 	if (__builtin_expect(h->c.mask_bits == form_explicit, 0)) {
 		h->c = form_widths(load_24(p));
@@ -74,7 +74,7 @@ INLINE const uint8_t *head(const form_decoder *f, const uint8_t *p, block_head *
 	uint32_t bits = h->c.mask_bits;
 	uint64_t mask = bits == 0 ? 0 : load_64(p) & ~0ull >> (64 - bits);
 	uint32_t has_dc = (uint32_t)mask & 1;
-	*dc += value(field(p, bits, h->c.width[0])) & -(int32_t)has_dc;
+	*dc += (uint32_t)value(field(p, bits, h->c.width[0])) & -has_dc;
 	h->p = p;
 	h->mask = mask;
 	h->fields = bits + has_dc * h->c.width[0];
@@ -100,8 +100,6 @@ INLINE void unpack(const block_head *h, int16_t *block) {
 	}
 }
 
-static void unpack_any(const block_head *h, int16_t *block) { unpack(h, block); }
-
 // mcu decodes or skips the MCU at f->next; block k goes to *blocks[k], or nowhere if blocks is NULL.
 INLINE boolean mcu(form_decoder *f, JBLOCKROW *blocks, uint64_t *masks,
 	void (*unpack)(const block_head *, int16_t *)) {
@@ -112,7 +110,7 @@ INLINE boolean mcu(form_decoder *f, JBLOCKROW *blocks, uint64_t *masks,
 	}
 	for (int b = 0; b < f->block_count; b++) {
 		block_head h;
-		int32_t *dc = &f->dc[f->block_component[b]];
+		uint32_t *dc = &f->dc[f->block_component[b]];
 		p = head(f, p, &h, dc);
 		if (__builtin_expect(p == NULL, 0))
 			return FALSE;
@@ -161,24 +159,116 @@ INLINE boolean requested(form_decoder *f, JBLOCKROW *blocks,
 	return mcu(f, blocks, NULL, unpack);
 }
 
-static boolean decode(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
-	form_decoder *f = form_of(cinfo);
-	if (__builtin_expect(!requested(f, blocks, unpack_any), 0))
-		f->bail(cinfo);
-	return TRUE;
-}
+// DECODER defines an entropy decoder for libjpeg, and a decoder of the next MCU, by unpack.
+#define DECODER(decode, next_mcu, unpack, target) \
+	static target boolean decode(j_decompress_ptr cinfo, JBLOCKROW *blocks) { \
+		form_decoder *f = form_of(cinfo); \
+		if (__builtin_expect(!requested(f, blocks, unpack), 0)) \
+			f->bail(cinfo); \
+		return TRUE; \
+	} \
+	static target boolean next_mcu(form_decoder *f, JBLOCKROW *blocks, uint64_t *masks) { \
+		return mcu(f, blocks, masks, unpack); \
+	}
+
+DECODER(decode, next_mcu, unpack, )
 
 #if defined(__x86_64__)
 #define BMI2 __attribute__((target("bmi,bmi2,popcnt")))
+#define AVX512 \
+	__attribute__((target("bmi,bmi2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")))
 
 static inline BMI2 void unpack_bmi2(const block_head *h, int16_t *block) { unpack(h, block); }
 
-static BMI2 boolean decode_bmi2(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
-	form_decoder *f = form_of(cinfo);
-	if (__builtin_expect(!requested(f, blocks, unpack_bmi2), 0))
-		f->bail(cinfo);
-	return TRUE;
+DECODER(decode_bmi2, next_mcu_bmi2, unpack_bmi2, BMI2)
+
+// For each position in a block the coefficient there, in zigzag order.
+static const int16_t zigzag_of[64] __attribute__((aligned(64))) = {
+	 0,  1,  5,  6, 14, 15, 27, 28,  2,  4,  7, 13, 16, 26, 29, 42,
+	 3,  8, 12, 17, 25, 30, 41, 43,  9, 11, 18, 24, 31, 40, 44, 53,
+	10, 19, 23, 32, 39, 45, 52, 54, 20, 22, 33, 38, 46, 51, 55, 60,
+	21, 34, 37, 47, 50, 56, 59, 61, 35, 36, 48, 49, 57, 58, 62, 63,
+};
+
+static const int16_t lanes_0_to_31[32] __attribute__((aligned(64))) = {
+	 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15,
+	16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+};
+
+// values returns the values of fields of which each lies in two of the 64 bytes from p on. at is
+// the field's first bit, width its width.
+static inline AVX512 __m512i values(const uint8_t *p, __m512i at, __m512i width) {
+	// The two bytes of each field, as a number of 16 bits.
+	__m512i low = _mm512_srli_epi16(at, 3);
+	__m512i bytes = _mm512_add_epi16(
+		_mm512_or_si512(low, _mm512_slli_epi16(low, 8)), _mm512_set1_epi16(0x100));
+	__m512i two = _mm512_permutexvar_epi8(bytes, _mm512_loadu_si512(p));
+	// Shifts to the left, then to the right, leave the field.
+	__m512i shift = _mm512_sub_epi16(_mm512_set1_epi16(16), width);
+	__m512i offset = _mm512_and_si512(at, _mm512_set1_epi16(7));
+	__m512i field = _mm512_srlv_epi16(_mm512_sllv_epi16(two, _mm512_sub_epi16(shift, offset)), shift);
+	__m512i one = _mm512_set1_epi16(1);
+	__m512i magnitude = _mm512_add_epi16(_mm512_srli_epi16(field, 1), one);
+	return _mm512_mask_sub_epi16(
+		magnitude, _mm512_test_epi16_mask(field, one), _mm512_setzero_si512(), magnitude);
 }
+
+// unpack_avx512 computes lane n, the n-th coefficient that is not 0, then expands the lanes by the
+// mask.
+static inline AVX512 void unpack_avx512(const block_head *h, int16_t *block) {
+	if (__builtin_expect(h->c.wide, 0)) {
+		unpack(h, block);
+		return;
+	}
+	const __m512i lanes = _mm512_load_si512(lanes_0_to_31);
+	const uint8_t *p = h->p + (h->fields >> 3);
+	// In a group, lane n begins at bit n * width + first.
+	uint32_t before_2 = h->n1, before_3 = h->n1 + h->n2;
+	uint32_t w1 = h->c.width[1], w2 = h->c.width[2], w3 = h->c.width[3];
+	uint32_t first_1 = h->fields & 7, first_2 = first_1 + before_2 * w1 - before_2 * w2,
+		first_3 = first_2 + before_3 * w2 - before_3 * w3;
+	__mmask32 from_2 = ~0u << before_2, from_3 = ~0u << before_3; // at most 27
+	__m512i width = _mm512_set1_epi16((int16_t)w1), first = _mm512_set1_epi16((int16_t)first_1);
+	width = _mm512_mask_set1_epi16(width, from_2, (int16_t)w2);
+	first = _mm512_mask_set1_epi16(first, from_2, (int16_t)first_2);
+	width = _mm512_mask_set1_epi16(width, from_3, (int16_t)w3);
+	first = _mm512_mask_set1_epi16(first, from_3, (int16_t)first_3);
+	__m512i at = _mm512_add_epi16(_mm512_mullo_epi16(lanes, width), first);
+	__m512i some = values(p, at, width);
+
+	uint32_t low_mask = (uint32_t)h->mask & ~1u, high_mask = (uint32_t)(h->mask >> 32);
+	__m512i low = _mm512_maskz_expand_epi16(low_mask, some);
+	const __m512i order_0 = _mm512_load_si512(zigzag_of),
+		order_1 = _mm512_load_si512(zigzag_of + 32);
+	__m512i high = _mm512_setzero_si512();
+	if (high_mask != 0) {
+		uint32_t below = (uint32_t)__builtin_popcountll(low_mask);
+		__m512i from = _mm512_add_epi16(lanes, _mm512_set1_epi16((int16_t)below)), rest = some;
+		if (before_3 + h->n3 > 32) { // the lanes from 32 on are of the last group
+			uint32_t bit = 32 * w3 + first_3;
+			__m512i w = _mm512_set1_epi16((int16_t)w3);
+			rest = values(p + (bit >> 3),
+				_mm512_add_epi16(
+					_mm512_mullo_epi16(lanes, w), _mm512_set1_epi16((int16_t)(bit & 7))), w);
+		}
+		high = _mm512_maskz_expand_epi16(high_mask, _mm512_permutex2var_epi16(some, from, rest));
+	}
+	_mm512_storeu_si512(block, _mm512_permutex2var_epi16(low, order_0, high));
+	_mm512_storeu_si512(block + 32, _mm512_permutex2var_epi16(low, order_1, high));
+}
+
+DECODER(decode_avx512, next_mcu_avx512, unpack_avx512, AVX512)
+
+int form_level(void) {
+	if (!__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt"))
+		return form_portable;
+	int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+		__builtin_cpu_supports("avx512vbmi2");
+	return avx512 ? form_avx512 : form_bmi2;
+}
+#else
+int form_level(void) { return form_portable; }
 #endif
 
 boolean form_mcu(form_decoder *f, int16_t (*blocks)[64], uint64_t *masks) {
@@ -187,11 +277,11 @@ boolean form_mcu(form_decoder *f, int16_t (*blocks)[64], uint64_t *masks) {
 	JBLOCKROW rows[D_MAX_BLOCKS_IN_MCU];
 	for (int b = 0; b < f->block_count; b++)
 		rows[b] = (JBLOCKROW)&blocks[b];
-	return mcu(f, rows, masks, unpack_any);
+	return f->next_mcu(f, rows, masks);
 }
 
 boolean form_start(j_decompress_ptr cinfo, form_decoder *f, const uint8_t *body, size_t size,
-	void (*bail)(j_decompress_ptr)) {
+	int level, void (*bail)(j_decompress_ptr)) {
 	if (cinfo->inputctl->has_multiple_scans || cinfo->comps_in_scan != cinfo->num_components)
 		return FALSE;
 	f->columns = cinfo->MCUs_per_row;
@@ -229,9 +319,17 @@ boolean form_start(j_decompress_ptr cinfo, form_decoder *f, const uint8_t *body,
 	if (!seek(f, 0))
 		return FALSE;
 	cinfo->entropy->decode_mcu = decode;
+	f->next_mcu = next_mcu;
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt"))
+	int most = form_level();
+	level = level == 0 || level > most ? most : level;
+	if (level == form_bmi2) {
 		cinfo->entropy->decode_mcu = decode_bmi2;
+		f->next_mcu = next_mcu_bmi2;
+	} else if (level == form_avx512) {
+		cinfo->entropy->decode_mcu = decode_avx512;
+		f->next_mcu = next_mcu_avx512;
+	}
 #endif
 	return TRUE;
 }

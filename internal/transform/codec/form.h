@@ -49,6 +49,12 @@ typedef struct {
 // A field of so many bits lies in two bytes, wherever it begins.
 enum { form_narrow = 9, form_explicit = 255 }; // mask_bits if the class follows its number
 
+// The instructions that a decoder uses.
+enum { form_portable = 1, form_bmi2, form_avx512 };
+
+// form_level returns the most of them that the processor has.
+int form_level(void);
+
 typedef struct form_decoder {
 	const uint8_t *rows, *blocks;
 	size_t size; // of the blocks
@@ -59,13 +65,14 @@ typedef struct form_decoder {
 	const uint8_t *next, *end; // end: of what may be decoded at next
 	uint32_t row, column;      // of the MCU at next
 	uint32_t asked_row, asked_column;
-	int32_t dc[MAX_COMPS_IN_SCAN];
+	uint32_t dc[MAX_COMPS_IN_SCAN]; // modulo 2^16
 
 	form_class class[256];
 	uint8_t block_component[D_MAX_BLOCKS_IN_MCU], block_needs_ac[D_MAX_BLOCKS_IN_MCU];
 	int block_count;
 	uint32_t columns, row_count, first_column, last_column;
 	void (*bail)(j_decompress_ptr);
+	boolean (*next_mcu)(struct form_decoder *, JBLOCKROW *, uint64_t *);
 } form_decoder;
 
 // form_natural_order has the position in a block, row by row, of each coefficient in zigzag order.
@@ -73,9 +80,10 @@ extern const uint8_t form_natural_order[64];
 
 // form_start replaces cinfo's entropy decoder by one that reads body, which must stay valid while
 // cinfo is used. It is called as entropy_start is, with f where form_of finds it. It reports
-// whether body may be one of this image; what is wrong in it further on calls bail.
+// whether body may be one of this image; what is wrong in it further on calls bail. level, if not
+// 0, limits the instructions that are used.
 boolean form_start(j_decompress_ptr cinfo, form_decoder *f, const uint8_t *body, size_t size,
-	void (*bail)(j_decompress_ptr));
+	int level, void (*bail)(j_decompress_ptr));
 
 // form_of returns the decoder of cinfo. jpeg.c has it.
 form_decoder *form_of(j_decompress_ptr cinfo);

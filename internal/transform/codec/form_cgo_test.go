@@ -16,19 +16,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
+// formLevels is the number of levels of instructions, with 0.
+const formLevels = 4
+
 // formTester compares a JPEG's form with the JPEG.
 type formTester struct {
-	d          Decoder
-	packed     Packed
-	want, got  pixels.Image
-	rng        *rand.Rand
-	restored   []byte
-	regions    int
-	differents func(format string, args ...any)
+	d         Decoder
+	packed    Packed
+	want, got pixels.Image
+	rng       *rand.Rand
+	restored  []byte
+	regions   int
+	report    func(format string, args ...any)
 }
 
 func newFormTester(t testing.TB) *formTester {
-	f := &formTester{rng: rand.New(rand.NewPCG(1, 2)), regions: 6, differents: t.Errorf}
+	f := &formTester{rng: rand.New(rand.NewPCG(1, 2)), regions: 6, report: t.Errorf}
 	t.Cleanup(f.d.Close)
 	return f
 }
@@ -45,7 +48,7 @@ func (f *formTester) check(name string, src []byte) error {
 		return err
 	}
 	if other, err := f.d.PackedHeader(&f.packed); err != nil || other != h {
-		f.differents("%s: header %+v, %v; want %+v", name, other, err, h)
+		f.report("%s: header %+v, %v; want %+v", name, other, err, h)
 	}
 	for _, scale := range []int{8, 4, 2, 1} {
 		for i := range f.regions {
@@ -65,9 +68,9 @@ func (f *formTester) check(name string, src []byte) error {
 	f.restored, err = f.d.Unpack(f.restored[:0], &f.packed)
 	switch exact := f.packed.ScanSize > 0; {
 	case exact && (err != nil || !bytes.Equal(f.restored, src)):
-		f.differents("%s: %v, or other bytes", name, err)
+		f.report("%s: %v, or other bytes", name, err)
 	case !exact && !errors.Is(err, ErrNotPacked):
-		f.differents("%s: bytes of a form that gives pixels alone: %v", name, err)
+		f.report("%s: bytes of a form that gives pixels alone: %v", name, err)
 	}
 	return nil
 }
@@ -75,14 +78,15 @@ func (f *formTester) check(name string, src []byte) error {
 func (f *formTester) compare(name string, src []byte, want Want) {
 	origin, err := f.d.Decode(&f.want, src, want)
 	if err != nil {
-		f.differents("%s, %+v: %v, and it has a form", name, want, err)
+		f.report("%s, %+v: %v, and it has a form", name, want, err)
 		return
 	}
+	f.d.jpeg.level = (f.d.jpeg.level + 1) % formLevels
 	other, err := f.d.DecodePacked(&f.got, &f.packed, want)
 	if err != nil || other != origin || f.got.Width != f.want.Width ||
 		f.got.Channels != f.want.Channels || !bytes.Equal(f.got.Pix, f.want.Pix) {
-		f.differents("%s, %+v: %v, at %v instead of %v, or other pixels", name, want, err, other,
-			origin)
+		f.report("%s, %+v, level %d: %v, at %v instead of %v, or other pixels", name, want,
+			f.d.jpeg.level, err, other, origin)
 	}
 }
 

@@ -229,7 +229,8 @@ static void check_blocks(codec_jpeg *d, const form_coefficients *c, const codec_
 	codec_jpeg_create(d, out->head, out->head_size);
 	jpeg_read_header(cinfo, TRUE);
 	jpeg_start_decompress(cinfo);
-	if (!form_start(cinfo, &d->form, out->body, out->body_size, codec_jpeg_bail) ||
+	if (!form_start(cinfo, &d->form, out->body, out->body_size, d->request.level,
+		    codec_jpeg_bail) ||
 	    d->form.block_count != c->block_count || d->form.columns != c->columns ||
 	    d->form.row_count != c->rows)
 		refuse(d, "the form has other blocks");
@@ -249,7 +250,8 @@ static void check_scan(codec_jpeg *d, const uint8_t *src, codec_packed *out) {
 	size_t size = out->scan_end - out->header_size;
 	uint8_t *scan = bytes(d, size + 8);
 	for (out->ones = 1; out->ones >= 0; out->ones--)
-		if (form_start(&d->cinfo, &d->form, out->body, out->body_size, codec_jpeg_bail) &&
+		if (form_start(&d->cinfo, &d->form, out->body, out->body_size, d->request.level,
+		    codec_jpeg_bail) &&
 		    form_scan(&d->cinfo, &d->form, out->ones, scan, size) &&
 		    memcmp(scan, src + out->header_size, size) == 0)
 			return;
@@ -326,7 +328,7 @@ int codec_jpeg_scan(codec_jpeg *d, const uint8_t *head, size_t head_size, const 
 		jpeg_read_header(&d->cinfo, TRUE);
 		codec_jpeg_limit_memory(&d->cinfo);
 		jpeg_start_decompress(&d->cinfo);
-		ok = form_start(&d->cinfo, &d->form, body, body_size, codec_jpeg_bail) &&
+		ok = form_start(&d->cinfo, &d->form, body, body_size, d->request.level, codec_jpeg_bail) &&
 			form_scan(&d->cinfo, &d->form, ones, dst, size);
 	}
 	jpeg_destroy_decompress(&d->cinfo);

@@ -193,7 +193,7 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 			longjmp(d->out, gave_up);
 	}
 	if (d->body != NULL) {
-		if (!form_start(cinfo, &d->form, d->body, d->body_size, bail_from_form))
+		if (!form_start(cinfo, &d->form, d->body, d->body_size, r->level, bail_from_form))
 			bail_from_form(cinfo);
 		r->fast = 1;
 	} else {

@@ -27,6 +27,8 @@ typedef struct {
 	int to_end;
 	// In, for tests: never use entropy.c.
 	int plain;
+	// In, for tests: the instructions that a form's decoder may use, of form.h; 0: all.
+	int level;
 	// Out: whether entropy.c decoded it, the number of libjpeg's warnings, and its last message.
 	int fast, warnings;
 	char message[200]; // libjpeg's JMSG_LENGTH_MAX

@@ -26,6 +26,8 @@ type jpegDecoder struct {
 	request *C.codec_request
 	// plain disables entropy.c. For tests.
 	plain bool
+	// level limits the instructions of form.c (form.h). For tests. 0: no limit.
+	level int
 }
 
 func (j *jpegDecoder) close() {
@@ -111,6 +113,7 @@ func (j *jpegDecoder) prepare(dst *pixels.Image, scale int, region image.Rectang
 	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
 	r.width, r.height = C.int(region.Dx()), C.int(region.Dy())
 	r.plain, r.to_end = 0, 0
+	r.level = C.int(j.level)
 }
 
 // result returns the error of what a request for a file of size bytes returned.
