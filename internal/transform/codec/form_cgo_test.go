@@ -36,8 +36,8 @@ func newFormTester(t testing.TB) *formTester {
 	return f
 }
 
-// check packs src and compares headers, pixels of regions at all scales, and bytes. It returns
-// Pack's error.
+// check packs src and compares headers, pixels of regions at all scales, bytes, and the twin in Go.
+// It returns Pack's error.
 func (f *formTester) check(name string, src []byte) error {
 	err := f.d.Pack(&f.packed, src, math.MaxInt32)
 	if err != nil {
@@ -72,7 +72,29 @@ func (f *formTester) check(name string, src []byte) error {
 	case !exact && !errors.Is(err, ErrNotPacked):
 		f.report("%s: bytes of a form that gives pixels alone: %v", name, err)
 	}
+	f.checkTwin(name, src)
 	return nil
+}
+
+// checkTwin compares with the JPEG that our twin in Go makes of a form.
+func (f *formTester) checkTwin(name string, src []byte) {
+	p := &f.packed
+	twin, err := appendScanGo(bytes.Clone(p.head()), p.head(), p.Body, p.Ones)
+	if err != nil {
+		f.report("%s: twin: %v", name, err)
+		return
+	}
+	if p.ScanSize > 0 {
+		if !bytes.Equal(append(twin, p.Tail...), src) {
+			f.report("%s: other bytes of the twin", name)
+		}
+		return
+	}
+	_, wrong := f.d.Decode(&f.want, src, Want{})
+	_, err = f.d.Decode(&f.got, append(twin, 0xff, markerEOI), Want{})
+	if wrong != nil || err != nil || !bytes.Equal(f.got.Pix, f.want.Pix) {
+		f.report("%s: %v, %v, or other pixels of the twin", name, wrong, err)
+	}
 }
 
 func (f *formTester) compare(name string, src []byte, want Want) {

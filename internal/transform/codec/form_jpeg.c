@@ -139,7 +139,7 @@ static void read_scans(codec_jpeg *d, form_coefficients *c) {
 	}
 	// The head that is made has codes for what 8 bits per sample give.
 	for (const int16_t *v = c->blocks[0]; v < next[0]; v++)
-		if (*v < -1024 || *v > 1023)
+		if (*v < -1023 - ((v - c->blocks[0]) % DCTSIZE2 == 0) || *v > 1023)
 			refuse(d, "coefficients of more than 8 bits per sample");
 }
 
