@@ -3,10 +3,14 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
 func segment(marker byte, content []byte) []byte {
@@ -85,4 +89,36 @@ func TestFormsOfRandomJPEGs(t *testing.T) {
 			t.Errorf("random JPEG %d: %v, or pixels alone", i, err)
 		}
 	}
+}
+
+// FuzzFormScan: the scan that our code in C makes of any body is that of the twin in Go.
+func FuzzFormScan(f *testing.F) {
+	r := rand.New(rand.NewPCG(5, 6))
+	var d Decoder
+	defer d.Close()
+	var heads [][]byte
+	for i := range 12 {
+		var p Packed
+		if err := d.Pack(&p, randomJPEG(f, r), math.MaxInt32); err != nil {
+			f.Fatal(err)
+		}
+		heads = append(heads, p.Header)
+		f.Add(byte(i), byte(i), true, p.Body)
+		f.Add(byte(i), byte(i), false, p.Body[:len(p.Body)/2])
+		f.Add(byte(i+1), byte(i), true, p.Body)
+	}
+	f.Fuzz(func(t *testing.T, head, level byte, ones bool, body []byte) {
+		p := Packed{Header: heads[int(head)%len(heads)], Body: body, Ones: ones, ScanSize: 1000}
+		d.jpeg.level = int(level) % formLevels
+		want, wrong := appendScanGo(nil, p.Header, p.Body, p.Ones)
+		if wrong == nil {
+			p.ScanSize = len(want)
+		}
+		var m pixels.Image
+		_, _ = d.DecodePacked(&m, &p, Want{}) // sets the level
+		got, err := d.appendScan(nil, &p)
+		if (err == nil) != (wrong == nil) || err == nil && !bytes.Equal(got, want) {
+			t.Fatalf("%v, and the twin: %v, or another scan", err, wrong)
+		}
+	})
 }
