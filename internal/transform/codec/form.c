@@ -174,13 +174,9 @@ INLINE boolean requested(form_decoder *f, JBLOCKROW *blocks,
 DECODER(decode, next_mcu, unpack, )
 
 #if defined(__x86_64__)
-#define BMI2 __attribute__((target("bmi,bmi2,popcnt")))
-#define AVX512 \
-	__attribute__((target("bmi,bmi2,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")))
+static inline FORM_BMI2 void unpack_bmi2(const block_head *h, int16_t *block) { unpack(h, block); }
 
-static inline BMI2 void unpack_bmi2(const block_head *h, int16_t *block) { unpack(h, block); }
-
-DECODER(decode_bmi2, next_mcu_bmi2, unpack_bmi2, BMI2)
+DECODER(decode_bmi2, next_mcu_bmi2, unpack_bmi2, FORM_BMI2)
 
 // For each position in a block the coefficient there, in zigzag order.
 static const int16_t zigzag_of[64] __attribute__((aligned(64))) = {
@@ -197,7 +193,7 @@ static const int16_t lanes_0_to_31[32] __attribute__((aligned(64))) = {
 
 // values returns the values of fields of which each lies in two of the 64 bytes from p on. at is
 // the field's first bit, width its width.
-static inline AVX512 __m512i values(const uint8_t *p, __m512i at, __m512i width) {
+static inline FORM_AVX512 __m512i values(const uint8_t *p, __m512i at, __m512i width) {
 	// The two bytes of each field, as a number of 16 bits.
 	__m512i low = _mm512_srli_epi16(at, 3);
 	__m512i bytes = _mm512_add_epi16(
@@ -215,7 +211,7 @@ static inline AVX512 __m512i values(const uint8_t *p, __m512i at, __m512i width)
 
 // unpack_avx512 computes lane n, the n-th coefficient that is not 0, then expands the lanes by the
 // mask.
-static inline AVX512 void unpack_avx512(const block_head *h, int16_t *block) {
+static inline FORM_AVX512 void unpack_avx512(const block_head *h, int16_t *block) {
 	if (__builtin_expect(h->c.wide, 0)) {
 		unpack(h, block);
 		return;
@@ -257,19 +253,23 @@ static inline AVX512 void unpack_avx512(const block_head *h, int16_t *block) {
 	_mm512_storeu_si512(block + 32, _mm512_permutex2var_epi16(low, order_1, high));
 }
 
-DECODER(decode_avx512, next_mcu_avx512, unpack_avx512, AVX512)
+DECODER(decode_avx512, next_mcu_avx512, unpack_avx512, FORM_AVX512)
 
-int form_level(void) {
-	if (!__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("popcnt"))
-		return form_portable;
-	int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-		__builtin_cpu_supports("avx512vbmi2");
-	return avx512 ? form_avx512 : form_bmi2;
-}
-#else
-int form_level(void) { return form_portable; }
 #endif
+
+int form_level(int level) {
+	int most = form_portable;
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
+	    __builtin_cpu_supports("popcnt")) {
+		int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+			__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+			__builtin_cpu_supports("avx512vbmi2");
+		most = avx512 ? form_avx512 : form_bmi2;
+	}
+#endif
+	return level == 0 || level > most ? most : level;
+}
 
 boolean form_mcu(form_decoder *f, int16_t (*blocks)[64], uint64_t *masks) {
 	if (f->column == f->columns && !seek(f, f->row + 1))
@@ -320,9 +320,8 @@ boolean form_start(j_decompress_ptr cinfo, form_decoder *f, const uint8_t *body,
 		return FALSE;
 	cinfo->entropy->decode_mcu = decode;
 	f->next_mcu = next_mcu;
+	level = form_level(level);
 #if defined(__x86_64__)
-	int most = form_level();
-	level = level == 0 || level > most ? most : level;
 	if (level == form_bmi2) {
 		cinfo->entropy->decode_mcu = decode_bmi2;
 		f->next_mcu = next_mcu_bmi2;

@@ -52,8 +52,15 @@ enum { form_narrow = 9, form_explicit = 255 }; // mask_bits if the class follows
 // The instructions that a decoder uses.
 enum { form_portable = 1, form_bmi2, form_avx512 };
 
-// form_level returns the most of them that the processor has.
-int form_level(void);
+// form_level returns the most of them that the processor has, and at most, if it is not 0, level.
+int form_level(int level);
+
+#if defined(__x86_64__)
+#define FORM_BMI2 __attribute__((target("bmi,bmi2,lzcnt,popcnt")))
+#define FORM_AVX512 \
+	__attribute__((target("bmi,bmi2,lzcnt,popcnt,avx512f," \
+		"avx512bw,avx512vl,avx512vbmi,avx512vbmi2")))
+#endif
 
 typedef struct form_decoder {
 	const uint8_t *rows, *blocks;
@@ -127,7 +134,7 @@ typedef struct {
 } form_packer;
 
 // form_pack makes a body of at most limit bytes. It returns 0, or form_no_memory or form_too_large.
-int form_pack(form_packer *p, const form_coefficients *c, size_t limit);
+int form_pack(form_packer *p, const form_coefficients *c, size_t limit, int level);
 void form_pack_free(form_packer *p);
 
 enum { form_no_memory = 1, form_too_large };

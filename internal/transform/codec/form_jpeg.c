@@ -274,7 +274,7 @@ static void pack(codec_jpeg *d, const uint8_t *src, size_t limit, codec_packed *
 	} else {
 		read_scan(d, src, &c, out);
 	}
-	switch (form_pack(&d->packer, &c, limit)) {
+	switch (form_pack(&d->packer, &c, limit, d->request.level)) {
 	case form_no_memory:
 		out_of_memory(d);
 	case form_too_large:

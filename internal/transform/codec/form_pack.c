@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 // bit_length returns how many bits v has.
@@ -20,31 +24,54 @@ INLINE uint32_t width_of(uint32_t all) {
 	return width < 15 ? width : 15;
 }
 
-// summarize describes a block whose DC coefficient differs by dc from the last one. Its class is
-// that of the block's own widths, as bits.
-INLINE form_summary summarize(const int16_t *block, int32_t dc) {
-	uint64_t mask = dc != 0;
-	uint32_t all[form_groups] = {dc == 0 ? 0 : magnitude(dc)};
-	for (int k = 1; k < 64; k++) {
-		int32_t v = block[form_natural_order[k]];
-		if (v == 0)
-			continue;
-		mask |= 1ull << k;
-		all[k < 10 ? 1 : k < 28 ? 2 : 3] |= magnitude(v);
-	}
+// summary returns what is kept of a block: its class is that of its own widths, as bits. all has
+// the magnitudes of each group of AC coefficients, ORed.
+INLINE form_summary summary(uint64_t mask, int32_t dc, const uint32_t *all) {
+	mask = (mask & ~1ull) | (dc != 0);
 	uint32_t class = mask == 0 ? 0 : (67 - (uint32_t)__builtin_clzll(mask)) >> 2;
-	if (mask & 1) {
+	if (dc != 0) {
 		// Even widths for DC, so that there are fewer classes.
-		uint32_t width = (width_of(all[0]) + 1) & ~1u;
+		uint32_t width = (width_of(magnitude(dc)) + 1) & ~1u;
 		class |= (width < 15 ? width : 15) << 5;
 	}
 	if (mask & FORM_GROUP_1)
-		class |= width_of(all[1]) << 9;
+		class |= width_of(all[0]) << 9;
 	if (mask & FORM_GROUP_2)
-		class |= width_of(all[2]) << 13;
+		class |= width_of(all[1]) << 13;
 	if (mask & FORM_GROUP_3)
-		class |= width_of(all[3]) << 17;
+		class |= width_of(all[2]) << 17;
 	return (form_summary){mask, class, dc};
+}
+
+// gather adds coefficients k to end to a mask, and returns their magnitudes, ORed. It does not
+// branch, because the zeros cannot be predicted.
+INLINE uint32_t gather(const int16_t *block, int k, int end, uint64_t *mask) {
+	uint32_t all = 0;
+	for (; k < end; k++) {
+		int32_t v = block[form_natural_order[k]];
+		uint32_t is = v != 0;
+		*mask |= (uint64_t)is << k;
+		all |= magnitude(v) & -is;
+	}
+	return all;
+}
+
+// summarize describes a block whose DC coefficient differs by dc from the last one.
+INLINE form_summary summarize(const int16_t *block, int32_t dc) {
+	uint64_t mask = 0;
+	uint32_t all[3];
+	all[0] = gather(block, 1, 10, &mask);
+	all[1] = gather(block, 10, 28, &mask);
+	all[2] = gather(block, 28, 64, &mask);
+	return summary(mask, dc, all);
+}
+
+INLINE uint16_t field_of(int32_t v) { return (uint16_t)(magnitude(v) << 1 | (v < 0)); }
+
+// list stores the fields of a block's AC coefficients.
+INLINE void list(const int16_t *block, uint64_t mask, uint16_t *fields) {
+	for (uint64_t left = mask & ~1ull; left != 0; left &= left - 1)
+		*fields++ = field_of(block[form_natural_order[__builtin_ctzll(left)]]);
 }
 
 // reserve makes *memory at least need bytes large. It keeps what is there.
@@ -191,22 +218,23 @@ INLINE void put(writer *w, uint32_t value, uint32_t n) {
 	w->count &= 7;
 }
 
-INLINE void put_field(writer *w, int32_t v, uint32_t width) {
-	put(w, magnitude(v) << 1 | (v < 0), width);
-}
-
 // write writes a block after its class, and returns its end. It may write form_slack bytes.
-INLINE uint8_t *write(uint8_t *to, const int16_t *block, const form_summary *s, form_class c) {
+INLINE uint8_t *write(uint8_t *to, const int16_t *block, const form_summary *s, form_class c,
+	void (*list)(const int16_t *, uint64_t, uint16_t *)) {
 	store_64(to, s->mask);
 	writer w = {to + (c.mask_bits >> 3), 0, c.mask_bits & 7};
 	if (w.count != 0)
 		w.bits = s->mask >> (c.mask_bits - 4) & 15;
 	if (s->mask & 1)
-		put_field(&w, s->dc, c.width[0]);
+		put(&w, field_of(s->dc), c.width[0]);
 	static const uint64_t groups[] = {FORM_GROUP_1, FORM_GROUP_2, FORM_GROUP_3};
-	for (int g = 0; g < 3; g++)
-		for (uint64_t left = s->mask & groups[g]; left != 0; left &= left - 1)
-			put_field(&w, block[form_natural_order[__builtin_ctzll(left)]], c.width[g + 1]);
+	uint16_t fields[64 + 32], *next = fields; // list may store 32 more
+	list(block, s->mask, fields);
+	for (int g = 0; g < 3; g++) {
+		const uint16_t *end = next + __builtin_popcountll(s->mask & groups[g]);
+		while (next < end)
+			put(&w, *next++, c.width[g + 1]);
+	}
 	if (w.count != 0)
 		*w.to++ = (uint8_t)w.bits;
 	return w.to;
@@ -218,7 +246,8 @@ static void store_32(uint8_t *to, uint32_t v) {
 }
 
 // survey fills p->summaries and p->classes. It reports whether there was memory.
-static int survey(form_packer *p, const form_coefficients *c) {
+INLINE int survey(form_packer *p, const form_coefficients *c,
+	form_summary (*summarize)(const int16_t *, int32_t)) {
 	const int16_t(*block)[64] = (const int16_t(*)[64])c->blocks;
 	form_summary *s = p->summaries;
 	for (uint32_t row = 0; row < c->rows; row++) {
@@ -244,14 +273,17 @@ static int survey(form_packer *p, const form_coefficients *c) {
 	return 1;
 }
 
-int form_pack(form_packer *p, const form_coefficients *c, size_t limit) {
+// pack is form_pack by two functions for blocks.
+INLINE int pack(form_packer *p, const form_coefficients *c, size_t limit,
+	form_summary (*summarize)(const int16_t *, int32_t),
+	void (*list)(const int16_t *, uint64_t, uint16_t *)) {
 	size_t per_row = (size_t)c->columns * (size_t)c->block_count, blocks = per_row * c->rows;
 	if (!reserve(&p->summaries, &p->summary_capacity, blocks * sizeof *p->summaries))
 		return form_no_memory;
 	p->class_count = 0;
 	if (p->slots != NULL)
 		memset(p->slots, 0, p->slot_count * sizeof *p->slots);
-	if (!survey(p, c))
+	if (!survey(p, c, summarize))
 		return form_no_memory;
 	uint32_t classes = number(p);
 
@@ -284,10 +316,83 @@ int form_pack(form_packer *p, const form_coefficients *c, size_t limit) {
 				} else {
 					bits = p->order[u->number]->bits;
 				}
-				to = write(to, *block, s, form_widths(bits));
+				to = write(to, *block, s, form_widths(bits), list);
 			}
 			p->size = (size_t)(to - p->body);
 		}
 	}
 	return p->size > limit ? form_too_large : 0;
+}
+
+#if defined(__x86_64__)
+static FORM_BMI2 int pack_bmi2(form_packer *p, const form_coefficients *c, size_t limit) {
+	return pack(p, c, limit, summarize, list);
+}
+
+// A block in zigzag order.
+typedef struct {
+	__m512i low, high;
+} zigzag;
+
+static inline FORM_AVX512 zigzag zigzag_of(const int16_t *block) {
+	__m512i a = _mm512_loadu_si512(block), b = _mm512_loadu_si512(block + 32);
+	__m512i order = _mm512_loadu_si512(form_natural_order);
+	__m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)),
+		high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(order, 1));
+	return (zigzag){_mm512_permutex2var_epi16(a, low, b), _mm512_permutex2var_epi16(a, high, b)};
+}
+
+// magnitudes returns those of the lanes in mask, and 0 in others.
+static inline FORM_AVX512 __m512i magnitudes(__m512i v, __mmask32 mask) {
+	return _mm512_maskz_sub_epi16(mask, _mm512_abs_epi16(v), _mm512_set1_epi16(1));
+}
+
+static inline FORM_AVX512 uint32_t all_of(__m512i v) {
+	uint32_t both = (uint32_t)_mm512_reduce_or_epi32(v);
+	return (both | both >> 16) & 0xffff;
+}
+
+static inline FORM_AVX512 form_summary summarize_avx512(const int16_t *block, int32_t dc) {
+	zigzag z = zigzag_of(block);
+	__mmask32 low = _mm512_test_epi16_mask(z.low, z.low),
+		high = _mm512_test_epi16_mask(z.high, z.high);
+	__m512i last = _mm512_or_si512(magnitudes(z.low, low & (uint32_t)FORM_GROUP_3),
+		magnitudes(z.high, high));
+	const uint32_t all[] = {
+		all_of(magnitudes(z.low, low & (uint32_t)FORM_GROUP_1)),
+		all_of(magnitudes(z.low, low & (uint32_t)FORM_GROUP_2)),
+		all_of(last),
+	};
+	return summary((uint64_t)high << 32 | low, dc, all);
+}
+
+static inline FORM_AVX512 void list_avx512(const int16_t *block, uint64_t mask, uint16_t *fields) {
+	zigzag z = zigzag_of(block);
+	__mmask32 low = (uint32_t)mask & ~1u, high = (uint32_t)(mask >> 32);
+	for (int half = 0; half < 2; half++) {
+		__m512i v = half == 0 ? z.low : z.high;
+		__mmask32 some = half == 0 ? low : high;
+		__m512i negative = _mm512_srli_epi16(v, 15);
+		__m512i field = _mm512_or_si512(_mm512_slli_epi16(magnitudes(v, some), 1), negative);
+		_mm512_storeu_si512(fields, _mm512_maskz_compress_epi16(some, field));
+		fields += __builtin_popcountll(some);
+	}
+}
+
+static FORM_AVX512 int pack_avx512(form_packer *p, const form_coefficients *c, size_t limit) {
+	return pack(p, c, limit, summarize_avx512, list_avx512);
+}
+#endif
+
+int form_pack(form_packer *p, const form_coefficients *c, size_t limit, int level) {
+#if defined(__x86_64__)
+	switch (form_level(level)) {
+	case form_bmi2:
+		return pack_bmi2(p, c, limit);
+	case form_avx512:
+		return pack_avx512(p, c, limit);
+	}
+#endif
+	(void)level;
+	return pack(p, c, limit, summarize, list);
 }

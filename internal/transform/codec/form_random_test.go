@@ -81,7 +81,6 @@ func randomJPEG(t testing.TB, r *rand.Rand) []byte {
 // TestFormsOfRandomJPEGs: pixels and bytes are those of the JPEG.
 func TestFormsOfRandomJPEGs(t *testing.T) {
 	f := newFormTester(t)
-	f.regions = 3
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 400 {
 		err := f.check(fmt.Sprint("random JPEG ", i), randomJPEG(t, r))
