@@ -100,7 +100,8 @@ INLINE void unpack(const block_head *h, int16_t *block) {
 	}
 }
 
-// mcu decodes or skips the MCU at f->next; block k goes to *blocks[k], or nowhere if blocks is NULL.
+// mcu decodes or skips the MCU at f->next. Block k goes to *blocks[k]; if blocks is NULL,
+// nowhere.
 INLINE boolean mcu(form_decoder *f, JBLOCKROW *blocks, uint64_t *masks,
 	void (*unpack)(const block_head *, int16_t *)) {
 	const uint8_t *p = f->next;

@@ -55,7 +55,7 @@ func (d *Decoder) Pack(dst *Packed, src []byte, limit int) error {
 	return d.pack(dst, src, &h, max(limit, 0))
 }
 
-// packBuffers returns how many bytes Pack uses: coefficients, and for each block its mask and class.
+// packBuffers returns how many bytes Pack uses: coefficients, and a mask and class for each block.
 func packBuffers(h *Header) int64 {
 	const perCoefficient, perBlock = 2, 16
 	most := int64(h.Width+64) * int64(h.Height+64) * int64(h.Channels)

@@ -17,6 +17,8 @@ import (
 // BenchmarkForms measures RandomResizedCrop(224) to float32 on the JPEGs in the folder
 // HDMLP_BENCH_JPEGS, from the files and from their compact forms, in turn, in CPU time per image;
 // what both take to be decoded alone; what packing and unpacking take; and how large the forms are.
+// Decoders of forms use the instructions that the benchmark is named after, as far as the processor
+// has them.
 func BenchmarkForms(b *testing.B) {
 	dir := os.Getenv("HDMLP_BENCH_JPEGS")
 	if dir == "" {
@@ -43,13 +45,26 @@ func BenchmarkForms(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	for level, name := range []string{"all", "portable", "bmi2"} {
+		b.Run(name, func(b *testing.B) {
+			d.jpeg.level = level
+			benchmarkForms(b, &d, packer, files, forms)
+			b.ReportMetric(float64(packed)/float64(bytes), "size")
+		})
+	}
+}
+
+func benchmarkForms(b *testing.B, d *Decoder, packer *pixels.Packer, files [][]byte,
+	forms []Packed,
+) {
 	var m, small pixels.Image
 	var resizer pixels.Resizer
 	dst := make([]byte, 4*3*224*224)
 	r := rand.New(rand.NewPCG(1, 2))
 	var again []byte
 	var pack Packed
-	const both, packing, unpacking = 2, 2, 3
+	const both = 2
+	const packing, unpacking = 2, 3
 	var whole [both]time.Duration
 	var alone [4]time.Duration
 	for i := 0; b.Loop(); i++ {
@@ -90,7 +105,6 @@ func BenchmarkForms(b *testing.B) {
 		}
 	}
 	micros := func(t time.Duration) float64 { return float64(t.Microseconds()) / float64(b.N) }
-	b.ReportMetric(float64(packed)/float64(bytes), "size")
 	b.ReportMetric(micros(whole[0]), "jpeg-us")
 	b.ReportMetric(micros(whole[1]), "form-us")
 	b.ReportMetric(micros(whole[1])/micros(whole[0]), "ratio")

@@ -40,7 +40,8 @@ func (d *Decoder) pack(dst *Packed, src []byte, h *Header, limit int) error {
 	}
 	dst.Header = append(dst.Header[:0], src[:out.header_size]...)
 	dst.Body = append(dst.Body[:0], unsafe.Slice((*byte)(out.body), out.body_size)...)
-	dst.Head, dst.Tail, dst.ScanSize = dst.Head[:0], dst.Tail[:0], 0
+	dst.Head, dst.Tail = dst.Head[:0], dst.Tail[:0]
+	dst.ScanSize = 0
 	dst.Ones = out.ones != 0
 	if out.exact == 0 {
 		dst.Head = append(dst.Head, unsafe.Slice((*byte)(out.head), out.head_size)...)

@@ -111,7 +111,8 @@ func (s *scanCoder) readScan(frame, scan []byte) bool {
 		}
 		across, down = max(across, h), max(down, v)
 		if n == 1 {
-			h, v, across, down = 1, 1, 1, 1 // a scan of one component has its blocks in rows
+			h, v = 1, 1 // a scan of one component has its blocks in rows
+			across, down = 1, 1
 		}
 		for range h * v {
 			s.blocks = append(s.blocks, scanBlock{c, dc, ac})
@@ -283,7 +284,10 @@ func (r *formReader) block(block *formBlock, dc *int16) bool {
 	var class []byte
 	if n := formClassBytes * int(r.bits(8)); n < len(r.classes) {
 		class = r.classes[n:]
-	} else if class = []byte{byte(r.bits(8)), byte(r.bits(8)), byte(r.bits(8))}; maskBits(class) > 64 {
+	} else {
+		class = []byte{byte(r.bits(8)), byte(r.bits(8)), byte(r.bits(8))}
+	}
+	if maskBits(class) > 64 {
 		return false
 	}
 	mask := r.bits(maskBits(class))

@@ -34,7 +34,8 @@ func huffmanSegment(r *rand.Rand, slot byte, n, length int) []byte {
 // coefficients, among them such as no encoder writes.
 func randomJPEG(t testing.TB, r *rand.Rand) []byte {
 	t.Helper()
-	width, height, components := 1+r.IntN(90), 1+r.IntN(90), []byte{1, 3}[r.IntN(2)]
+	width, height := 1+r.IntN(90), 1+r.IntN(90)
+	components := []byte{1, 3}[r.IntN(2)]
 	src := []byte{0xff, markerSOI}
 	frame := binary.BigEndian.AppendUint16([]byte{8}, uint16(height))
 	frame = append(binary.BigEndian.AppendUint16(frame, uint16(width)), components)

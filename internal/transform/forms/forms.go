@@ -1,5 +1,5 @@
-// Package forms keeps JPEGs in a compact form, which takes about 1.1 times the bytes of the JPEG and
-// about half the time to be decoded: the coefficients that Huffman decoding gives, packed such that
+// Package forms keeps JPEGs in a compact form, which takes about 1.1 times the bytes of the JPEG,
+// and about half the time to be decoded: the coefficients that Huffman decoding gives, packed such that
 // they can be unpacked in parallel (transform/codec/form.h has their layout).
 //
 // A form gives the pixels of every region and scale bit for bit. That of a JPEG with one scan gives
@@ -196,7 +196,10 @@ func parse(p *codec.Packed, form []byte) (Info, error) {
 	info := Info{Exact, int64(le.Uint64(form[16:])), le.Uint32(form[12:])}
 	if p.ScanSize == 0 {
 		info.Kind = Pixels
-	} else if p.ScanSize > mostExpansion*len(p.Body) || int64(len(p.Header)+p.ScanSize+len(p.Tail)) != info.Size {
+		return info, nil
+	}
+	if int64(len(p.Header)+p.ScanSize+len(p.Tail)) != info.Size ||
+		p.ScanSize > mostExpansion*len(p.Body) {
 		return Info{}, fmt.Errorf("%w: its parts are of another size than the sample", ErrDamaged)
 	}
 	return info, nil
@@ -213,10 +216,12 @@ func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 
 // Decode decodes a form as d.Decode does the sample, bit for bit. It does not check the digest: an
 // altered form may give other pixels.
-func Decode(d *codec.Decoder, dst *pixels.Image, form []byte, want codec.Want) (image.Point, error) {
+func Decode(
+	d *codec.Decoder, dst *pixels.Image, form []byte, want codec.Want,
+) (origin image.Point, err error) {
 	var p codec.Packed
 	if _, err := parse(&p, form); err != nil {
-		return image.Point{}, err
+		return origin, err
 	}
 	return d.DecodePacked(dst, &p, want)
 }
