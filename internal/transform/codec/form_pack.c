@@ -329,17 +329,11 @@ static FORM_BMI2 int pack_bmi2(form_packer *p, const form_coefficients *c, size_
 	return pack(p, c, limit, summarize, list);
 }
 
-// A block in zigzag order.
-typedef struct {
-	__m512i low, high;
-} zigzag;
-
-static inline FORM_AVX512 zigzag zigzag_of(const int16_t *block) {
+// half returns the first or second 32 coefficients of a block in zigzag order.
+static inline FORM_AVX512 __m512i half(const int16_t *block, int second) {
 	__m512i a = _mm512_loadu_si512(block), b = _mm512_loadu_si512(block + 32);
-	__m512i order = _mm512_loadu_si512(form_natural_order);
-	__m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)),
-		high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(order, 1));
-	return (zigzag){_mm512_permutex2var_epi16(a, low, b), _mm512_permutex2var_epi16(a, high, b)};
+	__m256i order = _mm256_loadu_si256((const __m256i *)(form_natural_order + 32 * second));
+	return _mm512_permutex2var_epi16(a, _mm512_cvtepu8_epi16(order), b);
 }
 
 // magnitudes returns those of the lanes in mask, and 0 in others.
@@ -353,29 +347,26 @@ static inline FORM_AVX512 uint32_t all_of(__m512i v) {
 }
 
 static inline FORM_AVX512 form_summary summarize_avx512(const int16_t *block, int32_t dc) {
-	zigzag z = zigzag_of(block);
-	__mmask32 low = _mm512_test_epi16_mask(z.low, z.low),
-		high = _mm512_test_epi16_mask(z.high, z.high);
-	__m512i last = _mm512_or_si512(magnitudes(z.low, low & (uint32_t)FORM_GROUP_3),
-		magnitudes(z.high, high));
+	__m512i first = half(block, 0), second = half(block, 1);
+	__mmask32 low = _mm512_test_epi16_mask(first, first),
+		high = _mm512_test_epi16_mask(second, second);
+	__m512i last = _mm512_or_si512(magnitudes(first, low & (uint32_t)FORM_GROUP_3),
+		magnitudes(second, high));
 	const uint32_t all[] = {
-		all_of(magnitudes(z.low, low & (uint32_t)FORM_GROUP_1)),
-		all_of(magnitudes(z.low, low & (uint32_t)FORM_GROUP_2)),
+		all_of(magnitudes(first, low & (uint32_t)FORM_GROUP_1)),
+		all_of(magnitudes(first, low & (uint32_t)FORM_GROUP_2)),
 		all_of(last),
 	};
 	return summary((uint64_t)high << 32 | low, dc, all);
 }
 
 static inline FORM_AVX512 void list_avx512(const int16_t *block, uint64_t mask, uint16_t *fields) {
-	zigzag z = zigzag_of(block);
-	__mmask32 low = (uint32_t)mask & ~1u, high = (uint32_t)(mask >> 32);
-	for (int half = 0; half < 2; half++) {
-		__m512i v = half == 0 ? z.low : z.high;
-		__mmask32 some = half == 0 ? low : high;
-		__m512i negative = _mm512_srli_epi16(v, 15);
-		__m512i field = _mm512_or_si512(_mm512_slli_epi16(magnitudes(v, some), 1), negative);
-		_mm512_storeu_si512(fields, _mm512_maskz_compress_epi16(some, field));
-		fields += __builtin_popcountll(some);
+	const __mmask32 masks[] = {(uint32_t)mask & ~1u, (uint32_t)(mask >> 32)};
+	for (int n = 0; n < 2; n++) {
+		__m512i v = half(block, n), negative = _mm512_srli_epi16(v, 15);
+		__m512i field = _mm512_or_si512(_mm512_slli_epi16(magnitudes(v, masks[n]), 1), negative);
+		_mm512_storeu_si512(fields, _mm512_maskz_compress_epi16(masks[n], field));
+		fields += __builtin_popcountll(masks[n]);
 	}
 }
 

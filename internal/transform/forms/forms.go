@@ -1,6 +1,6 @@
 // Package forms keeps JPEGs in a compact form, which takes about 1.1 times the bytes of the JPEG,
-// and about half the time to be decoded: the coefficients that Huffman decoding gives, packed such that
-// they can be unpacked in parallel (transform/codec/form.h has their layout).
+// and about half the time to be decoded: the coefficients that Huffman decoding gives, packed such
+// that they can be unpacked in parallel (transform/codec/form.h has their layout).
 //
 // A form gives the pixels of every region and scale bit for bit. That of a JPEG with one scan gives
 // the JPEG's bytes too; that of a progressive JPEG, or another one with several scans, gives its
