@@ -33,6 +33,7 @@ var (
 	ErrTruncated   = errors.New("truncated image")
 	ErrTooLarge    = errors.New("image has too many pixels")
 	ErrAnimated    = errors.New("animated image")
+	ErrNotPacked   = errors.New("no compact form") // of Pack and Unpack
 )
 
 // Error describes why an image cannot be decoded.
@@ -138,6 +139,8 @@ func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixe
 type Want struct {
 	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
 	raw  bool // the numbers of the file (DecodeRaw)
+	// packed, if not nil, has the coefficients of the JPEG (DecodePacked).
+	packed *Packed
 	// Orient applies Header.Orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
 	// refer to the oriented image.
 	Orient bool
@@ -282,6 +285,13 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	if err != nil {
 		return origin, err
 	}
+	return d.decode(dst, src, &h, want)
+}
+
+// decode is Decode once the header, which it changes, is known.
+func (d *Decoder) decode(
+	dst *pixels.Image, src []byte, h *Header, want Want,
+) (origin image.Point, err error) {
 	if !want.Orient {
 		h.Orientation = 1
 	}
@@ -313,11 +323,11 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	}
 	switch h.Format {
 	case JPEG:
-		origin, err = d.decodeJPEG(into, src, &h, want, region)
+		origin, err = d.decodeJPEG(into, src, h, want, region)
 	case PNG:
-		origin, err = d.decodePNG(into, src, &h, want, region)
+		origin, err = d.decodePNG(into, src, h, want, region)
 	case WebP:
-		origin, err = d.decodeWebP(into, src, &h, want, region)
+		origin, err = d.decodeWebP(into, src, h, want, region)
 	}
 	if err != nil || h.Orientation == 1 {
 		return origin, err

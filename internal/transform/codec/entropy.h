@@ -8,15 +8,8 @@
 #ifndef HDMLP_CODEC_ENTROPY_H
 #define HDMLP_CODEC_ENTROPY_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <jpeglib.h>
-
-#include <jpegint.h>
-
 #include "entropy_table.h"
+#include "libjpeg.h"
 
 typedef struct entropy_decoder {
 	// The rest of the scan, and a piece of it without stuffing, split into parts by restart

@@ -1,8 +1,7 @@
 //go:build cgo
 
-#include "jpeg.h"
+#include "jpeg_state.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +9,6 @@
 #include <malloc.h>
 #include <unistd.h>
 #endif
-
-#include "entropy.h"
 
 // Columns decoded left and right of a region, because the first and last pixels of a cropped row
 // lack their neighbours. Chroma is interpolated over one sample, which is 2 pixels. For progressive
@@ -22,22 +19,6 @@ enum { margin = 8, smoothing_margin = 72 };
 // More scans than any encoder writes. Without a limit, a file with a few bytes per scan would keep
 // libjpeg busy for hours.
 enum { max_scans = 1000 };
-
-struct codec_jpeg {
-	entropy_decoder entropy; // first: cinfo.client_data points to it
-	struct jpeg_decompress_struct cinfo;
-	struct jpeg_error_mgr errors;
-	struct jpeg_source_mgr source;
-	struct jpeg_progress_mgr progress;
-	jmp_buf out;
-	int finishing; // all rows have been read
-	codec_request request;
-	uint8_t *row; // a row with its margins
-	size_t row_capacity;
-};
-
-// Values of longjmp.
-enum { gave_up = 1, ran_out, bailed };
 
 #if defined(__GLIBC__)
 // By default every thread that allocates in C gets its own arena, up to eight per CPU, and Go moves
@@ -50,6 +31,8 @@ __attribute__((constructor)) static void few_arenas(void) {
 #endif
 
 static codec_jpeg *of(j_common_ptr cinfo) { return cinfo->client_data; }
+
+form_decoder *form_of(j_decompress_ptr cinfo) { return &of((j_common_ptr)cinfo)->form; }
 
 static void error_exit(j_common_ptr cinfo) {
 	codec_jpeg *d = of(cinfo);
@@ -94,22 +77,26 @@ static void count_scans(j_common_ptr cinfo) {
 	}
 }
 
-static void bail(j_decompress_ptr cinfo) { longjmp(of((j_common_ptr)cinfo)->out, bailed); }
+void codec_jpeg_bail(j_decompress_ptr cinfo) { longjmp(of((j_common_ptr)cinfo)->out, bailed); }
+
+static void bail_from_form(j_decompress_ptr cinfo) {
+	codec_jpeg *d = of((j_common_ptr)cinfo);
+	strcpy(d->request.message, "the compact form is damaged");
+	longjmp(d->out, gave_up);
+}
 
 codec_jpeg *codec_jpeg_new(void) { return calloc(1, sizeof(codec_jpeg)); }
 
 void codec_jpeg_free(codec_jpeg *d) {
 	entropy_free(&d->entropy);
+	codec_jpeg_free_packing(d);
 	free(d->row);
 	free(d);
 }
 
 codec_request *codec_jpeg_request(codec_jpeg *d) { return &d->request; }
 
-// create initializes cinfo for every image: a used one keeps the quantization and Huffman tables of
-// the image before, and would use them for a damaged image that lacks its own. The cost is
-// negligible compared with decoding. libjpeg may longjmp out of create.
-static void create(codec_jpeg *d) {
+void codec_jpeg_create(codec_jpeg *d, const uint8_t *src, size_t size) {
 	struct jpeg_error_mgr *e = jpeg_std_error(&d->errors);
 	e->error_exit = error_exit;
 	e->emit_message = emit_message;
@@ -124,9 +111,18 @@ static void create(codec_jpeg *d) {
 		.resync_to_restart = jpeg_resync_to_restart,
 		.term_source = term_source,
 	};
+	d->source.next_input_byte = src;
+	d->source.bytes_in_buffer = size;
 	d->cinfo.src = &d->source;
 	d->progress.progress_monitor = count_scans;
 	d->cinfo.progress = &d->progress;
+}
+
+void codec_jpeg_limit_memory(j_decompress_ptr cinfo) {
+	// Memory for a progressive image (2 bytes per coefficient, chroma at most as large as luma, odd
+	// sizes), plus some for everything else.
+	cinfo->mem->max_memory_to_use =
+		(long)cinfo->image_width * cinfo->image_height * 2 * (cinfo->num_components + 1) + (64L << 20);
 }
 
 // ends reports whether the data that libjpeg has not read contains an end of image.
@@ -168,10 +164,7 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	j_decompress_ptr cinfo = &d->cinfo;
 	codec_request *r = &d->request;
 	jpeg_read_header(cinfo, TRUE);
-	// Memory for a progressive image (2 bytes per coefficient, chroma at most as large as luma, odd
-	// sizes), plus some for everything else.
-	cinfo->mem->max_memory_to_use =
-		(long)cinfo->image_width * cinfo->image_height * 2 * (cinfo->num_components + 1) + (64L << 20);
+	codec_jpeg_limit_memory(cinfo);
 	cinfo->out_color_space = r->channels == 1 ? JCS_GRAYSCALE : r->channels == 3 ? JCS_RGB : JCS_CMYK;
 	cinfo->scale_num = (unsigned)r->scale;
 	cinfo->scale_denom = 8;
@@ -199,7 +192,13 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 		if (d->row == NULL)
 			longjmp(d->out, gave_up);
 	}
-	r->fast = fast && !r->to_end && entropy_start(cinfo, &d->entropy, bail);
+	if (d->body != NULL) {
+		if (!form_start(cinfo, &d->form, d->body, d->body_size, r->level, bail_from_form))
+			bail_from_form(cinfo);
+		r->fast = 1;
+	} else {
+		r->fast = fast && !r->to_end && entropy_start(cinfo, &d->entropy, codec_jpeg_bail);
+	}
 	int stop = r->fast || cinfo->inputctl->has_multiple_scans || (!r->to_end && ends(&d->source));
 	read_rows(d, dst, stride, left);
 	// A file without an end of image is truncated if its last row is missing, requested or not.
@@ -221,9 +220,7 @@ int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *d
 		d->finishing = 0;
 		int left = setjmp(d->out);
 		if (left == 0) {
-			create(d);
-			d->source.next_input_byte = src;
-			d->source.bytes_in_buffer = size;
+			codec_jpeg_create(d, src, size);
 			decode(d, dst, stride, fast);
 		}
 		jpeg_destroy_decompress(&d->cinfo); // no effect if it was not created
@@ -237,4 +234,13 @@ int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *d
 			return d->request.message[0] == 0 ? codec_memory : codec_corrupt;
 		}
 	}
+}
+
+int codec_jpeg_decode_form(codec_jpeg *d, const uint8_t *head, size_t head_size,
+	const uint8_t *body, size_t body_size, uint8_t *dst, size_t stride) {
+	d->body = body;
+	d->body_size = body_size;
+	int result = codec_jpeg_decode(d, head, head_size, dst, stride);
+	d->body = NULL;
+	return result;
 }

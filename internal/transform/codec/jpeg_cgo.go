@@ -16,7 +16,6 @@ import "C"
 
 import (
 	"image"
-	"unsafe"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -27,6 +26,8 @@ type jpegDecoder struct {
 	request *C.codec_request
 	// plain disables entropy.c. For tests.
 	plain bool
+	// level limits the instructions of form.c (form.h). For tests. 0: no limit.
+	level int
 }
 
 func (j *jpegDecoder) close() {
@@ -61,8 +62,14 @@ func (d *Decoder) decodeJPEG(
 	default:
 		dst.Reset(region.Dx(), region.Dy(), 3)
 	}
-	toEnd := want.Whole && suspicious(src, h)
-	if err := d.jpeg.decode(into, src, want.Scale, region, toEnd); err != nil {
+	var err error
+	if want.packed != nil {
+		err = d.decodePacked(into, want.packed, want.Scale, region)
+	} else {
+		toEnd := want.Whole && suspicious(src, h)
+		err = d.jpeg.decode(into, src, want.Scale, region, toEnd)
+	}
+	if err != nil {
 		return image.Point{}, err
 	}
 	if into != dst {
@@ -77,30 +84,49 @@ func (d *Decoder) decodeJPEG(
 func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 	region image.Rectangle, toEnd bool,
 ) error {
-	if j.c == nil {
-		j.c = C.codec_jpeg_new()
-		if j.c == nil {
-			return fail(ErrTooLarge, "out of memory")
-		}
-		j.request = C.codec_jpeg_request(j.c)
+	if err := j.open(); err != nil {
+		return err
 	}
+	j.prepare(dst, scale, region)
+	j.request.plain, j.request.to_end = flag(j.plain), flag(toEnd)
+	return j.result(C.codec_jpeg_decode(j.c, bytesOf(src), C.size_t(len(src)), bytesOf(dst.Pix),
+		C.size_t(dst.Stride)), len(src))
+}
+
+// open makes sure that there is a state.
+func (j *jpegDecoder) open() error {
+	if j.c != nil {
+		return nil
+	}
+	j.c = C.codec_jpeg_new()
+	if j.c == nil {
+		return fail(ErrTooLarge, "out of memory")
+	}
+	j.request = C.codec_jpeg_request(j.c)
+	return nil
+}
+
+// prepare makes a request for a region of an image, from a file that is read as far as necessary.
+func (j *jpegDecoder) prepare(dst *pixels.Image, scale int, region image.Rectangle) {
 	r := j.request
 	r.scale, r.channels = C.int(scale), C.int(dst.Channels)
 	r.x, r.y = C.int(region.Min.X), C.int(region.Min.Y)
 	r.width, r.height = C.int(region.Dx()), C.int(region.Dy())
-	r.plain, r.to_end = flag(j.plain), flag(toEnd)
-	switch C.codec_jpeg_decode(
-		j.c, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)),
-		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
-	) {
+	r.plain, r.to_end = 0, 0
+	r.level = C.int(j.level)
+}
+
+// result returns the error of what a request for a file of size bytes returned.
+func (j *jpegDecoder) result(code C.int, size int) error {
+	switch code {
 	case C.codec_ok:
 		return nil
 	case C.codec_truncated:
-		return fail(ErrTruncated, "JPEG of %d bytes ends before its last row", len(src))
+		return fail(ErrTruncated, "JPEG of %d bytes ends before its last row", size)
 	case C.codec_memory:
 		return fail(ErrTooLarge, "out of memory")
 	}
-	return fail(ErrCorrupt, "%s", C.GoString(&r.message[0]))
+	return fail(ErrCorrupt, "%s", C.GoString(&j.request.message[0]))
 }
 
 func flag(b bool) C.int {

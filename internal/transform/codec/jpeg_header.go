@@ -16,6 +16,8 @@ const (
 	markerSOI   = 0xd8
 	markerEOI   = 0xd9
 	markerSOS   = 0xda
+	markerDQT   = 0xdb
+	markerDRI   = 0xdd
 	markerAPP0  = 0xe0
 	markerAPP1  = 0xe1
 	markerAPP2  = 0xe2

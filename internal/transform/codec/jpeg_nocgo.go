@@ -4,6 +4,7 @@ package codec
 
 import (
 	"image"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -18,6 +19,13 @@ func (d *Decoder) decodeJPEG(
 ) (image.Point, error) {
 	if err := d.take(goJPEG(h)); err != nil {
 		return image.Point{}, err
+	}
+	if want.packed != nil {
+		scan, err := appendScanGo(slices.Clone(src), src, want.packed.Body, want.packed.Ones)
+		if err != nil {
+			return image.Point{}, err
+		}
+		src = append(scan, 0xff, markerEOI)
 	}
 	return image.Point{}, guarded(h, dst, func() error { return decodeJPEGGo(dst, src, h, want) })
 }

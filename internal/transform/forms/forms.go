@@ -1,0 +1,227 @@
+// Package forms keeps JPEGs in a compact form, which takes about 1.1 times the bytes of the JPEG,
+// and about half the time to be decoded: the coefficients that Huffman decoding gives, packed such
+// that they can be unpacked in parallel (transform/codec/form.h has their layout).
+//
+// A form gives the pixels of every region and scale bit for bit. That of a JPEG with one scan gives
+// the JPEG's bytes too; that of a progressive JPEG, or another one with several scans, gives its
+// pixels alone. What has no form stays as read: a codec.Error of codec.ErrNotPacked says why.
+//
+// A form is bytes, which are the same on all machines, with a version and a digest. A Converter is
+// not safe for concurrent use; the other functions keep no state.
+package forms
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// Kind is how a sample's bytes are kept. Numbers are never used again for something else: what
+// keeps samples keeps a Kind with each, and drops those of a Kind that it does not have.
+type Kind uint8
+
+// Kinds.
+const (
+	AsRead Kind = iota // the sample's bytes
+	Exact              // a form of version 1 that Restore takes
+	Pixels             // a form of version 1 that gives the pixels alone
+)
+
+func (k Kind) String() string {
+	if k > Pixels {
+		return fmt.Sprintf("unknown (%d)", uint8(k))
+	}
+	return [...]string{"as read", "compact", "compact, pixels alone"}[k]
+}
+
+// version is that of the layout of forms and of bodies.
+const version = 1
+
+// most is how large a form may be, in parts of the sample.
+const (
+	mostNumerator   = 3
+	mostDenominator = 2
+)
+
+// mostExpansion is more than a scan takes in bytes for one of a body: of a byte a block without
+// coefficients gets 2 codes of up to 16 bits, stuffed, and a restart marker.
+const mostExpansion = 16
+
+// The kinds of errors of forms. All are wrapped.
+var (
+	ErrVersion = errors.New("compact form of another version")
+	ErrDamaged = errors.New("damaged compact form")
+)
+
+// A form is, with all numbers little-endian:
+//
+//	0   4 bytes  magic
+//	4   1 byte   version
+//	5   1 byte   flags
+//	6   2 bytes  0
+//	8   4 bytes  digest of what follows
+//	12  4 bytes  digest of the sample
+//	16  8 bytes  size of the sample
+//	24  4 bytes  size of its scan; 0 if the form gives the pixels alone
+//	28  4 bytes  size of the JPEG's header
+//	32  4 bytes  size of the head for the decoder
+//	36  4 bytes  size of what follows the scan
+//	40           header, head, what follows the scan, body
+const (
+	magic      = "HDMJ"
+	digestAt   = 8
+	digestFrom = 12
+	fixed      = 40
+
+	flagOnes = 1 // codec.Packed.Ones
+)
+
+// Info describes a form.
+type Info struct {
+	Kind   Kind
+	Size   int64  // of the sample, in bytes
+	Digest uint32 // of the sample
+}
+
+// Converter makes forms and JPEGs. The zero value is ready to use; Close frees C memory.
+type Converter struct {
+	decoder codec.Decoder
+	packed  codec.Packed
+}
+
+// Close frees the Converter's C memory. The Converter can be used again.
+func (c *Converter) Close() { c.decoder.Close() }
+
+// Convert appends the form of src to dst, after it has checked that the form gives the same
+// coefficients and, for Exact, bytes. Where there is none of at most 1.5 times the size, the error
+// is of codec.ErrNotPacked; other errors are those of codec.Decoder.Header.
+func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
+	p := &c.packed
+	limit := len(src) / mostDenominator * mostNumerator
+	if err := c.decoder.Pack(p, src, limit); err != nil {
+		return dst, err
+	}
+	size := fixed + len(p.Header) + len(p.Head) + len(p.Tail) + len(p.Body)
+	if size > limit || len(src) > math.MaxInt32 {
+		return dst, &codec.Error{Kind: codec.ErrNotPacked, Why: "its form would be too large"}
+	}
+	le := binary.LittleEndian
+	begin := len(dst)
+	flags := byte(0)
+	if p.Ones {
+		flags |= flagOnes
+	}
+	dst = append(append(dst, magic...), version, flags, 0, 0, 0, 0, 0, 0)
+	dst = le.AppendUint32(dst, digest.Of(src))
+	dst = le.AppendUint64(dst, uint64(len(src)))
+	for _, n := range []int{p.ScanSize, len(p.Header), len(p.Head), len(p.Tail)} {
+		dst = le.AppendUint32(dst, uint32(n))
+	}
+	for _, part := range [][]byte{p.Header, p.Head, p.Tail, p.Body} {
+		dst = append(dst, part...)
+	}
+	le.PutUint32(dst[begin+digestAt:], digest.Of(dst[begin+digestFrom:]))
+	return dst, nil
+}
+
+// Restore appends the sample of which an Exact form was made. It checks the form's digest, and that
+// of the sample: a form of other bytes is an error of ErrDamaged. The error for a form that gives
+// the pixels alone is of codec.ErrNotPacked.
+func (c *Converter) Restore(dst, form []byte) ([]byte, error) {
+	if err := Check(form); err != nil {
+		return dst, err
+	}
+	var p codec.Packed
+	info, err := parse(&p, form)
+	if err != nil {
+		return dst, err
+	}
+	begin := len(dst)
+	dst, err = c.decoder.Unpack(dst, &p)
+	switch {
+	case errors.Is(err, codec.ErrNotPacked):
+		return dst, err
+	case err != nil:
+		return dst, fmt.Errorf("%w: %w", ErrDamaged, err)
+	case int64(len(dst)-begin) != info.Size || digest.Of(dst[begin:]) != info.Digest:
+		return dst[:begin], fmt.Errorf("%w: it gives other bytes than those of the sample",
+			ErrDamaged)
+	}
+	return dst, nil
+}
+
+// Check checks a form's digest. Errors are of ErrVersion or ErrDamaged.
+func Check(form []byte) error {
+	if _, err := Read(form); err != nil {
+		return err
+	}
+	want := binary.LittleEndian.Uint32(form[digestAt:])
+	if got := digest.Of(form[digestFrom:]); got != want {
+		return fmt.Errorf("%w: its digest is %08x, and not %08x", ErrDamaged, got, want)
+	}
+	return nil
+}
+
+// Read describes a form, whose digest it does not check. Errors are of ErrVersion or ErrDamaged.
+func Read(form []byte) (Info, error) {
+	var p codec.Packed
+	return parse(&p, form)
+}
+
+// parse sets the parts of p to those of form.
+func parse(p *codec.Packed, form []byte) (Info, error) {
+	if len(form) < fixed || string(form[:len(magic)]) != magic {
+		return Info{}, fmt.Errorf("%w: it begins with % x", ErrDamaged, form[:min(len(form), 8)])
+	}
+	if v := form[len(magic)]; v != version {
+		return Info{}, fmt.Errorf("%w: %d, and this release reads %d", ErrVersion, v, version)
+	}
+	le := binary.LittleEndian
+	*p = codec.Packed{ScanSize: int(le.Uint32(form[24:])), Ones: form[5]&flagOnes != 0}
+	rest := form[fixed:]
+	for i, part := range []*[]byte{&p.Header, &p.Head, &p.Tail} {
+		n := int64(le.Uint32(form[28+4*i:]))
+		if n > int64(len(rest)) {
+			return Info{}, fmt.Errorf("%w: %d bytes are less than its parts", ErrDamaged, len(form))
+		}
+		*part, rest = rest[:n:n], rest[n:]
+	}
+	p.Body = rest
+	info := Info{Exact, int64(le.Uint64(form[16:])), le.Uint32(form[12:])}
+	if p.ScanSize == 0 {
+		info.Kind = Pixels
+		return info, nil
+	}
+	if int64(len(p.Header)+p.ScanSize+len(p.Tail)) != info.Size ||
+		p.ScanSize > mostExpansion*len(p.Body) {
+		return Info{}, fmt.Errorf("%w: its parts are of another size than the sample", ErrDamaged)
+	}
+	return info, nil
+}
+
+// Header returns what d.Header returns for the sample.
+func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
+	var p codec.Packed
+	if _, err := parse(&p, form); err != nil {
+		return codec.Header{}, err
+	}
+	return d.PackedHeader(&p)
+}
+
+// Decode decodes a form as d.Decode does the sample, bit for bit. It does not check the digest: an
+// altered form may give other pixels.
+func Decode(
+	d *codec.Decoder, dst *pixels.Image, form []byte, want codec.Want,
+) (origin image.Point, err error) {
+	var p codec.Packed
+	if _, err := parse(&p, form); err != nil {
+		return origin, err
+	}
+	return d.DecodePacked(dst, &p, want)
+}

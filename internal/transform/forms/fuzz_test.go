@@ -1,0 +1,109 @@
+package forms
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// FuzzDecode: a form of any bytes is decoded or refused, by a known error. Its digest, which would
+// refuse all but a few, is not checked.
+func FuzzDecode(f *testing.F) {
+	for _, name := range jpegs {
+		form := converted(f, name)
+		f.Add(form)
+		for _, at := range []int{5, 25, 30, 60, len(form) / 2, len(form) - 3} {
+			altered := bytes.Clone(form)
+			altered[at] ^= 0xff
+			f.Add(altered)
+		}
+		f.Add(form[:len(form)*2/3])
+	}
+	d := codec.Decoder{MaxPixels: 1 << 18}
+	defer d.Close()
+	c := Converter{decoder: codec.Decoder{MaxPixels: 1 << 18}}
+	defer c.Close()
+	var m pixels.Image
+	f.Fuzz(func(t *testing.T, form []byte) {
+		known := func(err error) {
+			var e *codec.Error
+			if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) &&
+				!errors.As(err, &e) {
+				t.Fatal(err)
+			}
+		}
+		h, err := Header(&d, form)
+		known(err)
+		if err != nil {
+			return
+		}
+		for _, want := range []codec.Want{
+			{},
+			{Region: image.Rect(h.Width/2, h.Height/2, h.Width, h.Height)},
+			{Scale: 1},
+		} {
+			_, err := Decode(&d, &m, form, want)
+			known(err)
+		}
+		var p codec.Packed
+		if _, err := parse(&p, form); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Unpack(nil, &p)
+		known(err)
+	})
+}
+
+// FuzzConvert: what has a form is decoded from it as it is, and is made of it again.
+func FuzzConvert(f *testing.F) {
+	for _, name := range append(jpegs, "arithmetic", "441", "gray-22", "restart-long") {
+		src := jpegNamed(f, name)
+		f.Add(src)
+		f.Add(src[:len(src)/2])
+		altered := bytes.Clone(src)
+		altered[len(src)*3/4] ^= 0x40
+		f.Add(altered)
+	}
+	d := codec.Decoder{MaxPixels: 1 << 18}
+	defer d.Close()
+	c := Converter{decoder: codec.Decoder{MaxPixels: 1 << 18}}
+	defer c.Close()
+	var want, got pixels.Image
+	f.Fuzz(func(t *testing.T, src []byte) {
+		form, err := c.Convert(nil, src)
+		if err != nil {
+			var e *codec.Error
+			if !errors.As(err, &e) {
+				t.Fatal(err)
+			}
+			return
+		}
+		info, err := Read(form)
+		if err != nil || len(form) > len(src)*3/2 {
+			t.Fatalf("%d bytes for %d, %v", len(form), len(src), err)
+		}
+		if again, err := c.Restore(nil, form); info.Kind == Exact &&
+			(err != nil || !bytes.Equal(again, src)) {
+			t.Fatalf("%v, or other bytes", err)
+		}
+		h, err := d.Header(src)
+		if other, wrong := Header(&d, form); err != nil || wrong != nil || h != other {
+			t.Fatalf("%+v, %v; %+v, %v", h, err, other, wrong)
+		}
+		for _, r := range []codec.Want{
+			{Whole: true},
+			{Region: image.Rect(h.Width/2, h.Height/3, h.Width, h.Height)},
+			{Scale: 2},
+		} {
+			at, err := d.Decode(&want, src, r)
+			other, wrong := Decode(&d, &got, form, r)
+			if err != nil || wrong != nil || at != other || !bytes.Equal(want.Pix, got.Pix) {
+				t.Fatalf("%+v: %v, %v, or other pixels", r, err, wrong)
+			}
+		}
+	})
+}

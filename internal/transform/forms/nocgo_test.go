@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package forms
+
+const canConvert = false
