@@ -46,8 +46,10 @@ type Measured struct {
 	Directory *Rate `json:"directory,omitempty"`
 	Peers     *Rate `json:"peers,omitempty"`
 	// AsIs is the job as it is, and Waited and Computed the mean time of an iteration of it in which
-	// a rank waited for its batch, and did not.
+	// a rank waited for its batch, and did not. First means that it is that of its first epoch, or of
+	// that and later ones: samples may not have been in caches.
 	AsIs     *Rate   `json:"as_is,omitempty"`
+	First    bool    `json:"as_is_of_first_epoch,omitempty"`
 	Waited   float64 `json:"waited_s_per_iteration"`
 	Computed float64 `json:"computed_s_per_iteration"`
 

@@ -15,24 +15,20 @@ type span struct {
 	samples int
 }
 
-// blocks is how many blocks a rate is the median of, at most; least is how few blocks have an
-// interval.
-const (
-	blocks = 20
-	least  = 6
-)
+// blocks is how many blocks a rate is the median of, at most.
+const blocks = 20
 
 // rates returns the samples/s of blocks of spans. Workers deliver in turns, often several batches
-// at once, so that single spans say little: a block is of a multiple of so many spans, if there are
-// enough of them.
+// at once, so that single spans say nothing: a block is of a multiple of so many spans, or all
+// spans are one block if they are fewer.
 func rates(spans []span, turn int) []float64 {
 	n := len(spans)
 	if n == 0 {
 		return nil
 	}
 	size := max((n+blocks-1)/blocks, 1)
-	if turn > 1 && n >= least*turn {
-		size = (size + turn - 1) / turn * turn
+	if turn > 1 {
+		size = min((size+turn-1)/turn*turn, n)
 	}
 	var all []float64
 	for ; len(spans) >= size; spans = spans[size:] {

@@ -35,7 +35,8 @@ func TestRatesAreThoseOfBlocks(t *testing.T) {
 		{"as many as blocks", spansOf(20, 1, 0.5), 1, 20, 8},
 		{"more", spansOf(90, 1, 0.5), 1, 18, 8},
 		{"a turn of 4 workers", spansOf(40, 4, 2), 4, 10, 8},
-		{"few turns", spansOf(24, 4, 2), 4, 6, 8},
+		{"few turns", spansOf(12, 4, 2), 4, 3, 8},
+		{"less than a turn", spansOf(3, 3, 1.5), 4, 1, 8},
 		{"the process itself", spansOf(5, 1, 0.5), 0, 5, 8},
 	} {
 		t.Run(test.name, func(t *testing.T) {
