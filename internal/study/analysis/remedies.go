@@ -12,11 +12,13 @@ import (
 )
 
 // remedies fills in the changes that would help, and what if.
-func (r *Report) remedies(ctx context.Context, o Options) error {
-	m := r.Measured
+func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 	was := r.Now.Epoch
 	if m.AsIs != nil && m.Loader.Name != HDMLP {
 		was = m.perNode() / m.AsIs.Median // what will be replaced was measured
+		if m.First {
+			was = min(was, r.Now.Epoch) // later epochs have more in caches
+		}
 	}
 	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
 		Option, error,
@@ -102,9 +104,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		}
 		asked = with
 	}
-	if o.Prices != nil {
-		slices.SortStableFunc(r.Remedies, func(a, b Option) int { return a.Price.compare(b.Price) })
-	}
+	r.order(o)
 	if o.Changes == nil {
 		return nil
 	}

@@ -235,7 +235,7 @@ func (m *Measured) source(k *model.Node, tier func(float64) model.Known) {
 
 // Environment returns the job's machine as `hdmlp probe --out` writes it.
 func (m *Measured) Environment() []byte {
-	r := m.Run()
+	r := m.rising().Run()
 	for j := range r.Known.Classes {
 		r.Known.Classes[j].Path = "" // not known here
 	}
