@@ -59,9 +59,11 @@ type Measured struct {
 	Notes []Note `json:"notes,omitempty"`
 }
 
-// Validation compares a later epoch of the job with hdmlp's loader, in the place of the one in use
-// if that is another, with what was predicted of it.
+// Validation compares a later epoch of the job after a change with what was predicted of it: after
+// the first change that is advised, or with hdmlp's loader as it is configured if that cannot be
+// applied.
 type Validation struct {
+	Change    string  `json:"change"`
 	Predicted float64 `json:"predicted_epoch_s"`
 	Measured  float64 `json:"measured_epoch_s"`
 	Low       float64 `json:"low_epoch_s"` // 95 %, as of a Rate

@@ -76,7 +76,7 @@ func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 	} else {
 		with := m.switched()
 		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
-		option, err := add(with, text+", with memory="+human.Format(with.memory()), nil, m.unmeasured())
+		option, err := add(with, text+", with memory="+human.Format(with.CacheBytes()), nil, m.unmeasured())
 		if err != nil {
 			return err
 		}

@@ -219,6 +219,7 @@ func fitted(about string, measured, taken []analysis.Point) []string {
 	if all == nil {
 		return nil
 	}
-	return []string{about + ": less was measured with more threads or workers, as other work on the " +
-		"machine makes it; taken are " + strings.Join(all, ", ") + " samples/s (isotonic regression)"}
+	return []string{about + ": less was measured with more threads or workers, as other work on " +
+		"the machine makes it; taken are " + strings.Join(all, ", ") +
+		" samples/s (isotonic regression)"}
 }

@@ -39,7 +39,7 @@ OVERTIME = 3
 #: Seconds after which iterations of the job as it is are sent, so that they count however the
 #: script ends.
 SENT_EVERY = 1.0
-#: hdmlp's loader takes the place of torch's, and only the job as it is then is measured.
+#: Another loader takes the place of torch's, and only the job as it is then is measured.
 VALIDATES: bool = SETTINGS["validate"]
 
 
@@ -161,12 +161,11 @@ class Session:
     def _tell_loader(self) -> None:
         self._noted.discard(id(self._loader))
         self._unsaid.pop(id(self._loader), None)
+        facts = description.of(self._loader, self._kind)
+        if VALIDATES and self._kind == "torch":
+            facts["workers"] = SETTINGS["workers"]
         self._channel.send(
-            "loader",
-            pid=os.getpid(),
-            rank=self._rank,
-            ranks=self._ranks,
-            **description.of(self._loader, self._kind),
+            "loader", pid=os.getpid(), rank=self._rank, ranks=self._ranks, **facts
         )
 
     def gives_way(self, given: int) -> bool:
