@@ -19,8 +19,8 @@ type trial struct {
 }
 
 // trialOf returns what to try of what was measured: the first advice, or hdmlp's loader as it is
-// configured if nothing is advised, or that cannot be made here: then why says so. given are the keys
-// that the script's loader gives itself.
+// configured if nothing is advised, or that cannot be made here: then why says so. given are the
+// keys that the script's loader gives itself.
 func trialOf(ctx context.Context, m *analysis.Measured, given map[string]any) (
 	t trial, why string, err error,
 ) {

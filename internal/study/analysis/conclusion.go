@@ -51,6 +51,44 @@ func (r *Report) differs(m *Measured) float64 {
 	return m.AsIs.Median/min(max(m.AsIs.Median, low), high) - 1
 }
 
+// refutes returns how many times as fast as measured samples are prepared at least, since the job
+// as it is takes more than that could give; 1 if it does not. The rates of several numbers of
+// threads were measured after it, one after the other, while the machine may have done other work.
+//
+// Where what is read or trained explains how fast the job is, preparation is taken not to limit:
+// what limits it was measured. Otherwise it limits, by elimination, to what the job as it is takes.
+// Nothing is taken of a job whose first epoch was measured and that has caches, which differ
+// between epochs, or that does one thing after the other.
+func (m *Measured) refutes() float64 {
+	if m.AsIs == nil || len(m.Preparation) == 0 || m.serial() ||
+		m.First && m.Loader.CacheMB+m.Loader.DirectoryMB > 0 {
+		return 1
+	}
+	now, _ := rates(m.Run(), false, nil)
+	does := m.AsIs.Median
+	if now.prepared() >= does/(1+believed) {
+		return 1
+	}
+	least := does
+	if others := min(now.Fetch, now.Training); others <= does*(1+believed) {
+		least = max(does, others) * (1 + rounding)
+	}
+	return 1 / ((1/least - now.Reading) * now.Preparation)
+}
+
+// scaled returns the job with rates of preparation that are so many times as high.
+func (m *Measured) scaled(by float64) *Measured {
+	out := *m
+	out.Preparation = slices.Clone(m.Preparation)
+	for i := range out.Preparation {
+		p := &out.Preparation[i].Rate
+		p.Median *= by
+		p.Low *= by
+		p.High *= by
+	}
+	return &out
+}
+
 // cold returns the job with nothing in its caches.
 func (m *Measured) cold() *Measured {
 	c := *m

@@ -89,6 +89,52 @@ func TestWhatTheJobAsItIsRefutes(t *testing.T) {
 	}
 }
 
+// TestPreparationThatTheJobRefutes: measured on a busy machine, it is less than the job as it is
+// takes. If the source explains that, the source limits; if nothing does, preparation does.
+func TestPreparationThatTheJobRefutes(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		asIs, source float64
+		change       func(m *Measured)
+		limit        string
+		speed, times float64
+	}{
+		{"the source explains it", 182, 190, nil, remedy.Source, 190, 190.0 / 94},
+		{"the source is a little slower", 182, 170, nil, remedy.Source, 170, 182.0 / 94},
+		{"nothing explains it", 182, 400, nil, remedy.Preprocessing, 182, 182.0 / 94},
+		{"it may be right", 110, 400, nil, remedy.Preprocessing, 94, 1},
+		{"reads take of the processors", 182, 400, func(m *Measured) {
+			m.SourceWork = 1e-3
+		}, remedy.Preprocessing, 182, 0},
+		{"one after the other", 182, 190, func(m *Measured) {
+			m.Loader.Workers = 0
+		}, remedy.Preprocessing, 0, 1},
+		{"the first epoch, with caches", 182, 190, func(m *Measured) {
+			m.First, m.Loader.CacheMB = true, 100
+		}, remedy.Preprocessing, 94, 1},
+		{
+			"the first epoch, without", 182, 190, func(m *Measured) { m.First = true },
+			remedy.Source, 190, 190.0 / 94,
+		},
+	} {
+		m := job()
+		m.Loader = Loader{Name: Torch, Workers: 2, Streams: 2}
+		m.Preparation = points(map[int]float64{1: 50, 2: 94})
+		m.Source, m.AsIs = points(map[int]float64{2: c.source}), rate(c.asIs)
+		if c.change != nil {
+			c.change(m)
+		}
+		r := analyze(t, m, Options{})
+		if r.Now.Limit != c.limit || c.speed > 0 && !near(r.Now.Samples, c.speed, 1e-5) ||
+			c.times > 0 && !near(r.Refutes, c.times, 1e-5) || r.Refutes != 1 && r.Now.Certain {
+			t.Errorf("%s: %+v, %v times", c.name, r.Now, r.Refutes)
+		}
+		if got := medians(m.Preparation); !slices.Equal(got, []float64{50, 94}) {
+			t.Errorf("%s: %v was measured", c.name, got)
+		}
+	}
+}
+
 // TestAdviceThatNeedsMoreCoresComesLast: whether or not it brings the most. With prices, the
 // cheapest comes first.
 func TestAdviceThatNeedsMoreCoresComesLast(t *testing.T) {

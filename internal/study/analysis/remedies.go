@@ -76,7 +76,8 @@ func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 	} else {
 		with := m.switched()
 		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
-		option, err := add(with, text+", with memory="+human.Format(with.CacheBytes()), nil, m.unmeasured())
+		memory := ", with memory=" + human.Format(with.CacheBytes())
+		option, err := add(with, text+memory, nil, m.unmeasured())
 		if err != nil {
 			return err
 		}

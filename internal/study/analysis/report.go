@@ -22,8 +22,11 @@ type Report struct {
 	// first epoch if it is that which was measured; below 0: slower. By more than 0.2, nothing is
 	// concluded.
 	Differs float64 `json:"measured_differs_by"`
+	// Refutes is how many times as high as measured the rates of preparation are taken to be, since
+	// the job as it is takes more samples than they could give; 1: it does not.
+	Refutes float64 `json:"preparation_is_times"`
 	// Preparation and Switched are those of Measured as they were fitted, so that more threads or
-	// workers prepare no less; nil if they do not.
+	// workers prepare no less, and by Refutes; nil if they are as measured.
 	Preparation []Point `json:"preparation_fitted,omitempty"`
 	Switched    []Point `json:"preparation_by_hdmlp_fitted,omitempty"`
 	// Iterations is how many iterations an epoch has.
@@ -125,6 +128,9 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 	}
 	raw := m
 	m = m.rising()
+	if r.Refutes = m.refutes(); r.Refutes != 1 {
+		m = m.scaled(r.Refutes)
+	}
 	if !slices.Equal(m.Preparation, raw.Preparation) {
 		r.Preparation = m.Preparation
 	}
@@ -146,7 +152,7 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	if r.Differs = r.differs(m); r.Refuted() {
+	if r.Differs = r.differs(m); r.Refuted() || r.Refutes != 1 {
 		r.Now.Certain = false
 	}
 	r.caches(m)

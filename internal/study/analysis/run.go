@@ -74,8 +74,8 @@ func (m *Measured) iterations() float64 {
 // exactly its size may lack room for the last samples.
 const spare = 1.05
 
-// CacheBytes returns how much memory hdmlp's cache is advised to have, in bytes: what there is room for,
-// and not more than the dataset needs.
+// CacheBytes returns how much memory hdmlp's cache is advised to have, in bytes: what there is room
+// for, and not more than the dataset needs.
 func (m *Measured) CacheBytes() int64 { return min(m.Room, int64(spare*m.Dataset.MB*mega)) }
 
 // switched is the job with hdmlp in the place of another loader: it reads with as many streams and

@@ -58,7 +58,13 @@ func notes(r *analysis.Report) (all []string) {
 		}
 		all = append(all, text)
 	}
-	all = append(all, fitted("preparation", r.Measured.Preparation, r.Preparation)...)
+	if r.Refutes != 1 && r.Refutes != 0 {
+		all = append(all, fmt.Sprintf("preparation: the job as it is takes %s samples/s, which it "+
+			"could not if no more were prepared than was measured: they are taken to be %s times as many",
+			rate(r.Measured.AsIs.Median), human.Ratio(r.Refutes)))
+	} else {
+		all = append(all, fitted("preparation", r.Measured.Preparation, r.Preparation)...)
+	}
 	all = append(all, fitted("preparation_by_hdmlp", r.Measured.Switched, r.Switched)...)
 	if marked(r.Measured) {
 		all = append(all, few)

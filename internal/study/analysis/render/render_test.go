@@ -62,6 +62,13 @@ func TestText(t *testing.T) {
 		"waits for its data. Measure again": func(m *analysis.Measured) {
 			m.AsIs = &analysis.Rate{Median: 400, Low: 390, High: 410}
 		},
+		"takes 790 samples/s, which it could not if no more were prepared than was measured: they " +
+			"are taken to be 2.86 times as many": func(m *analysis.Measured) {
+			for i := range m.Preparation {
+				m.Preparation[i].Median = 80 * float64(i+1) // 4 workers: 320
+			}
+			m.Preparation[2].Median = 320
+		},
 		"taken are 756 with 4 instead of 812, 756 with 8 instead of 700": func(m *analysis.Measured) {
 			m.Preparation[3].Median = 700
 		},
@@ -92,6 +99,7 @@ func TestText(t *testing.T) {
 		"none: the source is fast enough": func(m *analysis.Measured) {
 			m.Preparation[0].Rate = analysis.Rate{Median: 5, Low: 4, High: 6}
 			m.Preparation = m.Preparation[:1]
+			m.AsIs = &m.Preparation[0].Rate
 		},
 	} {
 		b.Reset()

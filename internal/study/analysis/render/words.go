@@ -133,7 +133,8 @@ func refuted(r *analysis.Report) string {
 	}
 	return fmt.Sprintf("No conclusion: the job as it is takes %s samples/s on each node, which is "+
 		"%s %s than by the rates of its parts (%s for a later epoch%s). They were measured one after "+
-		"the other, and do not hold together.", rate(r.Measured.AsIs.Median), by, than, rate(r.Now.Samples), of)
+		"the other, and do not hold together.", rate(r.Measured.AsIs.Median), by, than,
+		rate(r.Now.Samples), of)
 }
 
 // compared describes how fast the job as it is takes samples, beside training alone: that needs no
