@@ -216,3 +216,4 @@ def test_each_worker_delivers_two_batches(monkeypatch):
     delivered = queued.Delivered(Workers(monkeypatch, 3, 1.0), [8], 3)
     delivered.drain(2, 1.0 / 8)
     assert len(delivered.within(1.5)) == 6
+    assert len(delivered.within(0.0)) == 3  # one each, if there is no time left

@@ -45,7 +45,9 @@ func rates(spans []span, turn int) []float64 {
 }
 
 // together returns the rate of ranks together, each with the rates of its blocks in order; nil if a
-// rank has none.
+// rank has none. It is the median of blocks. If they are too few for an interval it is that of all
+// of them, their harmonic mean: on a busy machine single ones may be far too high, whose batches
+// were queued before they were taken.
 func together(ranks [][]float64) *analysis.Rate {
 	if len(ranks) == 0 {
 		return nil
@@ -60,7 +62,15 @@ func together(ranks [][]float64) *analysis.Rate {
 			sums[i] += all[i*len(all)/n]
 		}
 	}
-	return rateOf(measure.EstimateOf(sums), 1)
+	e := measure.EstimateOf(sums)
+	if !e.Certain {
+		seconds := 0.0
+		for _, rate := range sums {
+			seconds += 1 / rate
+		}
+		e.Median = float64(n) / seconds
+	}
+	return rateOf(e, 1)
 }
 
 // rateOf returns an estimate in samples/s of which there are so many in one of its units.

@@ -89,12 +89,16 @@ class Delivered:
         """Returns for each batch the seconds since the one before, and how many samples it has.
 
         Args:
-            seconds: How long to take batches; up to twice that, until each worker has delivered
-                two.
+            seconds: How long to take batches; until each worker has delivered one, and up to twice
+                as long until each has delivered two.
         """
         found: list[tuple[float, int]] = []
         until = self._last + seconds
-        least = 2 * max(self._workers, 1)
-        while self._last < until or (len(found) < least and self._last < until + seconds):
+        turn = max(self._workers, 1)
+        while (
+            self._last < until
+            or len(found) < turn
+            or (len(found) < 2 * turn and self._last < until + seconds)
+        ):
             found.append(self._next())
         return found

@@ -1,5 +1,6 @@
-"""The loader in the place of torch's, which a validation measures: hdmlp's, or torch's with more
-workers.
+"""The loader in the place of torch's which a validation measures.
+
+That is hdmlp's, or torch's with more workers.
 """
 
 from __future__ import annotations

@@ -164,9 +164,7 @@ class Session:
         facts = description.of(self._loader, self._kind)
         if VALIDATES and self._kind == "torch":
             facts["workers"] = SETTINGS["workers"]
-        self._channel.send(
-            "loader", pid=os.getpid(), rank=self._rank, ranks=self._ranks, **facts
-        )
+        self._channel.send("loader", pid=os.getpid(), rank=self._rank, ranks=self._ranks, **facts)
 
     def gives_way(self, given: int) -> bool:
         """Reports whether another loader is the one of the training.
