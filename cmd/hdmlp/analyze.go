@@ -37,8 +37,9 @@ The script does what it does, so let it write its results elsewhere.
 On several nodes, start it on each of them, once, with the launcher of the
 node's ranks. The nodes are measured together, and node 0 prints the analysis.
 
---validate then runs the script again for two epochs or more, with hdmlp's
-loader in the place of torch's, and compares a later epoch with the prediction.
+--validate then runs the script again for two epochs or more, with the change
+that is advised first where that can be made here (otherwise with hdmlp's loader
+in the place of torch's), and compares a later epoch with the prediction.
 
 The script's output is passed on, and its exit status is reported. The analysis
 comes on stderr, after what the script printed. With --json, the analysis is
@@ -89,7 +90,7 @@ EXIT STATUS
 	flags.StringVar(&run.cache, "cache", "",
 		"`DIR` on the disk of the cache (default: cache_dir of the configuration, if it is set)")
 	flags.BoolVar(&run.validate, "validate", false,
-		"run the script again with hdmlp's loader, and compare an epoch with the prediction")
+		"run the script again with the first advice, and compare an epoch with the prediction")
 	report.flags(cmd)
 	return cmd
 }
@@ -135,6 +136,7 @@ type scriptOptions struct {
 	time           time.Duration
 	cache          string
 	validate       bool
+	given          map[string]any // keys that the script gives hdmlp's loader; set by measure
 	tell           func(text string)
 }
 

@@ -68,6 +68,7 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		return nil, nil, err
 	}
 	m = record.Measured()
+	o.given = record.First().Loader.Keys
 	m.Command = o.command
 	m.Cores = runtime.GOMAXPROCS(0)
 	m.Room = available.Load()

@@ -13,42 +13,42 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/measure/survey"
 )
 
-// second is what a node measured of the job with hdmlp's loader.
+// second is what a node measured of the job with the change.
 type second struct {
 	AsIs *analysis.Rate
 	Why  string // there is none; "": there is
 }
 
-// compare runs the script with hdmlp's loader, and compares a later epoch with what is predicted of
-// it. What cannot be compared is noted. On several nodes all do the same.
+// compare runs the script with the first change that is advised, and compares a later epoch with
+// what is predicted of it. What cannot be compared is noted. On several nodes all do the same.
 func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Measured) error {
 	note := func(text string) {
 		o.tell("not validated: " + text)
 		m.Notes = append(m.Notes, analysis.Note{About: "validation", Text: text})
 	}
-	c, err := jobConfig(nil, "", "") // what loaders get that are given nothing else
+	t, why, err := trialOf(ctx, m, o.given)
 	if err != nil {
 		return err
 	}
-	r, err := analysis.Analyze(ctx, tried(m, c), analysis.Options{})
-	if err != nil {
-		return err
+	if why != "" {
+		o.tell(why)
+		m.Notes = append(m.Notes, analysis.Note{About: "validation", Text: why})
 	}
-	predicted := predictedEpoch(m, r)
-	if predicted == 0 {
+	if t.predicted == 0 {
 		note("nothing is predicted of this job with hdmlp's loader")
 		n.finish()
 		return nil
 	}
-	o.tell("running the script again, with hdmlp's loader")
+	o.tell("running the script again: " + t.text)
 	record, exit, err := instrument.Run(ctx, instrument.Options{
 		Command: o.command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr,
 		AsIs: o.time / 2, Package: pythonPackage(), Validate: true, Progress: o.tell,
+		Workers: t.workers, Variables: t.variables,
 	})
 	if err != nil {
 		return err
 	}
-	all := []second{again(record, exit)}
+	all := []second{again(record, exit, t.workers > 0)}
 	if g := n.found(); g != nil {
 		n.finish()
 		within, cancel := context.WithTimeout(ctx, 2*o.time+time.Minute)
@@ -72,13 +72,13 @@ func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Meas
 	asIs := analysis.OfNodes(rates).AsIs
 	epoch := float64(m.Dataset.Samples) / float64(m.Nodes)
 	v := &analysis.Validation{
-		Predicted: predicted, Measured: epoch / asIs.Median, Low: epoch / asIs.High,
+		Change: t.text, Predicted: t.predicted, Measured: epoch / asIs.Median, Low: epoch / asIs.High,
 		High: epoch / asIs.Low,
 	}
 	v.Error = v.Predicted/v.Measured - 1
 	m.Validation = v
-	o.tell(fmt.Sprintf("validated: a later epoch with hdmlp's loader was predicted to take %s, and "+
-		"took %s (%s to %s): the prediction is off by %.1f %%", seconds(v.Predicted),
+	o.tell(fmt.Sprintf("validated: %s: a later epoch was predicted to take %s, and "+
+		"took %s (%s to %s): the prediction is off by %.1f %%", v.Change, seconds(v.Predicted),
 		seconds(v.Measured), seconds(v.Low), seconds(v.High), 100*math.Abs(v.Error)))
 	return nil
 }
@@ -101,14 +101,14 @@ func tried(m *analysis.Measured, c *config.Config) *analysis.Measured {
 	return &with
 }
 
-// again returns what the script did with hdmlp's loader.
-func again(record *instrument.Record, exit instrument.Exit) second {
+// again returns what the script did: with hdmlp's loader, or with torch's.
+func again(record *instrument.Record, exit instrument.Exit, torchs bool) second {
 	if cut, err := judge(record, exit); cut != nil || err != nil {
 		return second{Why: cmp.Or(err, cut).Error()}
 	}
 	m := record.Measured()
 	switch {
-	case m.Loader.Name != analysis.HDMLP:
+	case m.Loader.Name != analysis.HDMLP && !torchs:
 		return second{Why: "the daemon does not serve the dataset"}
 	case m.AsIs == nil:
 		return second{Why: "a rank counted no iteration"}

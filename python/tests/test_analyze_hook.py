@@ -21,7 +21,7 @@ def module(name):
     return loaded
 
 
-batches, files, rereading = map(module, ("batches", "sample_files", "rereading"))
+batches, files, rereading, queued = map(module, ("batches", "sample_files", "rereading", "queued"))
 Pair = namedtuple("Pair", "images labels")
 IMAGES, LABELS = torch.zeros(8, 3, 5, 5), torch.arange(8)
 
@@ -152,3 +152,68 @@ def test_what_reading_takes_is_subtracted():
     ]
     assert rereading.without(deliveries, 1.0)[0][0] == pytest.approx(0.005)  # 5 % are left
     assert rereading.without([], 1.0) == []
+
+
+def test_batches_that_were_queued_are_not_counted():
+    """Steps of 10 ms find 3 batches ready, wait for a turn, and are counted after that."""
+    draining, now, counted = queued.Draining(most=60.0), 5.0, []
+    for waited in (0.0, 0.0, 0.0001, 0.03, 0.0, 0.03, 0.0):
+        now += waited + 0.01
+        counted.append(not draining.goes_on(now, waited, 0.01))
+    assert counted == [False] * 4 + [True] * 3
+
+
+def test_a_job_that_waits_for_nothing_is_counted_some_time_later():
+    draining = queued.Draining(most=0.05)
+    counted = [not draining.goes_on(5 + n * 0.01, 0.0, 0.01) for n in range(1, 11)]
+    assert counted == [False] * 6 + [True] * 4
+
+
+class Workers:
+    """An iterator of batches that workers prepare in turns, in virtual time: each takes ``seconds``
+    for one, has ``ahead`` in work or queued, and starts later than the one before by ``start``. The
+    first batch is asked for at ``now``."""
+
+    def __init__(self, monkeypatch, count, seconds, start=0.0, ahead=2, now=0.0):
+        self._seconds, self._now, self._taken = seconds, now, 0
+        begin = [number * start for number in range(count)]
+        self._ready = [[at + seconds * (k + 1) for k in range(ahead)] for at in begin]
+        monkeypatch.setattr(queued.time, "perf_counter", lambda: self._now)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        ready = self._ready[self._taken % len(self._ready)]
+        self._now = max(self._now, ready.pop(0))
+        ready.append(max(ready[-1], self._now) + self._seconds)
+        self._taken += 1
+
+
+@pytest.mark.parametrize(
+    "count, start, ahead, now",
+    [
+        (1, 0.0, 2, 0.0),
+        (2, 0.4, 2, 0.0),
+        (4, 0.3, 2, 0.0),
+        (2, 0.0, 4, 10.0),  # all were ready before the first was asked for
+        (3, 5.0, 6, 20.0),
+    ],
+)
+def test_what_was_queued_is_not_measured(monkeypatch, count, start, ahead, now):
+    """Each worker prepares 8 samples in 100 ms, so that all of them together prepare 80 times as
+    many a second as there are workers."""
+    workers = Workers(monkeypatch, count, 0.1, start, ahead, now)
+    delivered = queued.Delivered(workers, [8], count)
+    delivered.drain(ahead, 0.1 / 8)
+    found = delivered.within(1.0)
+    turns = found[: len(found) // count * count]
+    rate = sum(samples for _, samples in turns) / sum(seconds for seconds, _ in turns)
+    assert rate == pytest.approx(80 * count, rel=0.01)
+
+
+def test_each_worker_delivers_two_batches(monkeypatch):
+    delivered = queued.Delivered(Workers(monkeypatch, 3, 1.0), [8], 3)
+    delivered.drain(2, 1.0 / 8)
+    assert len(delivered.within(1.5)) == 6
+    assert len(delivered.within(0.0)) == 3  # one each, if there is no time left

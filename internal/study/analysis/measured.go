@@ -46,8 +46,10 @@ type Measured struct {
 	Directory *Rate `json:"directory,omitempty"`
 	Peers     *Rate `json:"peers,omitempty"`
 	// AsIs is the job as it is, and Waited and Computed the mean time of an iteration of it in which
-	// a rank waited for its batch, and did not.
+	// a rank waited for its batch, and did not. First means that it is that of its first epoch, or of
+	// that and later ones: samples may not have been in caches.
 	AsIs     *Rate   `json:"as_is,omitempty"`
+	First    bool    `json:"as_is_of_first_epoch,omitempty"`
 	Waited   float64 `json:"waited_s_per_iteration"`
 	Computed float64 `json:"computed_s_per_iteration"`
 
@@ -57,9 +59,11 @@ type Measured struct {
 	Notes []Note `json:"notes,omitempty"`
 }
 
-// Validation compares a later epoch of the job with hdmlp's loader, in the place of the one in use
-// if that is another, with what was predicted of it.
+// Validation compares a later epoch of the job after a change with what was predicted of it: after
+// the first change that is advised, or with hdmlp's loader as it is configured if that cannot be
+// applied.
 type Validation struct {
+	Change    string  `json:"change"`
 	Predicted float64 `json:"predicted_epoch_s"`
 	Measured  float64 `json:"measured_epoch_s"`
 	Low       float64 `json:"low_epoch_s"` // 95 %, as of a Rate

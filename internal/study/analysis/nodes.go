@@ -58,6 +58,7 @@ func OfNodes(all []*Measured) *Measured {
 	m.Switched = points(func(n *Measured) []Point { return n.Switched })
 	m.Waited, m.Computed = 0, 0
 	for _, node := range all {
+		m.First = m.First || node.First
 		m.Waited += node.Waited / float64(len(all))
 		m.Computed += node.Computed / float64(len(all))
 		m.Cores, m.Room = min(m.Cores, node.Cores), min(m.Room, node.Room)

@@ -12,11 +12,13 @@ import (
 )
 
 // remedies fills in the changes that would help, and what if.
-func (r *Report) remedies(ctx context.Context, o Options) error {
-	m := r.Measured
+func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 	was := r.Now.Epoch
 	if m.AsIs != nil && m.Loader.Name != HDMLP {
 		was = m.perNode() / m.AsIs.Median // what will be replaced was measured
+		if m.First {
+			was = min(was, r.Now.Epoch) // later epochs have more in caches
+		}
 	}
 	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
 		Option, error,
@@ -74,7 +76,8 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	} else {
 		with := m.switched()
 		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
-		option, err := add(with, text+", with memory="+human.Format(with.memory()), nil, m.unmeasured())
+		memory := ", with memory=" + human.Format(with.CacheBytes())
+		option, err := add(with, text+memory, nil, m.unmeasured())
 		if err != nil {
 			return err
 		}
@@ -102,9 +105,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		}
 		asked = with
 	}
-	if o.Prices != nil {
-		slices.SortStableFunc(r.Remedies, func(a, b Option) int { return a.Price.compare(b.Price) })
-	}
+	r.order(o)
 	if o.Changes == nil {
 		return nil
 	}

@@ -18,6 +18,17 @@ type Report struct {
 	Now      Speed  `json:"now"`
 	Stall    Stall  `json:"stall"`
 	Observed *Stall `json:"observed_stall,omitempty"`
+	// Differs is by what share the job as it is was measured to be faster than Now, or than the
+	// first epoch if it is that which was measured; below 0: slower. By more than 0.2, nothing is
+	// concluded.
+	Differs float64 `json:"measured_differs_by"`
+	// Refutes is how many times as high as measured the rates of preparation are taken to be, since
+	// the job as it is takes more samples than they could give; 1: it does not.
+	Refutes float64 `json:"preparation_is_times"`
+	// Preparation and Switched are those of Measured as they were fitted, so that more threads or
+	// workers prepare no less, and by Refutes; nil if they are as measured.
+	Preparation []Point `json:"preparation_fitted,omitempty"`
+	Switched    []Point `json:"preparation_by_hdmlp_fitted,omitempty"`
 	// Iterations is how many iterations an epoch has.
 	Iterations float64  `json:"iterations"`
 	Needed     Needed   `json:"needed"`
@@ -115,6 +126,17 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 	if r.Missing != nil {
 		return r, nil
 	}
+	raw := m
+	m = m.rising()
+	if r.Refutes = m.refutes(); r.Refutes != 1 {
+		m = m.scaled(r.Refutes)
+	}
+	if !slices.Equal(m.Preparation, raw.Preparation) {
+		r.Preparation = m.Preparation
+	}
+	if !slices.Equal(m.Switched, raw.Switched) {
+		r.Switched = m.Switched
+	}
 	run, samples := m.Run(), m.perNode()
 	now, parts := rates(run, m.serial(), nil)
 	r.Iterations = m.iterations()
@@ -130,9 +152,12 @@ func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
+	if r.Differs = r.differs(m); r.Refuted() || r.Refutes != 1 {
+		r.Now.Certain = false
+	}
 	r.caches(m)
 	r.together(m)
-	if err := r.remedies(ctx, o); err != nil {
+	if err := r.remedies(ctx, m, o); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -192,8 +217,12 @@ func (m *Measured) unprepared() bool {
 }
 
 // Contradicts reports whether the job as it is was measured to be slower or faster than all speeds
-// between two, which follow from its rates.
+// between two, which follow from its rates, and than those with empty caches if they were.
 func (m *Measured) Contradicts(low, high float64) bool {
+	if m.First {
+		cold, _ := rates(m.cold().level(func(r Rate) float64 { return r.Low }).Run(), m.serial(), nil)
+		low = min(low, cold.Speed())
+	}
 	return m.AsIs != nil && (m.AsIs.High < low || m.AsIs.Low > high)
 }
 

@@ -127,8 +127,8 @@ func TestReadsThatTakeProcessors(t *testing.T) {
 	}
 }
 
-// TestTheLeastCacheOfSeveralNodes: caches of other nodes, and directories, count as well.
-func TestTheLeastCacheOfSeveralNodes(t *testing.T) {
+// TestTheLeastCacheBytesSeveralNodes: caches of other nodes, and directories, count as well.
+func TestTheLeastCacheBytesSeveralNodes(t *testing.T) {
 	m := job() // prepares 400 samples/s, and reads 200
 	m.Nodes = 2
 	m.Ranks = 2

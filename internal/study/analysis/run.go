@@ -74,9 +74,9 @@ func (m *Measured) iterations() float64 {
 // exactly its size may lack room for the last samples.
 const spare = 1.05
 
-// memory returns how much memory hdmlp's cache is to have, in bytes: what there is room for, and
-// not more than the dataset needs.
-func (m *Measured) memory() int64 { return min(m.Room, int64(spare*m.Dataset.MB*mega)) }
+// CacheBytes returns how much memory hdmlp's cache is advised to have, in bytes: what there is room
+// for, and not more than the dataset needs.
+func (m *Measured) CacheBytes() int64 { return min(m.Room, int64(spare*m.Dataset.MB*mega)) }
 
 // switched is the job with hdmlp in the place of another loader: it reads with as many streams and
 // prepares with as many threads as are fastest, and keeps as much as there is room for.
@@ -235,7 +235,7 @@ func (m *Measured) source(k *model.Node, tier func(float64) model.Known) {
 
 // Environment returns the job's machine as `hdmlp probe --out` writes it.
 func (m *Measured) Environment() []byte {
-	r := m.Run()
+	r := m.rising().Run()
 	for j := range r.Known.Classes {
 		r.Known.Classes[j].Path = "" // not known here
 	}

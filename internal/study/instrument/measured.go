@@ -30,10 +30,14 @@ func (r *Record) Measured() *analysis.Measured {
 // iterations fills in the job as it is, and training.
 func (r *Record) iterations(m *analysis.Measured, ranks []*Rank) {
 	var asIs, training, device [][]float64
-	count := 0
+	count, from := 0, firstEpoch(ranks)
+	m.First = from == 1
 	for _, rank := range ranks {
 		var all, steps, devices []span
 		for _, i := range rank.AsIs {
+			if i.Epoch < from {
+				continue
+			}
 			m.Waited += i.Waited
 			m.Computed += i.Step
 			count++
@@ -63,6 +67,21 @@ func (r *Record) iterations(m *analysis.Measured, ranks []*Rank) {
 			Text:  "the script ended before enough iterations were measured",
 		})
 	}
+}
+
+// settled is how many iterations of later epochs are enough for the first one, in which caches may
+// be empty, not to count.
+const settled = 10
+
+// firstEpoch returns from which epoch on, counted from 1, the job as it is counts.
+func firstEpoch(ranks []*Rank) int {
+	for _, rank := range ranks {
+		n := len(rank.AsIs)
+		if n < settled || rank.AsIs[n-settled].Epoch < 2 {
+			return 1
+		}
+	}
+	return 2
 }
 
 // preparation fills in what torch's loader prepares.

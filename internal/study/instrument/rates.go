@@ -15,24 +15,20 @@ type span struct {
 	samples int
 }
 
-// blocks is how many blocks a rate is the median of, at most; least is how few blocks have an
-// interval.
-const (
-	blocks = 20
-	least  = 6
-)
+// blocks is how many blocks a rate is the median of, at most.
+const blocks = 20
 
 // rates returns the samples/s of blocks of spans. Workers deliver in turns, often several batches
-// at once, so that single spans say little: a block is of a multiple of so many spans, if there are
-// enough of them.
+// at once, so that single spans say nothing: a block is of a multiple of so many spans, or all
+// spans are one block if they are fewer.
 func rates(spans []span, turn int) []float64 {
 	n := len(spans)
 	if n == 0 {
 		return nil
 	}
 	size := max((n+blocks-1)/blocks, 1)
-	if turn > 1 && n >= least*turn {
-		size = (size + turn - 1) / turn * turn
+	if turn > 1 {
+		size = min((size+turn-1)/turn*turn, n)
 	}
 	var all []float64
 	for ; len(spans) >= size; spans = spans[size:] {
@@ -49,7 +45,9 @@ func rates(spans []span, turn int) []float64 {
 }
 
 // together returns the rate of ranks together, each with the rates of its blocks in order; nil if a
-// rank has none.
+// rank has none. It is the median of blocks. If they are too few for an interval it is that of all
+// of them, their harmonic mean: on a busy machine single ones may be far too high, whose batches
+// were queued before they were taken.
 func together(ranks [][]float64) *analysis.Rate {
 	if len(ranks) == 0 {
 		return nil
@@ -64,7 +62,15 @@ func together(ranks [][]float64) *analysis.Rate {
 			sums[i] += all[i*len(all)/n]
 		}
 	}
-	return rateOf(measure.EstimateOf(sums), 1)
+	e := measure.EstimateOf(sums)
+	if !e.Certain {
+		seconds := 0.0
+		for _, rate := range sums {
+			seconds += 1 / rate
+		}
+		e.Median = float64(n) / seconds
+	}
+	return rateOf(e, 1)
 }
 
 // rateOf returns an estimate in samples/s of which there are so many in one of its units.

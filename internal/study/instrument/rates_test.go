@@ -35,7 +35,8 @@ func TestRatesAreThoseOfBlocks(t *testing.T) {
 		{"as many as blocks", spansOf(20, 1, 0.5), 1, 20, 8},
 		{"more", spansOf(90, 1, 0.5), 1, 18, 8},
 		{"a turn of 4 workers", spansOf(40, 4, 2), 4, 10, 8},
-		{"few turns", spansOf(24, 4, 2), 4, 6, 8},
+		{"few turns", spansOf(12, 4, 2), 4, 3, 8},
+		{"less than a turn", spansOf(3, 3, 1.5), 4, 1, 8},
 		{"the process itself", spansOf(5, 1, 0.5), 0, 5, 8},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -54,7 +55,14 @@ func TestRatesAreThoseOfBlocks(t *testing.T) {
 
 func TestRanksAddUp(t *testing.T) {
 	if got := together([][]float64{{1, 2, 3}, {10, 10}}); !reflect.DeepEqual(got,
-		&analysis.Rate{Median: 11.5, Low: 11, High: 12, Few: true}) {
+		&analysis.Rate{Median: 2 / (1/11.0 + 1/12.0), Low: 11, High: 12, Few: true}) {
+		t.Errorf("%+v", got)
+	}
+	// Of 3 blocks of as many samples, one takes no time worth mentioning.
+	if got := together([][]float64{{80, 1e6, 80}}); math.Abs(got.Median-120) > 0.1 || !got.Few {
+		t.Errorf("%+v", got)
+	}
+	if got := together([][]float64{{80, 80, 1e6, 80, 80, 80}}); got.Median != 80 || got.Few {
 		t.Errorf("%+v", got)
 	}
 	for _, none := range [][][]float64{nil, {{}}, {{1}, nil}} {

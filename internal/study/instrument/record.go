@@ -66,6 +66,7 @@ type Iteration struct {
 	Step    float64  // s, from the batch to the next call
 	Device  *float64 // s of the step on a device; nil: there is none
 	Samples int
+	Epoch   int // in which the job as it is was, from 1
 }
 
 // Workers is what a number of worker processes delivered; 0: the process itself.
@@ -176,11 +177,13 @@ func (r *Rank) take(m message, line []byte) error {
 		r.Phase = m.Name
 		return nil
 	case "as_is":
-		return iterations(m.Iterations, func(v []*float64) {
-			r.AsIs = append(r.AsIs, Iteration{Waited: *v[0], Step: *v[1], Samples: int(*v[2])})
-		}, 0, 1, 2)
+		return iterations(m.Iterations, 4, func(v []*float64) {
+			r.AsIs = append(r.AsIs, Iteration{
+				Waited: *v[0], Step: *v[1], Samples: int(*v[2]), Epoch: int(*v[3]),
+			})
+		}, 0, 1, 2, 3)
 	case "training":
-		return iterations(m.Iterations, func(v []*float64) {
+		return iterations(m.Iterations, 3, func(v []*float64) {
 			r.Training = append(r.Training, Iteration{Step: *v[0], Device: v[1], Samples: int(*v[2])})
 		}, 0, 2)
 	case "preparation":
@@ -215,10 +218,10 @@ func (r *Rank) take(m message, line []byte) error {
 	return fmt.Errorf("unknown message %q", m.Event)
 }
 
-// iterations calls add for each list of three numbers, of which those at needed are not null.
-func iterations(all [][]*float64, add func([]*float64), needed ...int) error {
+// iterations calls add for each list of so many numbers, of which those at needed are not null.
+func iterations(all [][]*float64, numbers int, add func([]*float64), needed ...int) error {
 	for _, v := range all {
-		if len(v) != 3 || slices.ContainsFunc(needed, func(i int) bool { return v[i] == nil }) {
+		if len(v) != numbers || slices.ContainsFunc(needed, func(i int) bool { return v[i] == nil }) {
 			return errors.New("an iteration lacks numbers")
 		}
 		add(v)

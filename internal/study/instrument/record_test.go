@@ -27,7 +27,7 @@ func taken(t *testing.T, connections ...string) *Record {
 const rank0 = `{"event": "loader", "pid": 7, "rank": 0, "ranks": 2, "kind": "torch", "text": "L",
 "iterable": false, "workers": 2, "batch": 4, "samples": 100, "keys": {"memory": "1GB"}}
 {"event": "note", "about": "", "text": "another loader"}
-{"event": "as_is", "iterations": [[0.1, 0.3, 4], [0.2, 0.2, 4]]}
+{"event": "as_is", "iterations": [[0.1, 0.3, 4, 1], [0.2, 0.2, 4, 1]]}
 {"event": "phase", "name": "training"}
 {"event": "training", "iterations": [[0.2, null, 4], [0.2, 0.1, 4]]}
 {"event": "preparation", "workers": 2, "deliveries": [[0.5, 4], [0.5, 4]]}
@@ -79,7 +79,7 @@ func TestWhatRanksMeasuredIsTheJobs(t *testing.T) {
 
 func TestAScriptThatEndedEarlySaysWhatItHas(t *testing.T) {
 	r := taken(t, `{"event": "loader", "rank": 0, "ranks": 1, "kind": "hdmlp", "batch": 0, "samples": 0}
-{"event": "as_is", "iterations": [[0.1, 0.3, 8]]}`)
+{"event": "as_is", "iterations": [[0.1, 0.3, 8, 1]]}`)
 	if r.ended() {
 		t.Error("it has ended")
 	}
@@ -97,6 +97,19 @@ func TestAScriptThatEndedEarlySaysWhatItHas(t *testing.T) {
 	}
 	if !about["training"] || !about["dataset"] {
 		t.Errorf("%+v", m.Notes)
+	}
+}
+
+// TestTheFirstEpochCountsIfLaterOnesAreShort: samples were in no cache in it.
+func TestTheFirstEpochCountsIfLaterOnesAreShort(t *testing.T) {
+	for later, want := range map[int]float64{settled - 1: 10, settled: 40} {
+		first := strings.Repeat(", [0.3, 0.1, 4, 1]", 30)
+		r := taken(t, `{"event": "loader", "rank": 0, "ranks": 1, "kind": "torch"}
+{"event": "as_is", "iterations": [`+first[2:]+strings.Repeat(", [0.05, 0.05, 4, 2]", later)+`]}`)
+		m := r.Measured()
+		if m.First != (want == 10) || m.AsIs.Median < want-1e-6 || m.AsIs.Median > want+1e-6 {
+			t.Errorf("%d iterations of later epochs: first is %v, %+v", later, m.First, m.AsIs)
+		}
 	}
 }
 
@@ -122,7 +135,7 @@ func TestMessagesThatAreWrongAreErrors(t *testing.T) {
 	}
 	for _, text := range []string{
 		`{"event": "as_is", "iterations": [[1, 2]]}`,
-		`{"event": "as_is", "iterations": [[1, null, 2]]}`,
+		`{"event": "as_is", "iterations": [[1, null, 2, 1]]}`,
 		`{"event": "preparation", "deliveries": []}`,
 		`{"event": "files", "paths": ["/a"], "sizes": []}`,
 		`{"event": "unheard"}`,

@@ -42,9 +42,13 @@ type Options struct {
 	Stderr  io.Writer
 	// AsIs, Training and Preparation are the times of the phases.
 	AsIs, Training, Preparation time.Duration
-	// Validate means that hdmlp's loader takes the place of torch's, and that only the job as it is
-	// then is measured, from the second epoch on.
+	// Validate means that another loader takes the place of torch's, and that only the job as it is
+	// then is measured, from the second epoch on: hdmlp's loader, or torch's with Workers worker
+	// processes if that is above 0.
 	Validate bool
+	Workers  int
+	// Variables are set in the script's environment, as NAME=value.
+	Variables []string
 	// Package is the directory that has the Python package hdmlp, for scripts that cannot import it
 	// otherwise; "": there is none.
 	Package string
@@ -87,7 +91,7 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 		"command": "analyze",
 		"as_is":   o.AsIs.Seconds(), "training": o.Training.Seconds(),
 		"preparation": o.Preparation.Seconds(), "package": o.Package,
-		"validate": o.Validate,
+		"validate": o.Validate, "workers": o.Workers,
 	})
 	if err != nil {
 		return nil, exit, err
@@ -199,7 +203,7 @@ func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 	cmd.Stdin = r.options.Stdin
 	cmd.Stdout = r.options.Stdout
 	cmd.Stderr = r.options.Stderr
-	cmd.Env = environment(os.Environ(), dir)
+	cmd.Env = environment(append(os.Environ(), r.options.Variables...), dir)
 	cmd.WaitDelay = abrupt // for output of processes that the script leaves, if it is no file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	adopt()

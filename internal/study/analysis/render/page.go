@@ -58,6 +58,14 @@ func notes(r *analysis.Report) (all []string) {
 		}
 		all = append(all, text)
 	}
+	if r.Refutes != 1 && r.Refutes != 0 {
+		all = append(all, fmt.Sprintf("preparation: the job as it is takes %s samples/s, which it "+
+			"could not if no more were prepared than was measured: they are taken to be %s times as many",
+			rate(r.Measured.AsIs.Median), human.Ratio(r.Refutes)))
+	} else {
+		all = append(all, fitted("preparation", r.Measured.Preparation, r.Preparation)...)
+	}
+	all = append(all, fitted("preparation_by_hdmlp", r.Measured.Switched, r.Switched)...)
 	if marked(r.Measured) {
 		all = append(all, few)
 	}
@@ -204,4 +212,20 @@ func coresFigure(r *analysis.Report) *drawing.Figure {
 	}
 	return chart.Figure("cores", "How fast so many threads or workers prepare samples that are in "+
 		"memory, beside how fast training takes them (CoorDL, figure 4). Bars are 95 % intervals.")
+}
+
+// fitted says which rates are taken to be others than were measured; nothing if none are.
+func fitted(about string, measured, taken []analysis.Point) []string {
+	var all []string
+	for i, p := range taken {
+		if was := measured[i].Median; was != p.Median {
+			all = append(all, fmt.Sprintf("%s with %d instead of %s", rate(p.Median), p.N, rate(was)))
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return []string{about + ": less was measured with more threads or workers, as other work on " +
+		"the machine makes it; taken are " + strings.Join(all, ", ") +
+		" samples/s (isotonic regression)"}
 }

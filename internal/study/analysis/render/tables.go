@@ -187,6 +187,9 @@ func options(r *analysis.Report) drawing.Table {
 		Title: "What would help, the cheapest first",
 		Head:  []string{"change", "epoch, s", "simulated", "times", "limit then"},
 	}
+	if r.Refuted() {
+		t.Title = "What would help if the rates of the parts held, the cheapest first"
+	}
 	all := r.Remedies
 	if r.WhatIf != nil {
 		all = append([]analysis.Option{*r.WhatIf}, all...)

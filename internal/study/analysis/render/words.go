@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
@@ -87,6 +86,20 @@ func summary(r *analysis.Report) (sentences []string) {
 			strings.Join(r.Missing, " and ") + " could not be measured."}
 		return append(sentences, compared(r.Measured)...)
 	}
+	asked := func() {
+		if o := r.WhatIf; o != nil {
+			sentences = append(sentences, capital(o.Text)+"? "+outcome(o))
+		}
+	}
+	if r.Refuted() {
+		sentences = []string{refuted(r)}
+		if m := r.Measured; m.AsIs.Low <= m.Training.High {
+			sentences = append(sentences, compared(m)...)
+		}
+		sentences = append(sentences, "Measure again on an idle machine, or for longer (--time).")
+		asked()
+		return sentences
+	}
 	n := &r.Now
 	limits := fmt.Sprintf("%s limits this job: %s samples/s on each node", what(n.Limit),
 		rate(n.Samples))
@@ -103,10 +116,25 @@ func summary(r *analysis.Report) (sentences []string) {
 			human.Clock(r.Stall.Fetch))
 	}
 	sentences = append(sentences, limits, advice(r), sure(r))
-	if o := r.WhatIf; o != nil {
-		sentences = append(sentences, capital(o.Text)+"? "+outcome(o))
-	}
+	asked()
 	return sentences
+}
+
+// refuted says that nothing is concluded, and why.
+func refuted(r *analysis.Report) string {
+	than := "slower"
+	if r.Differs > 0 {
+		than = "faster"
+	}
+	by := human.Percent(max(r.Differs, -r.Differs))
+	of := ""
+	if r.Measured.First {
+		of = ", and with empty caches"
+	}
+	return fmt.Sprintf("No conclusion: the job as it is takes %s samples/s on each node, which is "+
+		"%s %s than by the rates of its parts (%s for a later epoch%s). They were measured one after "+
+		"the other, and do not hold together.", rate(r.Measured.AsIs.Median), by, than,
+		rate(r.Now.Samples), of)
 }
 
 // compared describes how fast the job as it is takes samples, beside training alone: that needs no
@@ -128,16 +156,12 @@ func compared(m *analysis.Measured) []string {
 // without workers nothing overlaps.
 func slow(n *analysis.Speed) bool { return n.Samples < 0.99*n.Train }
 
-// helps is how many times as fast a change makes the job at least that is advised.
-const helps = 1.01
-
-// advice describes what to do first: of what would help, the first that does. (hdmlp in the place
-// of another loader is listed whatever it brings.)
+// advice describes what to do first.
 func advice(r *analysis.Report) string {
-	at := slices.IndexFunc(r.Remedies, func(o analysis.Option) bool { return o.Times >= helps })
+	first := r.First()
 	switch {
-	case at >= 0:
-		return "First: " + r.Remedies[at].Text + ". " + outcome(&r.Remedies[at])
+	case first != nil:
+		return "First: " + first.Text + ". " + outcome(first)
 	case r.Now.Limit == remedy.Compute && !slow(&r.Now):
 		return "Nothing has to be done."
 	}

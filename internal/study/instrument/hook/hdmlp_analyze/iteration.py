@@ -100,7 +100,8 @@ class Iterator:
         try:
             replacing = replacement.of(self.loader) if VALIDATES and self.kind == "torch" else None
             self._inner = self.original(self.loader) if replacing is None else iter(replacing)
-            self.kind = self.kind if replacing is None else "hdmlp"
+            if replacing is not None and not replacement.WORKERS:
+                self.kind = "hdmlp"
         finally:
             _making.now = False
         self.making = time.perf_counter() - began

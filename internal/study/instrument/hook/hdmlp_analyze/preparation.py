@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 from . import description, rereading, sample_files
 from .channel import SETTINGS, Channel
+from .queued import Delivered
 
 #: How many batches of the sampler are used at most.
 MOST_BATCHES = 256
@@ -25,8 +26,9 @@ MOST_BATCHES = 256
 FIRST = 8
 #: From how many files per sample on one of each, as attributes say it, is not all that is read.
 SEVERAL = 1.5
-#: Seconds that one worker takes for a batch, at most: batches that take longer are divided.
-LONGEST = 0.5
+#: Seconds that one worker takes for a batch, at most, and how many batches it prepares in the time
+#: of its measurement, at least: batches that take longer are divided.
+LONGEST, LEAST = 0.5, 8
 
 
 def measure(
@@ -145,7 +147,10 @@ def _measure_torchs(
             seen.extend(given[number] if batched else [given[number]])
             number += 1
     looked = len(seen)
-    size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
+    alone = (time.perf_counter() - began) / looked  # seconds of a sample
+    counts = _worker_counts(loader.num_workers, ranks)
+    longest = min(LONGEST, max(end - time.perf_counter(), 0.0) / len(counts) / LEAST)
+    size = max(int(longest / alone), 1)
     given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
     reading = rereading.Reading(opened.data(), _different(seen))
     if reading.uncached:
@@ -156,12 +161,14 @@ def _measure_torchs(
             f"cache for this job; what reading them takes, {reading.seconds(1) * 1e3:.2g} ms for a "
             "sample, was subtracted",
         )
-    counts = _worker_counts(loader.num_workers, ranks)
+    queued = loader.prefetch_factor or 2
     for at, workers in enumerate(counts):
         seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - at)
         channel.send("phase", name="preparation", workers=workers)
         samples = [len(batch) for batch in given] if batched else [1]
-        found = _deliveries(made(given, workers), samples, workers, seconds)
+        delivered = Delivered(made(given, workers), samples, workers)
+        delivered.drain(queued, alone)
+        found = delivered.within(seconds)
         each = max(workers, 1)
         found = rereading.without(found, reading.seconds(each) / each)
         channel.send("preparation", workers=workers, deliveries=found)
@@ -178,34 +185,6 @@ def _worker_counts(used: int, ranks: int) -> list[int]:
         n *= 2
     counts.add(cores)
     return sorted(counts - ({1} if used == 0 else set()))
-
-
-def _deliveries(
-    delivered: Iterator[Any], samples: list[int], workers: int, seconds: float
-) -> list[tuple[float, int]]:
-    """Returns for each batch the seconds since the one before, and how many samples it has.
-
-    Batches that workers prepared while others were still starting are not counted.
-
-    Args:
-        delivered: The batches.
-        samples: How many samples are in each; afterwards they begin again.
-        workers: The number of workers.
-        seconds: How long to measure.
-    """
-    found: list[tuple[float, int]] = []
-    skipped = max(2 * workers, 1)
-    for _ in range(skipped):
-        next(delivered)
-    last = time.perf_counter()
-    until = last + seconds
-    least = max(workers, 2)
-    while last < until or (len(found) < least and last < until + seconds):
-        next(delivered)
-        now = time.perf_counter()
-        found.append((now - last, samples[(skipped + len(found)) % len(samples)]))
-        last = now
-    return found
 
 
 def _say_files(

@@ -1,4 +1,7 @@
-"""hdmlp's loader in the place of torch's, which a validation measures."""
+"""The loader in the place of torch's which a validation measures.
+
+That is hdmlp's, or torch's with more workers.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from typing import Any
 
 from .channel import SETTINGS
 
-#: hdmlp's loaders by torch's; None: the daemon does not serve its dataset.
+#: Worker processes of torch's loader; 0: hdmlp's takes its place.
+WORKERS: int = SETTINGS["workers"]
+#: The loaders by those that they replace; None: the daemon does not serve the dataset.
 _made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def of(loader: Any) -> Any:
-    """Returns hdmlp's loader with the arguments of one of torch's, the same for each call.
+    """Returns a loader with the arguments of one of torch's, the same for each call.
 
     Args:
         loader: torch's.
@@ -22,11 +27,30 @@ def of(loader: Any) -> Any:
         None if the daemon does not serve its dataset.
     """
     if loader not in _made:
-        _made[loader] = _new(loader)
+        _made[loader] = _with_workers(loader) if WORKERS else _hdmlps(loader)
     return _made[loader]
 
 
-def _new(loader: Any) -> Any:
+def _with_workers(loader: Any) -> Any:
+    if loader.batch_sampler is None:
+        which = {"batch_size": None, "sampler": loader.sampler}
+    else:
+        which = {"batch_sampler": loader.batch_sampler}
+    # Its class may be one of the script's own, with other arguments.
+    return sys.modules["torch.utils.data"].DataLoader(
+        loader.dataset,
+        num_workers=WORKERS,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        **which,
+    )
+
+
+def _hdmlps(loader: Any) -> Any:
     if SETTINGS["package"] and SETTINGS["package"] not in sys.path:
         sys.path.append(SETTINGS["package"])
     import hdmlp.torch as ht

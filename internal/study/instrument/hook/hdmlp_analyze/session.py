@@ -24,19 +24,22 @@ from .device import Device
 from .ending import Ended, end_later
 from .kept import Kept
 from .meeting import Lost, Refused
+from .queued import Draining
 from .schedule import Schedule
 
 AS_IS, TRAINING, ENDED = range(3)
 
 #: Iterations that are not counted, at the beginning of a phase.
 WARM_UP = 5
+#: The share of the time for the job as it is until its queue is taken to be full always.
+DRAINING = 0.25
 #: Iterations that a phase counts at least, unless it takes OVERTIME times its time.
 LEAST = 10
 OVERTIME = 3
 #: Seconds after which iterations of the job as it is are sent, so that they count however the
 #: script ends.
 SENT_EVERY = 1.0
-#: hdmlp's loader takes the place of torch's, and only the job as it is then is measured.
+#: Another loader takes the place of torch's, and only the job as it is then is measured.
 VALIDATES: bool = SETTINGS["validate"]
 
 
@@ -104,6 +107,7 @@ class Session:
         self._counted: list[list[Any]] = []  # iterations of the phase
         self._seen = 0  # iterations of the phase, with those that are not counted
         self._since = 0.0  # when counting began
+        self._draining = Draining(DRAINING * SETTINGS["as_is"])
         self._samples = 0  # of the last batch
         self._sent = 0  # iterations of those that are counted
         self._sent_at = 0.0
@@ -157,13 +161,10 @@ class Session:
     def _tell_loader(self) -> None:
         self._noted.discard(id(self._loader))
         self._unsaid.pop(id(self._loader), None)
-        self._channel.send(
-            "loader",
-            pid=os.getpid(),
-            rank=self._rank,
-            ranks=self._ranks,
-            **description.of(self._loader, self._kind),
-        )
+        facts = description.of(self._loader, self._kind)
+        if VALIDATES and self._kind == "torch":
+            facts["workers"] = SETTINGS["workers"]
+        self._channel.send("loader", pid=os.getpid(), rank=self._rank, ranks=self._ranks, **facts)
 
     def gives_way(self, given: int) -> bool:
         """Reports whether another loader is the one of the training.
@@ -188,7 +189,7 @@ class Session:
         self.note_other(self._loader)
         self._take(iterator)
         self._iteration, self._seen, self._of = iterator.given, 0, None
-        self._epochs = 0
+        self._epochs, self._draining = 0, Draining(DRAINING * SETTINGS["as_is"])
         self._tell_loader()
 
     def is_about(self, loader: Any) -> bool:
@@ -289,23 +290,25 @@ class Session:
             self._of = None
             return
         self._seen += 1
-        if self._seen <= WARM_UP or self._is_early(now):
+        step = now - self._returned
+        if self._seen <= WARM_UP or self._is_early(now, step):
             self._since = now
             return
-        step = now - self._returned
         if self._phase == AS_IS:
-            self._counted.append([self._waited, step, self._samples])
+            self._counted.append([self._waited, step, self._samples, self._epochs])
         else:
             self._counted.append([step, self._device.seconds, self._samples])
 
-    def _is_early(self, now: float) -> bool:
+    def _is_early(self, now: float, step: float) -> bool:
         """Reports whether the iteration is too early to be counted.
 
         Training is slowed down while the loader still prepares batches ahead, and a validation
         counts epochs after the first, whose samples are in caches.
         """
         if self._phase == AS_IS:
-            return VALIDATES and self._epochs < 2
+            if VALIDATES:
+                return self._epochs < 2
+            return self._draining.goes_on(now, self._waited, step)
         settled = self._kept.full and now - self._kept.since > SETTINGS["training"] / 5
         return not self._counted and not settled
 
