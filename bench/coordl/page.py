@@ -51,7 +51,9 @@ preprocessing of audio on one server |
 | figure 10 | accuracy: the simulator trains nothing, and orders are the same with every policy |
 | figures 13, 14 | rates of PyTorch's loader, and of GPUs by the size of batches, are measurements |
 | figure 19, 20 | shares of processors and memory in use over time, which the model does not have |
-| figures 21 to 23 | Py-CoorDL, on another server, whose loader reads an image in parts |
+| figure 21 | Py-CoorDL, on another server, whose loader reads an image in parts |
+| figures 22, 23 | measured instead: `make bench SCENARIO=search` \
+([a search with Ray Tune](PERFORMANCE.md#a-search-with-ray-tune)) |
 | tables 1, 2, 4 | text |
 """
 
