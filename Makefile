@@ -16,7 +16,9 @@
 #                     drawn; recipes: augmentation policies beside torchvision's v2 on tensors
 #                     and DALI; grid, share, streams, before: with jobs that share, an earlier
 #                     commit (BENCH_BEFORE), fixed settings (grid/disk/40: these cells); analyze:
-#                     hdmlp analyze's predictions beside runs
+#                     hdmlp analyze's predictions beside runs; threads: worker processes x
+#                     threads; search: a search with Ray Tune; pagecache, as root: the kernel's
+#                     misses beside those of minio
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -261,7 +263,8 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks hf items lmdb lmdb/% lmdbio objects records records/% recipes recipes/%
+NEWEST := o p q frameworks hf items lmdb lmdb/% lmdbio objects records records/% recipes recipes/% \
+	search search/% threads threads/%
 PEERS := lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)

@@ -119,6 +119,13 @@ def figure_of(report: dict[str, Any]) -> Any:
             ("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"),
             ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s"),
         ]
+    for key in ("read", "decode"):
+        if f"threads/{key}" in found:
+            title = f"worker processes x threads: {key}"
+            panels.append((title, f"threads/{key}", "rate", "items/s"))
+    for key, what in (("memory", "in memory"), ("ssd", "500 MB/s"), ("hdd", "5 MB/s")):
+        if f"search/{key}" in found:
+            panels.append((f"search with Ray Tune, {what}", f"search/{key}", "search", "s"))
     if not panels:
         return None
     rows = (len(panels) + 1) // 2

@@ -26,6 +26,7 @@ import lmdbio
 import own_items
 import page_cache
 import pipelines
+import ray_search
 import recipes
 import records
 import regressions
@@ -33,6 +34,7 @@ import rounds
 import share_jobs
 import stored
 import streams
+import worker_threads
 from throttled import Unavailable
 
 import scenarios
@@ -70,6 +72,8 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + lmdb_values.all_lmdb(quick)
         + lmdbio.all_lmdbio(quick)
         + recipes.all_recipes(quick)
+        + worker_threads.all_worker_threads(quick)
+        + ray_search.all_searches(quick)
     )
     wanted = keys.replace(",", " ").split()
 
@@ -321,7 +325,7 @@ def main() -> None:
     parser.add_argument(
         "--scenario",
         help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
-        "analyze, items, hf, records, objects, lmdb, lmdbio, recipes and before",
+        "analyze, items, hf, records, objects, lmdb, lmdbio, recipes, threads, search and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

@@ -27,8 +27,13 @@ What one rate cannot say is how it changes with the images:
 a core preprocesses as many MB/s of OpenImages as of ImageNet-1k here, whose images are half as
 large, and as many images/s of ImageNet-22k.
 
-DALI-shuffle is policy `pagecache`, DALI-seq `pagecache_sequential`; MinIO is `minio`,
-partitioned caching `partitioned`, and coordinated prep a group of jobs (`share = true`).
+DALI-shuffle is policy `pagecache:even_lists=true`, DALI-seq
+`pagecache_sequential:even_lists=true:shuffled=3`: the lists of a kernel before Linux 4.7, after
+epochs in new orders ([the page cache](SIMULATOR.md#the-page-cache) says why).
+The page cache of a server with 500 GiB has 477 GB, which follows from one number of table 6;
+MinIO has what the paper gives it, 400 to 455 GB.
+MinIO is `minio`, partitioned caching `partitioned`, and coordinated prep a group of jobs
+(`share = true`).
 Epochs are the sixth and seventh of eight.
 Several images are simulated as one, with as many times the bytes, which changes no rate and no
 capacity; the last table has one case in full beside it.
@@ -46,7 +51,9 @@ preprocessing of audio on one server |
 | figure 10 | accuracy: the simulator trains nothing, and orders are the same with every policy |
 | figures 13, 14 | rates of PyTorch's loader, and of GPUs by the size of batches, are measurements |
 | figure 19, 20 | shares of processors and memory in use over time, which the model does not have |
-| figures 21 to 23 | Py-CoorDL, on another server, whose loader reads an image in parts |
+| figure 21 | Py-CoorDL, on another server, whose loader reads an image in parts |
+| figures 22, 23 | measured instead: `make bench SCENARIO=search` \
+([a search with Ray Tune](PERFORMANCE.md#a-search-with-ray-tune)) |
 | tables 1, 2, 4 | text |
 """
 

@@ -14,6 +14,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCENARIOS = os.path.join(HERE, "..", "..", "scenarios", "coordl")
 #: The GPUs of a server, for which the scenarios are.
 GPUS = 8
+#: The page cache of CoorDL's kernel, read in new orders (DALI-shuffle), and in the same order after
+#: epochs in new orders (DALI-seq). docs/SIMULATOR.md, The page cache, says why.
+SHUFFLED = "pagecache:even_lists=true"
+SEQUENTIAL = "pagecache_sequential:even_lists=true:shuffled=3"
+#: The same, of files that were never read in another order.
+UNREAD = "pagecache_sequential:even_lists=true"
+RAM = "storage_class.ram.capacity"
+#: MB that the page cache has where the paper does not limit it: what 500 GiB have left. It follows
+#: from DALI-shuffle's misses (table 6), and means that processes take 60 GB.
+WHOLE = 477_000
+#: The scenarios whose datasets are larger than the memory of a server.
+LARGE = ("openimages", "openimages-hdd", "imagenet-22k", "fma")
 
 
 @dataclass(frozen=True)
@@ -59,11 +71,14 @@ class Simulator:
     ) -> Run:
         """Simulates a scenario of the folder under a policy: each job on `gpus` GPUs of each of
         `nodes` servers, with other values of the scenario's keys. Rates and batches are those of
-        eight GPUs. A key without a dot may be given by its name."""
+        eight GPUs. A key without a dot may be given by its name. The page cache has the memory of
+        a server, and what CoorDL manages the part of it that the scenario has."""
         path = os.path.join(SCENARIOS, scenario + ".toml")
         with open(path, "rb") as file:
             base = tomllib.load(file)
         values = {**(values or {}), **keys}
+        if policy in (SHUFFLED, SEQUENTIAL) and scenario in LARGE:
+            values.setdefault(RAM, WHOLE)
         compute = values.get("compute", base["environment"]["compute"])
         batch = values.get("global_batch_size", base["job"]["global_batch_size"])
         values["compute"] = compute * gpus / GPUS

@@ -42,7 +42,7 @@ func WithOptions(p Policy, name string) (Policy, error) {
 		return p, nil
 	}
 	o, ok := p.(Optional)
-	if !ok {
+	if !ok || len(o.Options()) == 0 {
 		return nil, &WrongOption{
 			base, base + " has no options, and " + human.Name(given) + " is given",
 			"the name alone",

@@ -9,9 +9,13 @@
 // that was evicted and comes back soon enough that it would have stayed if the inactive list were
 // longer by the active one goes to the active list at once (mm/workingset.c, refault distance).
 //
+// Since Linux 4.7 the active list may be sqrt(10 GiB) times as long as the inactive one; before, it
+// was at most as long (commit 59dc76b0d4df), which has fewer hits as soon as memory is larger than
+// some GiB.
+//
 // With less memory than the dataset has and a new order in each epoch, that has fewer hits than the
-// memory has files, and more than the plain LRU list that textbooks have: with memory for 65 %,
-// 47 % and 28 %. It is deterministic, and does not know what time it is.
+// memory has files, and more than the plain LRU list that textbooks have: with memory for 65 % of
+// 645 GB, 47 % since Linux 4.7, 35 % before, and 28 %. It is deterministic: time plays no part.
 //
 // Left out: other users of memory, writes, cgroups, pages that are read ahead and not used, and the
 // multi-generational LRU, which distributions have switched on since Linux 6.1.
@@ -23,8 +27,13 @@ import "math"
 type Rule int
 
 const (
-	TwoLists Rule = iota // as Linux: an inactive and an active list, and refault distances
-	LRU                  // what was not read for the longest time
+	// TwoLists is that of Linux: an inactive and an active list, and refault distances.
+	TwoLists Rule = iota
+	// EvenLists is that of Linux 3.15 to 4.6: the same, with an active list that is at most as long
+	// as the inactive one.
+	EvenLists
+	// LRU evicts what was not read for the longest time.
+	LRU
 )
 
 // Cache is the page cache of one node. Its methods are not safe for concurrent use.
@@ -71,7 +80,7 @@ func New(rule Rule, capacity int64, files int, size func(id int) int64) *Cache {
 		rule: rule, capacity: capacity, size: size, ratio: 1, files: make([]file, files),
 		inactive: list{newest: none, oldest: none}, active: list{newest: none, oldest: none},
 	}
-	if gigabytes := capacity >> 30; gigabytes > 0 {
+	if gigabytes := capacity >> 30; rule == TwoLists && gigabytes > 0 {
 		c.ratio = int64(math.Sqrt(float64(10 * gigabytes)))
 	}
 	return c
@@ -106,7 +115,7 @@ func (c *Cache) miss(id int32, f *file, size int64) {
 		c.evict()
 	}
 	f.referenced = true
-	if c.rule == TwoLists && f.evicted > 0 && c.age-f.evicted <= c.active.bytes {
+	if c.rule != LRU && f.evicted > 0 && c.age-f.evicted <= c.active.bytes {
 		c.add(id, &c.active, activeList)
 		c.age += size
 		return

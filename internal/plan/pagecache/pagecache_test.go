@@ -49,9 +49,9 @@ func TestLRUHasItsHits(t *testing.T) {
 	}
 }
 
-// TestPapersHits checks the misses of CoorDL's server (table 6, figure 3): with memory for 65 % of
-// 645 GB, 53 % of the reads in random order miss. MinIO misses 35 %.
-func TestPapersHits(t *testing.T) {
+// TestLinuxHits checks the misses that Linux 6.18 has, in a control group (docs/SIMULATOR.md, The
+// page cache), and those of a dataset of 645 GB.
+func TestLinuxHits(t *testing.T) {
 	const files, bytes = 20_000, 645e9 / 20_000
 	size := func(int) int64 { return bytes }
 	got := hits(New(TwoLists, 0.65*645e9, files, size), files, 8, true)
@@ -62,10 +62,64 @@ func TestPapersHits(t *testing.T) {
 	}
 }
 
+// TestCoorDLsKernel checks every number of misses that CoorDL measured, with the lists of Linux
+// before 4.7 and, for OpenImages, memory for 74 % of 645 GB: as much as 500 GiB have if processes
+// take 60 GB. The memory follows from table 6; the others are predicted: figure 3, two servers for
+// ImageNet-1k (3.3.1), and figure 18, on whose servers no cache for 65 % could miss so little.
+func TestCoorDLsKernel(t *testing.T) {
+	for _, of := range []struct {
+		gb, memory float64
+		servers    int
+		misses     float64
+	}{
+		{645, 0.74, 1, 0.53},
+		{645, 0.74, 2, 119. / 322.5},
+		{645, 0.74, 3, 70. / 215},
+		{645, 0.74, 4, 50. / 161.25},
+		{146, 0.35, 1, 0.85},
+		{157, 0.513, 2, 48.3 / 78.5},
+	} {
+		const files = 20_000
+		size := func(int) int64 { return int64(of.gb * 1e9 / files) }
+		c := New(EvenLists, int64(of.memory*of.gb*1e9), files, size)
+		rng := rand.New(rand.NewPCG(1, 2))
+		reads, missed := 0, 0
+		for epoch := range 12 * of.servers {
+			for _, k := range rng.Perm(files)[:files/of.servers] {
+				hit := c.Read(int32(k))
+				if epoch >= 4*of.servers {
+					reads++
+					if !hit {
+						missed++
+					}
+				}
+			}
+		}
+		got := float64(missed) / float64(reads)
+		if math.Abs(got/of.misses-1) > 0.07 {
+			t.Errorf("%+v: misses %.3f", of, got)
+		}
+	}
+}
+
+// TestReadAgainAfterShuffledEpochs checks what an epoch in the order of the files finds after
+// epochs in new orders: files that these left on the active list. CoorDL's sequential reads hit
+// 34 % (table 6), and Linux 6.18 32 % with memory for 65 % (docs/SIMULATOR.md).
+func TestReadAgainAfterShuffledEpochs(t *testing.T) {
+	const files = 20_000
+	c := New(EvenLists, 0.65*files, files, one)
+	hits(c, files, 3, true)
+	for e, h := range hits(c, files, 8, false)[2:] {
+		if math.Abs(h-0.33) > 0.02 {
+			t.Errorf("epoch %d: %.3f hits, want 0.33", e+2, h)
+		}
+	}
+}
+
 // TestSequentialReadsMiss checks that what is read in the same order in each epoch is evicted
 // before it is read again, and that all stays if there is memory for all.
 func TestSequentialReadsMiss(t *testing.T) {
-	for _, rule := range []Rule{TwoLists, LRU} {
+	for _, rule := range []Rule{TwoLists, EvenLists, LRU} {
 		if got := hits(New(rule, 900, 1000, one), 1000, 5, false); slices.Max(got) > 0 {
 			t.Errorf("rule %d, memory for 90 %%: hits %v, want none", rule, got)
 		}
@@ -112,7 +166,7 @@ func TestCacheIsConsistent(t *testing.T) {
 		files := rapid.IntRange(1, 30).Draw(t, "files")
 		sizes := rapid.SliceOfN(rapid.Int64Range(1, 9), files, files).Draw(t, "sizes")
 		capacity := rapid.Int64Range(0, 60).Draw(t, "capacity")
-		rule := rapid.SampledFrom([]Rule{TwoLists, LRU}).Draw(t, "rule")
+		rule := rapid.SampledFrom([]Rule{TwoLists, EvenLists, LRU}).Draw(t, "rule")
 		c := New(rule, capacity, files, func(id int) int64 { return sizes[id] })
 		read := make([]bool, files)
 		for _, k := range rapid.SliceOfN(rapid.Int32Range(0, int32(files-1)), 0, 200).

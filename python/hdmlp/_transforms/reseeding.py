@@ -66,6 +66,11 @@ class Reseeding:
         self._epoch: int | None = None
         self._left = LOOKED_AT  # items of the epoch that are still to be looked at
 
+    @property
+    def draws(self) -> str:
+        """The names of the generators that are seeded for each item, once they are found."""
+        return " and ".join(sorted(self._used)) if self._left <= 0 else ""
+
     def make(self, batch: At, make: Callable[[Seed], _Batch], keep: bool) -> _Batch:
         """Returns the batch that ``make`` makes.
 

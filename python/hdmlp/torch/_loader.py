@@ -21,6 +21,7 @@ from ._engine.loader_arguments import (
     check_settable,
     check_torchs,
     check_waiting,
+    check_worker_threads,
     process_arguments,
     settle,
     spell_out_keys,
@@ -124,6 +125,11 @@ class DataLoader(torch.utils.data.DataLoader[object]):
             model parallelism. ``"imbalanced"``: a rank of the first half gets four times as many
             samples as one of the second, ``batch_size`` on average. With all but the first, each
             sample comes once per epoch. Default: ``"strided"``.
+        worker_threads: For datasets that HDMLP does not read itself: so many threads of each
+            worker call ``dataset[i]`` at the same time, for the items of a batch. The order, and
+            results, stay the same. The dataset must allow it. It has no effect, and a warning says
+            so, if items draw from the generators of Python, torch or numpy, of which a process has
+            one for all threads. Default: 1.
         **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
@@ -174,6 +180,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         reseed: str = "used",
         batch_transform: Callable[..., object] | None = None,
         scheme: str = "strided",
+        worker_threads: int = 1,
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
@@ -187,7 +194,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
         check_for_iterables(dataset, shard, epochs, seed, reseed)
-        more_own = (files, check, reseed, batch_transform, scheme)
+        more_own = (files, check, reseed, batch_transform, scheme, worker_threads)
         own = self._arguments = settle(*order, *content, *more_own)
         self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
@@ -199,6 +206,8 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         self._content = Content(dataset, own, iterator)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)
+        why = iterator or self._content.made_elsewhere
+        check_worker_threads(own.worker_threads, workers, reseed, dataset, batched, why)
         persistent = switch("persistent_workers", persistent_workers)
         more = (prefetch_factor, persistent, multiprocessing_context, worker_init_fn)
         taken = workers or num_workers is not None  # otherwise torch refuses them

@@ -16,8 +16,12 @@ from ..._transforms.reseeding import LOOKED_AT, At, Reseeding, Seed
 from ...data import Folder
 from .collation import are_pairs, by_default, default_stacks, is_default, stack_into, torchs_default
 from .interfaces import Indexed, Room
+from .threads import Threads
 
 log = logging.getLogger("hdmlp")
+
+#: Begins a note that names the generators from which items draw.
+_DRAWS = "draws: "
 
 
 class Items:
@@ -30,6 +34,7 @@ class Items:
         part: This rank, and the number of ranks that share the epochs: places in a batch count
             over all of them, so that ranks draw different random numbers.
         every: All of the global generators are seeded for each item, whether it uses them or not.
+        threads: How many make a batch's items at a time, if the items draw from no generator.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Items:
         batched: bool,
         part: tuple[int, int] = (0, 1),
         every: bool = False,
+        threads: int = 1,
     ):
         defaults = batched and is_default(collate)
         self.dataset, self.batched = dataset, batched
@@ -47,6 +53,8 @@ class Items:
         self._stacks = defaults and default_stacks()
         self._reseeding = Reseeding(every)
         self._said_late = False
+        self._threads = Threads(threads) if threads > 1 else None
+        self._told_draws = False
 
     def make(
         self, payload: bytes | bytearray, segments: Mapping[int, Segment], seed: int, place: Room
@@ -83,7 +91,7 @@ class Items:
             (item,) = self._items([indices], seed)
             return self.collate(item)
         whole = getattr(self.dataset, "__getitems__", None)
-        if whole is None:
+        if whole is None or (self._threads is not None and seed is None):
             items = self._items(indices, seed)
         else:
             if seed is not None:
@@ -95,6 +103,8 @@ class Items:
         return self.collate(items)
 
     def _items(self, indices: Iterable[object], seed: Seed) -> list[Any]:
+        if self._threads is not None and seed is None:
+            return self._threads.items(self.dataset, list(indices))
         dataset, made = self.dataset, []
         index = None
         try:
@@ -108,27 +118,46 @@ class Items:
         return made
 
     def note(self) -> str:
-        """Returns the generators from which items began to draw late, once; empty: none."""
+        """Returns what making items has revealed of their random numbers, once; empty: nothing."""
         late, self._reseeding.late = self._reseeding.late, ""
-        return late
+        if late:
+            self._told_draws = True
+            return late
+        draws = self._reseeding.draws if self._threads is not None else ""
+        if not draws or self._told_draws:
+            return ""
+        self._told_draws = True
+        return _DRAWS + draws
 
     def noted(self, late: str) -> None:
-        """Has all generators seeded for each item from now on, and says so once.
+        """Has all generators seeded for each item from now on, if need be, and says so once.
 
         Args:
             late: What :meth:`note` returned, here or in a worker.
         """
+        if late.startswith(_DRAWS):
+            if not self._told_draws:
+                self._told_draws = True
+                log.warning(
+                    "worker_threads has no effect: items of the %s draw from the generator of %s, "
+                    "of which a process has one for all threads, so each worker makes one item at "
+                    "a time; give more num_workers, or draw in batch_transform or collate_fn",
+                    type(self.dataset).__name__,
+                    late[len(_DRAWS) :],
+                )
+            return
         if self._said_late:
             return
-        self._said_late = self._reseeding.every = True
+        self._said_late = self._told_draws = self._reseeding.every = True
         log.warning(
             "%s: items began to draw from the generator of %s after the first %d of their epoch "
             "in a process had not, and so it had not been seeded: that batch was made again, and "
-            "all generators are seeded for each item from now on; give reseed='all' to do so from "
-            "the start, which matters if making an item has other effects",
+            "all generators are seeded for each item from now on%s; give reseed='all' to do so "
+            "from the start, which matters if making an item has other effects",
             type(self.dataset).__name__,
             late,
             LOOKED_AT,
+            "" if self._threads is None else ", and worker_threads has no effect any more",
         )
 
 

@@ -318,6 +318,7 @@ class Engines:
                 advises=self._content.workers_left_out,
                 last=self._content.batch_transform(_collate(loader)),
                 served=False,
+                threads=self.arguments.worker_threads,
             )
             return self._follow(local, was)
         assert made is not None

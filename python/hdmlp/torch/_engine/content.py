@@ -218,6 +218,18 @@ class Content:
         return self.samples.folder
 
     @property
+    def made_elsewhere(self) -> str:
+        """Why ``dataset[i]`` does not make the items; empty: it does."""
+        if self.folder is None:
+            return ""
+        if isinstance(self.folder, Declared):
+            return "items are made of files that the daemon reads ahead, one item after the other"
+        return (
+            "the daemon reads and prepares the samples, with threads of its own "
+            "(transform_threads), and num_workers is for what is left to Python"
+        )
+
+    @property
     def draws(self) -> bool:
         """Reports whether making the samples may draw random numbers."""
         return self.making is not None and self.making.draws

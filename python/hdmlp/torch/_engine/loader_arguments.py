@@ -25,6 +25,7 @@ from ..._lib.arguments import (
 from ..._loading.options import order_of, scheme_of
 from ...errors import ConfigError
 from .._data.mixing import is_collate
+from .._data.threads import makes_batches
 from .._order.drawn import parts
 
 log = logging.getLogger("hdmlp")
@@ -44,6 +45,7 @@ _SETTLED = (
     "reseed",
     "batch_transform",
     "scheme",
+    "worker_threads",
 )
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
@@ -79,6 +81,7 @@ class Arguments:
         check: ``"open"``: a file is looked at each time that it is opened; None: now and then.
         batch_transform: Applied to each batch; None: nothing is.
         scheme: How the ranks share a global batch.
+        worker_threads: How many threads of each worker make items.
     """
 
     shard: bool
@@ -98,6 +101,7 @@ class Arguments:
     check: str | None = None
     batch_transform: Callable[..., object] | None = None
     scheme: str = "strided"
+    worker_threads: int = 1
 
     def attributes(self) -> dict[str, object]:
         """Returns the loader's attributes of the same names as the arguments, without the keys.
@@ -113,7 +117,7 @@ class Arguments:
     def for_frameworks(self) -> dict[str, object]:
         """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
         defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None, "files": None, "check": None}
-        defaults.update(reseed="used", batch_transform=None)
+        defaults.update(reseed="used", batch_transform=None, worker_threads=1)
         own = {
             name: getattr(self, name)
             for name, default in defaults.items()
@@ -246,6 +250,7 @@ def settle(
     reseed: str,
     batch_transform: Callable[..., object] | None,
     scheme: str,
+    worker_threads: int,
 ) -> Arguments:
     """Checks the arguments, alone and together.
 
@@ -294,7 +299,43 @@ def settle(
         check=check,
         batch_transform=batch_transform,
         scheme=scheme,
+        worker_threads=whole_number("worker_threads", worker_threads, 1),
     )
+
+
+def check_worker_threads(
+    threads: int, workers: int, reseed: str, dataset: object, batched: bool, why: str
+) -> None:
+    """Checks that a loader with ``worker_threads`` has workers that make items one by one.
+
+    Args:
+        threads: The argument.
+        workers: The number of worker processes.
+        reseed: The argument.
+        dataset: The loader's dataset.
+        batched: There are batches, and not single items.
+        why: Why the items are not made by ``dataset[i]`` in HDMLP's workers; empty: they are.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    if threads == 1:
+        return
+    if isinstance(dataset, IterableDataset):
+        why = "an iterable dataset makes its items itself, one after the other"
+    elif not why and makes_batches(dataset):
+        why = f"the {type(dataset).__name__} has __getitems__, which makes whole batches"
+    elif not why and not batched:
+        why = "with batch_size=None a worker makes one item at a time"
+    elif not why and reseed == "all":
+        why = "reseed='all' seeds the generators of the process for one item after the other"
+    if why:
+        raise ConfigError(f"worker_threads={threads}: {why}; leave it out")
+    if not workers:
+        raise ConfigError(
+            f"worker_threads={threads} without worker processes: they are threads of these; give "
+            "num_workers=1 or more"
+        )
 
 
 def check_torchs(

@@ -65,6 +65,7 @@ class Local:
         advises: Say what workers would bring, if the loop waits for items.
         last: What becomes of batches at last; None: nothing.
         served: The items are samples of a folder or of records.
+        threads: As for :class:`~hdmlp.torch._data.items.Items`.
 
     Attributes:
         sampler: What the batches' indices come from.
@@ -96,6 +97,7 @@ class Local:
         advises: bool = False,
         last: BatchTransform | None = None,
         served: bool = True,
+        threads: int = 1,
     ):
         batched = loader.batch_sampler is not None
         self.sampler: Any = loader.batch_sampler if batched else loader.sampler
@@ -116,7 +118,7 @@ class Local:
         )
         self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
-        self._items = Items(dataset, collate, batched, part, every)
+        self._items = Items(dataset, collate, batched, part, every, threads)
         self._last, self._rank = last, part[0]
         self._pinned_for = device if loader.pin_memory else None
         self.pools = Pools(
