@@ -188,10 +188,10 @@ ROWS = (
         "on each, learns the direction of stripes under noise; accuracy on 400 images that were "
         "not trained on, mean and standard deviation over seeds. Each policy trains with the same "
         "seeds.",
-        differs="A small network and a small dataset, on which a seed matters more than a policy. "
-        "Policies that keep the order have exactly the same accuracy. With `sharded`, nodes train "
-        "on contiguous parts of the list, which is sorted by class: each has half of the classes, "
-        "and statistics of batch norm that are not the other's.",
+        differs="A small network and a small dataset, on which a seed matters more than a policy, "
+        "`sharded` excepted. Policies that keep the order have exactly the same accuracy. With "
+        "`sharded`, nodes train on contiguous parts of the list, which is sorted by class: each "
+        "has half of the classes, and statistics of batch norm that are not the other's.",
         measure=accuracy.policies,
         quick={
             "nodes": 2,
