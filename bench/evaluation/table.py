@@ -172,7 +172,7 @@ ROWS = (
         "processors here, and no control group each. The images of all epochs take HDMLP less than "
         "a second, and some are prepared before the first is asked for: its factors are rough.",
         measure=sharing.jobs,
-        quick={"shapes": ((8, 1), (1, 8)), "samples": 240, "epochs": 2},
+        quick={"shapes": ((4, 1), (1, 4)), "samples": 240, "epochs": 2},
         full={"shapes": ((8, 1), (4, 2), (2, 4), (1, 8)), "samples": 240, "epochs": 3},
     ),
     Row(
