@@ -19,6 +19,9 @@
 #                     hdmlp analyze's predictions beside runs; threads: worker processes x
 #                     threads; search: a search with Ray Tune; pagecache, as root: the kernel's
 #                     misses beside those of minio
+# make evaluation     as root: the papers' measurements, repeated on this machine, beside what they
+#                     print: at most an hour, QUICK=1 ten minutes (MINUTES=90: another limit); into
+#                     build/evaluation, SAVE=1 into docs (ONLY=hymenoptera,sharing: these rows)
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -103,7 +106,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange objects quick test test-go test-race \
 	test-sequential test-allocations test-nocgo bytecode test-python test-newest test-oldest ci lint \
-	conformance fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak \
+	conformance fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench evaluation \
+	faults soak \
 	mutants scale docs figures tables setup setup-test setup-ci modules clean
 .DELETE_ON_ERROR:
 
@@ -275,6 +279,12 @@ bench: build throttle exchange objects build/bench.stamp build/opencv/stamp
 		$(if $(ONLY),--only $(ONLY)) $(if $(SAVE),--save))
 	$(if $(filter-out controllers,$(SCENARIO)),,$(GO) run ./bench/controllers)
 
+evaluation: build throttle build/bench.stamp build/frameworks/stamp build/peers/stamp \
+		build/tensorflow/stamp
+	exec env PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(PYTHON) -m evaluation \
+		$(if $(QUICK),--quick) $(addprefix --only ,$(ONLY)) $(addprefix --minutes ,$(MINUTES)) \
+		--out $(if $(SAVE),docs,build/evaluation)
+
 faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \
 		$(if $(PRODUCT),--product $(PRODUCT))
@@ -361,6 +371,12 @@ build/peers/stamp: requirements-peers.txt build/frameworks/stamp
 	-HDMLP_ENVIRONMENTS=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hdmlp/peers scripts/environment \
 		build/peers requirements-peers.txt $$(readlink -f build/frameworks)/bin/python
 	@mkdir -p build/peers && touch $@
+
+# TensorFlow, in an environment of its own. If it cannot be installed, its rounds fail.
+build/tensorflow/stamp: requirements-tensorflow.txt build/bench.stamp
+	-HDMLP_ENVIRONMENTS=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hdmlp/tensorflow \
+		scripts/environment build/tensorflow requirements-tensorflow.txt
+	@mkdir -p build/tensorflow && touch $@
 
 build/docs-env/stamp: requirements-docs.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages build/docs-env

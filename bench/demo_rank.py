@@ -45,9 +45,10 @@ class TorchTrainer:
     def __init__(self, spec: dict[str, Any], exchange: Any) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(spec["seed"])
-        torch.distributed.init_process_group(
-            "gloo", rank=spec["rank"], world_size=spec["world_size"]
-        )
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group(
+                "gloo", rank=spec["rank"], world_size=spec["world_size"]
+            )
         self._network = torch.nn.Sequential(
             torch.nn.Conv2d(3, 16, 7, stride=4),
             torch.nn.BatchNorm2d(16),

@@ -164,7 +164,11 @@ class Dali:
         @pipeline_def(enable_conditionals=True)
         def pipeline() -> Any:
             files, labels = fn.readers.file(
-                file_root=spec["path"], random_shuffle=True, name="files"
+                file_root=spec["path"],
+                random_shuffle=True,
+                name="files",
+                shard_id=spec["rank"],
+                num_shards=spec["world_size"],
             )
             images = fn.decoders.image_random_crop(files, device="cpu")
             images = fn.resize(images, size=[224, 224])

@@ -19,6 +19,8 @@ import sys
 import tempfile
 from typing import Any
 
+import make_dataset
+
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 BINARY = str(ROOT / "python" / "hdmlp" / "bin" / "hdmlp")
@@ -26,7 +28,8 @@ POLICIES = ("cooperative", "locality")
 
 
 def rank(spec: dict[str, Any]) -> None:
-    """Trains one rank; rank 0 prints its figures as the last line."""
+    """Trains one rank under each policy and with each seed of `runs` in turn; rank 0 prints a line
+    of figures for each."""
     import hdmlp.torch as ht
     import torch
     import torchvision.transforms as transforms
@@ -36,46 +39,47 @@ def rank(spec: dict[str, Any]) -> None:
     transform = transforms.Compose(
         [transforms.CenterCrop(CROP), transforms.ToTensor(), transforms.Normalize([0.5], [0.5])]
     )
-    dataset = ht.ImageFolder(spec["train"], transform)
-    loader = ht.DataLoader(
-        dataset,
-        spec["batch"],
-        shuffle=True,
-        shard=True,
-        seed=spec["seed"],
-        drop_last=True,
-        policy=spec["policy"],
-        memory=spec["memory"],
-        num_workers=0,
-    )
-    trainer = TorchTrainer(
-        {
-            "seed": spec["seed"],
-            "rank": number,
-            "world_size": int(os.environ["WORLD_SIZE"]),
-            "steps": len(loader) * spec["epochs"],
-        },
-        None,
-    )
-    for _ in range(spec["epochs"]):
-        for images, labels in loader:
-            trainer.step(images, labels)
-    report = loader.report(cluster=True)
-    if number == 0:
-        tiers: collections.Counter[str] = collections.Counter()
-        for node in report["nodes"]:
-            last = node["epochs"][spec["epochs"] - 1]  # others may follow: they are read ahead
-            for tier, amount in last["reads"].items():
-                tiers[tier] += amount["samples"]
-        figures = {"accuracy": trainer.accuracy(spec["held"]), "tiers": tiers}
-        print(json.dumps(figures))
-    torch.distributed.barrier()
+    trainer = None
+    for policy, seed in spec["runs"]:
+        loader = ht.DataLoader(
+            ht.ImageFolder(spec["train"], transform),
+            spec["batch"],
+            shuffle=True,
+            shard=True,
+            seed=seed,
+            drop_last=True,
+            policy=policy,
+            memory=spec["memory"],
+            num_workers=0,
+        )
+        trainer = TorchTrainer(
+            {
+                "seed": seed,
+                "rank": number,
+                "world_size": int(os.environ["WORLD_SIZE"]),
+                "steps": len(loader) * spec["epochs"],
+            },
+            None,
+        )
+        for _ in range(spec["epochs"]):
+            for images, labels in loader:
+                trainer.step(images, labels)
+        report = loader.report(cluster=True)
+        if number == 0:
+            tiers: collections.Counter[str] = collections.Counter()
+            for node in report["nodes"]:
+                last = node["epochs"][spec["epochs"] - 1]  # others may follow: they are read ahead
+                for tier, amount in last["reads"].items():
+                    tiers[tier] += amount["samples"]
+            figures = {"accuracy": trainer.accuracy(spec["held"]), "tiers": tiers}
+            print(json.dumps(figures), flush=True)
+        torch.distributed.barrier()
+        loader.close()
     trainer.close()
-    loader.close()
 
 
-def run(spec: dict[str, Any], nodes: int) -> dict[str, Any]:
-    """Trains on the nodes, and returns the figures of rank 0."""
+def run(spec: dict[str, Any], nodes: int) -> list[dict[str, Any]]:
+    """Trains on the nodes, and returns the figures of rank 0, of each of `runs`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HDMLP_")}
     environment["PYTHONPATH"] = f"{ROOT / 'python'}:{BENCH}"
     environment["OMP_NUM_THREADS"] = "1"
@@ -85,9 +89,9 @@ def run(spec: dict[str, Any], nodes: int) -> dict[str, Any]:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = [line.split("] ", 1)[1] for line in done.stdout.splitlines() if "] {" in line]
-    if done.returncode or not lines:
+    if done.returncode or len(lines) != len(spec["runs"]):
         raise SystemExit(f"{spec}: {done.stdout}{done.stderr}")
-    return json.loads(lines[-1])
+    return [json.loads(line) for line in lines]
 
 
 def share(figures: dict[str, Any]) -> float:
@@ -109,21 +113,17 @@ def main() -> None:
     results: dict[str, list[dict[str, Any]]] = {policy: [] for policy in POLICIES}
     with tempfile.TemporaryDirectory(prefix="hdmlp-locality-") as base:
         folders = {}
-        for name, samples in (("train", 1600), ("held", 400)):
+        for name, samples, first in (("train", 1600, 0), ("held", 400, 1600)):
             folders[name] = f"{base}/{name}"
-            subprocess.run(
-                [sys.executable, str(BENCH / "make_dataset.py"), "gratings", folders[name],
-                 "--samples", str(samples)],
-                check=True, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+            make_dataset.make("gratings", folders[name], samples, first=first)
         size = sum(f.stat().st_size for f in pathlib.Path(folders["train"]).rglob("*.jpg"))
         memory = int(size / options.nodes * 1.15)  # of each node: its part, and a little
         print("seed  " + "".join(f"{policy:>13}      from others" for policy in POLICIES))
         for seed in range(options.seeds):
             for policy in POLICIES:
-                spec = {"seed": seed, "policy": policy, "batch": options.batch,
+                spec = {"runs": [(policy, seed)], "batch": options.batch,
                         "epochs": options.epochs, "memory": memory, **folders}  # fmt: skip
-                results[policy].append(run(spec, options.nodes))
+                results[policy] += run(spec, options.nodes)
             last = [results[policy][-1] for policy in POLICIES]
             print(
                 f"{seed:4}  " + "".join(f"{r['accuracy']:13.2%} {share(r):16.1%}" for r in last),

@@ -86,7 +86,7 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     others = Member(spec["barrier"]) if spec.get("barrier") else None
     for epoch in range(spec["epochs"]):
         begin = clock()
-        compute = waited = samples = size = longest = order = 0
+        compute = waited = samples = size = longest = order = steps = 0
         batches = contender.epoch(epoch)
         asked = begin
         stall = 0.0
@@ -99,6 +99,7 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 break
             labels = batch[1]
             samples += len(labels)
+            steps += 1
             if epoch == 0:
                 lengths = batch_lengths(batch[0])
                 size += sum(lengths)
@@ -126,6 +127,7 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 "compute": compute,
                 "waited": waited,
                 "samples": samples,
+                "steps": steps,
                 "bytes": size,
                 "order": order,
                 **used(daemon),
@@ -174,6 +176,13 @@ def run_for(contender: Any, spec: dict[str, Any]) -> list[tuple[float, int]]:
     return trace
 
 
+def write_group(spec: dict[str, Any], name: str, value: str) -> None:
+    """Writes a file of the rank's control group."""
+    path = os.path.join(spec["groups"][spec["rank"]], name)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(value)
+
+
 def main() -> None:
     spec = json.loads(sys.argv[1])
     if (
@@ -181,13 +190,18 @@ def main() -> None:
     ):  # for all that it starts as well; other ranks have others, if they are apart
         first = spec["rank"] * spec["cores"] if spec.get("apart") else 0
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first:][: spec["cores"]])
+    if "groups" in spec:
+        write_group(spec, "cgroup.procs", str(os.getpid()))
     import loaders
     import record_loaders
+    import tf_loader
 
-    known = {**loaders.CONTENDERS, **record_loaders.CONTENDERS}
+    known = {**loaders.CONTENDERS, **record_loaders.CONTENDERS, **tf_loader.CONTENDERS}
     contender = known[spec["contender"]](spec)  # imports
     say(event="ready", cpu=cpu_seconds())
     sys.stdin.readline()
+    if "limit_group" in spec:  # imports are not limited
+        write_group(spec, *spec["limit_group"])
     before, begin = used(None), time.monotonic()
     contender.start()
     result: dict[str, Any] = {"before": before, "begin": begin, "start": time.monotonic() - begin}

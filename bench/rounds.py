@@ -257,9 +257,12 @@ def run(
         spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
             ...; `index`, if the dataset's
             index is to be kept in a directory from round to round; `synchronous`, if ranks are to
-            wait for each other after each step; `jobs`, if each rank is to be a job of its own,
-            of one rank, with the fields of its entry in this list; `limit`, for how many seconds
-            the round may go on after all ranks are ready.
+            wait for each other after each step; `jobs`, if each rank is to be of a job of its own,
+            with the fields of its entry in this list: its only rank, unless the entry has `rank`
+            and `world_size`, and as `environment` the launcher's variables; `groups`, each rank's
+            control group, and `limit_group`, the name and content of its file that limits it after
+            the imports; `limit`, for how many seconds the round may go on after all ranks are
+            ready.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
 
@@ -303,13 +306,15 @@ def run(
             spec = dict(spec, barrier=meeting.path)
         for rank in range(len(jobs) if jobs else spec["world_size"]):
             own = dict(environment)
-            if not jobs:
+            if jobs:
+                own.update(jobs[rank].get("environment", {}))
+            else:
                 own.update(RANK=str(rank), LOCAL_RANK=str(rank))
             if nodes:
                 own.update(nodes.environment(rank))
             ranks.append(
                 _Rank(
-                    dict(spec, **contender, **jobs[rank], rank=0)
+                    {**spec, **contender, "rank": 0, **jobs[rank]}
                     if jobs
                     else dict(spec, **contender, rank=rank),
                     nodes.command(rank) if nodes else [],

@@ -1,0 +1,1 @@
+"""The papers' measurements repeated on this machine, with real processes: `make evaluation`."""
