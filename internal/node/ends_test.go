@@ -52,6 +52,18 @@ func (d *lateDisk) count(n int) {
 	d.open += n
 }
 
+func (d *lateDisk) waited() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.met
+}
+
+func (d *lateDisk) files() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.open
+}
+
 func (d *lateDisk) Open(dir int, name, path string, flags int) (disk.File, error) {
 	f, err := d.System.Open(dir, name, path, flags)
 	if err != nil {
@@ -161,13 +173,13 @@ func TestJobEndsWhateverItsCacheDirectoryDoes(t *testing.T) {
 						if took := time.Since(begun); took > most {
 							t.Errorf("the end took %v", took)
 						}
-						if d.met == 0 && (early || kind != "write data") {
+						if d.waited() == 0 && (early || kind != "write data") {
 							t.Error("nothing has waited")
 						}
 						close(gate)
 						time.Sleep(time.Hour)
-						if d.open > 0 {
-							t.Errorf("%d files stay open", d.open)
+						if open := d.files(); open > 0 {
+							t.Errorf("%d files stay open", open)
 						}
 						held, err := file.Held(dir)
 						if all := int64(40 * size); err != nil || c.all && held < all {

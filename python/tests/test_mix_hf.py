@@ -67,7 +67,7 @@ def test_what_cannot_be_mixed(tmp_path):
             "set_transform or with_format makes its rows",
         ),
         (ht.HFDataset(datasets.Dataset.from_dict({"number": [1]})), "no column of images"),
-        (ht.HFDataset(again), "what is made of the field 'image'"),
+        (ht.HFDataset(again), "the field 'image' is a PIL image in datasets.1., and Tensor of"),
     ):
         with pytest.raises(errors.ConfigError, match=what):
             ht.Mix([a, other])

@@ -2,20 +2,22 @@ package judge
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/lab/clustersim/script"
 )
 
+// golden is the golden ratio's part after the point, times 2^32.
+const golden = 0x9e3779b9
+
 // inOrder returns the order of a mix that is not shuffled. In each epoch the border between the
-// shares of its datasets is rounded by van der Corput's sequence; their samples are spread evenly,
-// and datasets are gone through in order, over the ends of epochs.
+// shares of its datasets is rounded by multiples of the golden ratio; their samples are spread
+// evenly, and datasets are gone through in order, over the ends of epochs.
 func inOrder(s *script.Script) Order {
 	sizes, weights := s.MixSizes(), script.MixWeights
 	all := weights[0] + weights[1]
 	firstOf := func(epoch int) int {
-		added := all * int(bits.Reverse32(uint32(epoch))) >> 32
+		added := all * int(uint32(epoch)*golden) >> 32
 		return (weights[0]*s.Mix + added) / all
 	}
 	return func(epoch int) (order []int) {

@@ -107,7 +107,7 @@ class Session:
         self._counted: list[list[Any]] = []  # iterations of the phase
         self._seen = 0  # iterations of the phase, with those that are not counted
         self._since = 0.0  # when counting began
-        self._draining = Draining(DRAINING * SETTINGS["as_is"])
+        self._draining = self._drained()
         self._samples = 0  # of the last batch
         self._sent = 0  # iterations of those that are counted
         self._sent_at = 0.0
@@ -189,8 +189,13 @@ class Session:
         self.note_other(self._loader)
         self._take(iterator)
         self._iteration, self._seen, self._of = iterator.given, 0, None
-        self._epochs, self._draining = 0, Draining(DRAINING * SETTINGS["as_is"])
+        self._epochs, self._draining = 0, self._drained()
         self._tell_loader()
+
+    def _drained(self) -> Draining:
+        """Returns what leaves out batches that the loader may have queued."""
+        queues = self._kind != "torch" or bool(getattr(self._loader, "num_workers", 1))
+        return Draining(DRAINING * SETTINGS["as_is"] if queues else 0.0)
 
     def is_about(self, loader: Any) -> bool:
         """Reports whether the loader is the measured one, or a new one for the same dataset.
