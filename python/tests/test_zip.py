@@ -160,10 +160,10 @@ def test_what_is_refused(tmp_path):
         b"text": "no zip archive",
         whole[:-30]: "no zip archive",
         whole[: at + 8] + b"\x01" + whole[at + 9 :]: "is encrypted",
-        b"\0\0" + whole[2:]: "header of a/1.png is another one",
+        b"\0\0" + whole[2:]: "there is no header of a/1.png",
         whole[:30] + b"x" + whole[31:]: "header of a/1.png is another one",
         whole[: at + 20] + b"\1\1" + whole[at + 22 :]: "is stored, and has 257 bytes",
-        whole[: at + 20] + b"\xff\xff\0\0" * 2 + whole[at + 28 :]: "ends after the list",
+        whole[: at + 20] + b"\xff\xff\0\0" * 2 + whole[at + 28 :]: "differs from the list",
     }.items():
         other.write_bytes(content)
         refused(match, other)
@@ -171,6 +171,65 @@ def test_what_is_refused(tmp_path):
     write(path, ["a/3.png"])
     with pytest.raises(errors.MismatchError, match="was written since this Zip was made"):
         list(ht.DataLoader(data, 2))
+
+
+@pytest.mark.parametrize("before", ["./", "/", "../", "x/./../", "a//"])
+def test_names_are_those_of_what_is_unpacked(tmp_path, before):
+    path = write(tmp_path / "a.zip", [f"{before}{name}" for name in NAMES[:6]])
+    root = "" if before[0] in "./" else before[0]
+    theirs = ImageFolder(unpacked(tmp_path, path) / root, TENSOR)
+    ours = ht.Zip(path, root, TENSOR)
+    assert (ours.classes, ours.targets) == (theirs.classes, theirs.targets)
+    assert all(equal(a, b) for a, b in zip(ours, theirs))
+    assert ht.Zip(path, f"./{root}").targets == ours.targets
+
+
+def flat(path, *values):
+    """An archive of images without compression, each of one value."""
+    with zipfile.ZipFile(path, "w") as file:
+        for i, value in enumerate(values):
+            file.writestr(f"a/{i}.ppm", b"P6\n64 64\n255\n" + bytes([value]) * 12288)
+    return bytearray(path.read_bytes())
+
+
+def test_headers_that_lie_are_refused(tmp_path):
+    path = tmp_path / "a.zip"
+    whole = flat(path, 10, 200)
+    second = whole.index(b"PK\x03\x04", 4)
+    for at, bit in (
+        *((29, 0x10), (second + 29, 0x10), (second + 28, 4)),  # the extra field's length
+        *((second + 6, 1), (second + 8, 8), (second + 18, 1), (second + 22, 1)),
+    ):
+        data = whole.copy()
+        data[at] ^= bit
+        path.write_bytes(data)
+        with pytest.raises(errors.ConfigError, match=rf"{path}: a/\d.ppm|of a/\d.ppm"):
+            ht.Zip(path)
+    data = whole.copy()
+    listed = data.index(b"PK\x01\x02")
+    for at, message in (
+        (listed + 20, "differs from the list of files"),  # of the first member, in the list
+        (18, "ends after what follows it begins"),  # and in its header
+    ):
+        data[at : at + 8] = struct.pack("<II", 13000, 13000)
+        path.write_bytes(data)
+        with pytest.raises(errors.ConfigError, match=rf"a/0\.ppm {message}"):
+            ht.Zip(path)
+
+
+def test_links_and_names_that_are_cut_are_refused(tmp_path):
+    path = tmp_path / "a.zip"
+    link = zipfile.ZipInfo("a/1.png")
+    link.create_system, link.external_attr = 3, 0o120777 << 16
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/0.png", image(0, (4, 4)))
+        file.writestr(link, "0.png")
+    with pytest.raises(errors.ConfigError, match=r"a/1\.png is a symbolic link"):
+        ht.Zip(path)
+    data = write(path, ["a/0.png", "a/1_png"]).read_bytes()
+    path.write_bytes(data.replace(b"1_png", b"1\0png"))
+    with pytest.raises(errors.ConfigError, match="has a NUL"):
+        ht.Zip(path)
 
 
 def test_any_byte(tmp_path):

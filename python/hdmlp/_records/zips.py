@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import bisect
 import errno
 import os
+import stat
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -20,10 +22,15 @@ from .manifest import located
 from .records import check_count
 from .runs import Ranges
 
-#: The header before the data of a member: a mark, versions and checksums, and the lengths of its
-#: name and of what follows that (APPNOTE 6.3.10, 4.3.7).
-_HEADER = struct.Struct("<4s22xHH")
+#: The header before the data of a member: a mark, flags, the method, how many bytes there are in
+#: the archive and outside, and the lengths of its name and of what follows that (APPNOTE 6.3.10,
+#: 4.3.7).
+_HEADER = struct.Struct("<4s2xHH8xIIHH")
 _MARK = b"PK\x03\x04"
+#: A size that follows the data (flag, 4.4.4), and one that is in the header's extra field.
+_LATER, _IN_EXTRA = 1 << 3, 0xFFFFFFFF
+#: The number and length of a part of the extra field (4.5.1).
+_PART = struct.Struct("<HH")
 #: Flags of members (4.4.4).
 _ENCRYPTED, _PATCHED = 1 | 1 << 6, 1 << 5
 #: What members are compressed by, by number (4.4.5).
@@ -98,7 +105,8 @@ class Zip(Indexed):
     ) -> None:
         archives = paths_in("paths", paths, None)
         check_path("root", root)
-        below = "".join(f"{part}/" for part in os.fsdecode(root).split("/") if part)
+        parts = [part for part in os.fsdecode(root).split("/") if part not in ("", ".")]
+        below = "".join(f"{part}/" for part in parts)
         if any(map(is_url, archives)):
             raise ConfigError("paths: zip archives are indexed where they are files, not at URLs")
         if labels is None and classes is not None:
@@ -114,7 +122,7 @@ class Zip(Indexed):
                     members.append(member)
         if not members:
             raise ConfigError(
-                f"{archives[0]}: no file below {below or 'its root'!r} ends with "
+                f"{archives[0]}: no file {f'below {below!r} ' if below else ''}ends with "
                 f"{', '.join(IMAGES)}"
             )
         members.sort(key=(lambda m: m.name) if labels is not None else (lambda m: m.place))
@@ -183,30 +191,62 @@ def _members(path: str, number: int, below: str) -> Iterator[_Member]:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise unreadable(path, error) from error
+    starts = sorted({*(info.header_offset for info in infos), end})
     try:
         for info in infos:
-            name = info.filename.removeprefix(below)
-            if not info.filename.startswith(below) or not name:
+            if "\0" in info.orig_filename:
+                raise _damaged(path, f"the name {info.orig_filename!r} has a NUL")
+            unpacked = _unpacked(info.filename)
+            name = unpacked.removeprefix(below)
+            if not unpacked.startswith(below) or not name:
                 continue
             if info.is_dir() or not name.lower().endswith(IMAGES):
-                if "/" in name:
-                    yield _Member(name, number, -1, 0)
+                if "/" in name or info.is_dir():
+                    yield _Member(name + "/" * info.is_dir(), number, -1, 0)
                 continue
             _check(path, info)
-            begin = info.header_offset
-            head = os.pread(descriptor, _HEADER.size, begin) if begin >= 0 else b""
-            mark, named, more = _HEADER.unpack(head) if len(head) == _HEADER.size else (b"", 0, 0)
-            own = os.pread(descriptor, named, begin + _HEADER.size) if mark == _MARK else b""
-            at = begin + _HEADER.size + named + more
-            if mark != _MARK or own != _raw(info):
-                raise _damaged(path, f"the header of {info.filename} is another one")
-            if at + info.file_size > end:
-                raise _damaged(path, f"{info.filename} ends after the list of files begins")
+            at = _begin(path, descriptor, info)
+            if at + info.file_size > starts[bisect.bisect(starts, info.header_offset)]:
+                raise _damaged(path, f"{info.filename} ends after what follows it begins")
             yield _Member(name, number, at, info.file_size)
     except OSError as error:
         raise unreadable(path, error) from error
     finally:
         os.close(descriptor)
+
+
+def _unpacked(name: str) -> str:
+    """Returns the path that a member has when it is unpacked, as zipfile does it."""
+    return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
+
+
+def _begin(path: str, descriptor: int, info: zipfile.ZipInfo) -> int:
+    """Returns where the bytes of a member begin, behind a header that says what the list says.
+
+    Raises:
+        ConfigError: It says something else.
+    """
+    begin = info.header_offset
+    head = os.pread(descriptor, _HEADER.size, begin) if begin >= 0 else b""
+    if len(head) < _HEADER.size or not head.startswith(_MARK):
+        raise _damaged(path, f"there is no header of {info.filename}")
+    flags, method, inside, outside, named, more = map(int, _HEADER.unpack(head)[1:])
+    own = os.pread(descriptor, named + more, begin + _HEADER.size)
+    if own[:named] != _raw(info):
+        raise _damaged(path, f"the header of {info.filename} is another one")
+    sizes = {inside, outside} - {info.file_size, _IN_EXTRA, *([0] if flags & _LATER else [])}
+    other = (flags ^ info.flag_bits) & (_ENCRYPTED | _PATCHED)
+    if sizes or other or method != info.compress_type or not _whole(own[named:]):
+        raise _damaged(path, f"the header of {info.filename} differs from the list of files")
+    return begin + _HEADER.size + named + more
+
+
+def _whole(extra: bytes) -> bool:
+    """Reports whether the parts of an extra field fill it, but for zeros, which align data."""
+    at = 0
+    while len(extra) - at >= _PART.size and any(extra[at:]):
+        at += _PART.size + _PART.unpack_from(extra, at)[1]
+    return at <= len(extra) and not any(extra[at:])
 
 
 def _raw(info: zipfile.ZipInfo) -> bytes:
@@ -215,6 +255,11 @@ def _raw(info: zipfile.ZipInfo) -> bytes:
 
 
 def _check(path: str, info: zipfile.ZipInfo) -> None:
+    if stat.S_ISLNK(info.external_attr >> 16):
+        raise ConfigError(
+            f"{path}: {info.filename} is a symbolic link, of which nothing is unpacked: write the "
+            "file itself (zip without -y)"
+        )
     if info.flag_bits & _ENCRYPTED:
         raise ConfigError(f"{path}: {info.filename} is encrypted: write it without a password")
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _PATCHED:
