@@ -92,10 +92,7 @@ func summary(r *analysis.Report) (sentences []string) {
 		}
 	}
 	if r.Refuted() {
-		sentences = []string{refuted(r)}
-		if m := r.Measured; m.AsIs.Low <= m.Training.High {
-			sentences = append(sentences, compared(m)...)
-		}
+		sentences = append([]string{refuted(r)}, waited(r.Measured)...)
 		sentences = append(sentences, "Measure again on an idle machine, or for longer (--time).")
 		asked()
 		return sentences
@@ -150,6 +147,17 @@ func compared(m *analysis.Measured) []string {
 	}
 	return []string{fmt.Sprintf("It takes %s samples/s, and training alone %s: in %s of the time it "+
 		"waits for its data.", is, trains, human.Percent(1-m.AsIs.Median/m.Training.Median))}
+}
+
+// waited describes how long the job as it is waits for its data, as its iterations say: that needs
+// no rate that they refute. It returns nothing if none was counted.
+func waited(m *analysis.Measured) []string {
+	all := m.Waited + m.Computed
+	if all <= 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Its iterations waited for their data in %s of their time.",
+		human.Percent(m.Waited/all))}
 }
 
 // slow reports whether the job is slower than its training, although that is the least rate:
