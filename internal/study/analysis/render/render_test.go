@@ -59,7 +59,7 @@ func TestText(t *testing.T) {
 			"(812 for a later epoch, and with empty caches)": func(m *analysis.Measured) {
 			m.AsIs, m.First = &analysis.Rate{Median: 400, Low: 390, High: 410}, true
 		},
-		"Its iterations waited for their data in 64.2 % of their time. Measure again": func(m *analysis.Measured) {
+		"waited for their data in 64.2 % of their time. Measure again": func(m *analysis.Measured) {
 			m.AsIs = &analysis.Rate{Median: 400, Low: 390, High: 410}
 		},
 		"takes 790 samples/s, which it could not if no more were prepared than was measured: they " +
