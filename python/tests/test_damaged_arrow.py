@@ -3,6 +3,7 @@
 pyarrow's own validation is the oracle of what is damaged, and ``datasets`` of what is not.
 """
 
+import os
 import random
 import struct
 
@@ -15,6 +16,7 @@ pyarrow = pytest.importorskip("pyarrow")
 
 import hdmlp.torch as ht
 from hdmlp import errors
+from recordfiles import image
 
 datasets.disable_progress_bars()
 pytestmark = pytest.mark.usefixtures("real")
@@ -147,3 +149,80 @@ def test_any_byte(tmp_path):
         right += 1
     assert right > 20
     assert refused > 20
+
+
+IMAGES = datasets.Features(
+    {"image": datasets.Image(), "label": datasets.ClassLabel(names=["no", "yes"])}
+)
+
+#: The lengths of the structure and of its first field, each with how many nulls it has.
+NODES = struct.pack("<4q", 4, 0, 4, 0)
+
+
+def images(root):
+    """Saves rows whose column of images is a structure; returns the only file."""
+    made = {"image": [{"bytes": image(i), "path": None} for i in range(4)], "label": [0, 1, 1, 0]}
+    datasets.Dataset.from_dict(made, features=IMAGES).save_to_disk(str(root))
+    return root / "data-00000-of-00001.arrow"
+
+
+def plain(row):
+    return {**row, "image": (row["image"].mode, row["image"].tobytes())}
+
+
+def outcome(root):
+    """Returns an exit code: 0: rows as of datasets, or its error; 1: an error with the file."""
+    try:
+        loaded = datasets.load_from_disk(str(root))
+    except Exception:  # of datasets or pyarrow, before HDMLP has anything
+        return 0
+    try:
+        data = ht.HFDataset(loaded)
+        found = [plain(data[i]) for i in range(len(data))]
+    except errors.HDMLPError as error:
+        return 1 if f"{root}/data-00000-of-00001.arrow" in str(error) else 2
+    return 0 if found == [plain(loaded[i]) for i in range(len(loaded))] else 3
+
+
+def test_structures_whose_fields_lie(tmp_path):
+    """Of lengths that lie, pyarrow aborts the process: each byte has a process of its own."""
+    path = images(tmp_path / "d")
+    whole, found = path.read_bytes(), []
+    begin = whole.index(NODES)
+    numbers = range(begin - 160, begin + 64, 8)  # where buffers lie, and how long arrays are
+    for at in (byte for number in numbers for byte in (number, number + 7)):
+        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        pid = os.fork()
+        if not pid:
+            code = 4
+            try:
+                code = outcome(tmp_path / "d")
+            finally:
+                os._exit(code)
+        status = os.waitpid(pid, 0)[1]
+        assert os.WIFEXITED(status), (at, status)
+        found.append(os.WEXITSTATUS(status))
+        assert found[-1] < 2, at
+    assert found.count(1) > 5
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 56), 0, 3])
+def test_fields_that_are_shorter(tmp_path, length):
+    path = images(tmp_path / "d")
+    whole = path.read_bytes()
+    at = whole.index(NODES)
+    path.write_bytes(whole[: at + 16] + struct.pack("<q", length) + whole[at + 24 :])
+    with pytest.raises(errors.DatasetError, match=rf"'image', row 0 .* the file {path} is damaged"):
+        ht.HFDataset(datasets.load_from_disk(str(tmp_path / "d")))
+
+
+def test_offsets_whose_buffer_has_more_bytes(tmp_path):
+    """Its size is no multiple of theirs; what they say is right."""
+    path = images(tmp_path / "d")
+    wanted = [plain(row) for row in datasets.load_from_disk(str(tmp_path / "d"))]
+    whole = path.read_bytes()
+    where = struct.pack("<3q", 0, 20, 24)  # five offsets, and after them the next buffer
+    assert whole.count(where) == 1
+    path.write_bytes(whole.replace(where, struct.pack("<3q", 0, 21, 24)))
+    data = ht.HFDataset(datasets.load_from_disk(str(tmp_path / "d")))
+    assert [plain(data[i]) for i in range(4)] == wanted

@@ -3,6 +3,7 @@
 HDMLP gives what the format's own library gives, or an error of its own that names the file.
 """
 
+import os
 import pickle
 import random
 
@@ -156,3 +157,39 @@ def test_mds(tmp_path, which):
 
     whole = path.read_bytes()
     assert compare(path, ours, lambda: samples, head) > 10
+
+
+def test_a_fifo_does_not_block(tmp_path):
+    """In the place of a file whose places are read: a FIFO has no writer, so open would wait."""
+    raw, base = tmp_path / "MNIST" / "raw", arrayfiles.cifar(tmp_path, count=2)
+    arrayfiles.mnist(raw, ["train"], count=4)
+    mdsfiles.write(tmp_path, {"i": "int"}, [{"i": i} for i in range(8)], 5)
+    for path, make in (
+        (tmp_path / "p", ht.Parquet),
+        (tmp_path / "t", lambda path: ht.TFRecord(path, "x")),
+        (tmp_path / "h", lambda path: ht.HDF5(path, "x")),
+        (tmp_path / "n", ht.Arrays),
+        (tmp_path / "z", ht.Zip),
+        (raw / "train-images-idx3-ubyte", lambda _: ht.MNIST(tmp_path)),
+        (base / "data_batch_2", lambda _: ht.CIFAR10(tmp_path)),
+        (tmp_path / "shard.00000.mds", lambda _: ht.MDS(tmp_path)),
+        (tmp_path / "index.json", lambda _: ht.MDS(tmp_path)),
+    ):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        with pytest.raises(errors.ConfigError, match=f"{path}: it is not a regular file"):
+            make(path)
+
+
+def test_a_chunk_that_lies_outside(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("y", data=numpy.arange(5), chunks=(1,))
+    with h5py.File(path) as file:
+        last = file["y"].id.get_chunk_info(4).byte_offset
+    whole = path.read_bytes()
+    assert whole.count(last.to_bytes(8, "little")) == 1
+    path.write_bytes(whole.replace(last.to_bytes(8, "little"), (1 << 40).to_bytes(8, "little")))
+    with pytest.raises(errors.ConfigError, match=f"{path}, dataset y: .* it is damaged; copy it"):
+        ht.HDF5(path, "y")

@@ -217,7 +217,11 @@ def test_what_is_refused(tmp_path):
     refused("there are no rows", other)
     nulls = pyarrow.table({"raw": [b"a", None]})
     pq.write_table(nulls, other, **PLAIN)
-    refused("row 1 is null in raw", other)
+    refused(f"{other}: row 1 is null in raw", other)
+    three = pyarrow.table({"raw": [b"a", b"b", b"c"]})
+    pq.write_table(three, path, **PLAIN)
+    refused(f"{other}: row 1 is null in raw", [path, other])
+    pq.write_table(table(), path, **PLAIN)
     pq.write_table(nulls, other, compression="snappy", use_dictionary=False)
     assert ht.Parquet(other)[1] == {"raw": None}
     other.write_bytes(b"PAR1 and no more")
@@ -376,3 +380,22 @@ def test_structures_that_lie():
     }.items():
         with pytest.raises(kind):
             thrift.struct(data)
+
+
+def test_texts_that_are_not_utf8(tmp_path):
+    """Of texts that lie in the file as they are: as of any sample that cannot be decoded."""
+    path = tmp_path / "a.parquet"
+    texts = [f"text {i}" for i in range(8)]
+    pq.write_table(pyarrow.table({"text": texts}), path, write_statistics=False, **PLAIN)
+    whole = path.read_bytes()
+    assert whole.count(b"text 5") == 1
+    path.write_bytes(whole.replace(b"text 5", b"text \xff"))
+    data = ht.Parquet(path)
+    match = rf"5 \({path}\b.*field text: UnicodeDecodeError"
+    with pytest.raises(errors.SampleError, match=match):
+        data[5]
+    with ht.DataLoader(data, 4) as loader, pytest.raises(errors.SampleError, match=match):
+        list(loader)
+    with ht.DataLoader(data, 4, on_error="skip") as loader:
+        found = [row for batch in loader for row in batch["text"]]
+    assert found == texts[:5] + texts[6:]

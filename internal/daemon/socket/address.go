@@ -42,7 +42,9 @@ func Address(environment func(string) string) (Endpoint, error) {
 		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which means another "+
 			"file in other processes; give an absolute path, or a name without a slash", name)
 	case name != "":
-		name = "@" + name
+		if !strings.HasPrefix(name, "@") || name == "@" {
+			name = "@" + name // as messages write a name, which users copy from them
+		}
 	default:
 		key = "XDG_RUNTIME_DIR"
 		dir := strings.TrimRight(environment(key), "/")

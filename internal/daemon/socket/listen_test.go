@@ -45,6 +45,8 @@ func TestAddressFollowsTheDocumentedRule(t *testing.T) {
 		{"", private + "/none", own, ""},
 		{"", "relative", own, ""},
 		{"name", private, "@name", ""},
+		{"@name", private, "@name", ""},
+		{"@", private, "@@", ""},
 		{"/run/x.sock", private, "/run/x.sock", ""},
 		{"x/y.sock", "", "", "relative path"},
 		{"/run/user/1/", "", "", "a directory, not a socket"},

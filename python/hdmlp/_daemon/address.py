@@ -30,6 +30,8 @@ def address() -> str:
             f"HDMLP_SOCKET={name}: a relative path, which means another file in other processes; "
             "give an absolute path, or a name without a slash"
         )
+    if name != "@":
+        name = name.removeprefix("@")  # with which messages write a name
     if not name:
         key, directory = "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", "").rstrip("/")
         name = f"{directory}/hdmlp/daemon.sock" if _private(directory) else f"hdmlp-{os.geteuid()}"

@@ -14,7 +14,7 @@ from .elements import Elements, Window
 from .form import Form
 from .labels import Labels
 from .manifest import Located, located
-from .records import _REASONS, Listed, check_count
+from .records import _REASONS, Listed, check_count, check_regular
 from .runs import Ranges, Run, in_runs
 
 #: What says which file is meant: its size, its time and its inode.
@@ -44,9 +44,14 @@ class Indexed(Listed):
 
 
 def stamp_of(path: str) -> Stamp:
-    """Returns what says which file is at a path."""
+    """Returns what says which file is at a path.
+
+    Raises:
+        ConfigError: There is none, or it is not a regular file: to open a FIFO would block.
+    """
     try:
         found = os.stat(path)
+        check_regular(path, found)
     except OSError as error:
         raise unreadable(path, error) from error
     return found.st_size, found.st_mtime_ns, found.st_ino

@@ -7,6 +7,7 @@ which the map begins, is its offset in the file, whatever slices and concatenati
 from __future__ import annotations
 
 import bisect
+import ctypes
 import os
 import re
 from collections.abc import Sequence
@@ -236,12 +237,16 @@ def _ends(data: Array) -> NDArray[numpy.int64]:
     _, ends, _ = data.buffers()
     if not len(data):
         return numpy.zeros(1, "i8")
-    width = "i4" if pyarrow.types.is_binary(kind) else "i8"
-    numbers = numpy.frombuffer(ends, width)  # type: ignore[call-overload]
-    return numbers[data.offset :][: len(data) + 1].astype("i8")  # type: ignore[no-any-return]
+    width = numpy.dtype("i4" if pyarrow.types.is_binary(kind) else "i8")
+    # Without a count, numpy refuses a buffer whose size is no multiple of the width.
+    begin, count = data.offset * width.itemsize, len(data) + 1
+    numbers = numpy.frombuffer(ends, width, count, begin)  # type: ignore[call-overload]
+    return numbers.astype("i8")  # type: ignore[no-any-return]
 
 
-def check_column(name: str, column: Chunks, maps: Maps, texts: bool = False) -> None:
+def check_column(
+    name: str, column: Chunks, maps: Maps, files: Sequence[str], texts: bool = False
+) -> None:
     """Checks that a column's values lie within its buffers, and these in files.
 
     pyarrow maps files without looking at offsets, and reading at those that lie kills the process.
@@ -250,6 +255,7 @@ def check_column(name: str, column: Chunks, maps: Maps, texts: bool = False) -> 
         name: The column's name.
         column: The column.
         maps: The maps.
+        files: The files that were loaded, for messages: a column without a byte is in no map.
         texts: Texts must be UTF-8, for which all of them are read. Default: False: offsets and
             indices are read, and nothing that these lead to.
 
@@ -263,9 +269,9 @@ def check_column(name: str, column: Chunks, maps: Maps, texts: bool = False) -> 
         if found is not None:
             row, why = found
             raise DatasetError(
-                f"column {name!r}, row {first + row} of the table: {of_file(chunk, maps)} is "
-                f"damaged ({why}): copy it once more from where it is whole, or make the dataset "
-                "again"
+                f"column {name!r}, row {first + row} of the table: "
+                f"{of_file(chunk, maps, files)} is damaged ({why}): copy it once more from where "
+                "it is whole, or make the dataset again"
             )
         first += len(chunk)
 
@@ -306,6 +312,8 @@ def _damage(array: Any) -> tuple[int, str] | None:
     if why is None:
         return None
     if pyarrow.types.is_struct(array.type):
+        if min(_lengths_of_fields(array), default=array.offset) < array.offset + len(array):
+            return 0, why  # pyarrow aborts the process when such a field is taken
         # Of a slice, pyarrow looks at all values of the fields.
         fields = [_damage(array.field(i)) for i in range(array.type.num_fields)]
         there = array.buffers()[0]
@@ -321,6 +329,30 @@ def _damage(array: Any) -> tuple[int, str] | None:
     return low, why
 
 
+class _Exported(ctypes.Structure):
+    """The beginning of ``struct ArrowArray`` of Arrow's C data interface."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("length", "null_count", "offset")),
+        *((name, ctypes.c_int64) for name in ("n_buffers", "n_children")),
+        ("buffers", ctypes.c_void_p),
+        ("children", ctypes.POINTER(ctypes.c_void_p)),
+    ]
+
+
+def _lengths_of_fields(array: Any) -> list[int]:
+    """Returns how many values each field of an array of structs says that it has.
+
+    They are read from what pyarrow exports, as it has no other call that does not use them.
+    """
+    _, exported = array.__arrow_c_array__()  # whose deletion releases it
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    whole = _Exported.from_address(pointer(exported, b"arrow_array"))
+    children = [whole.children[i] for i in range(whole.n_children)]
+    return [_Exported.from_address(child).length for child in children]
+
+
 def _why_damaged(array: Array) -> str | None:
     import pyarrow
 
@@ -331,14 +363,16 @@ def _why_damaged(array: Array) -> str | None:
     return None
 
 
-def of_file(array: Array, maps: Maps) -> str:
-    """Returns the file of an array's buffers, for messages."""
+def of_file(array: Array, maps: Maps, files: Sequence[str] = ()) -> str:
+    """Returns the file of an array's buffers, for messages; if they have none, one of ``files``."""
     for buffer in array.buffers():
         if buffer is not None and buffer.size:
             try:
                 return f"the file {maps.find(buffer.address, buffer.address + buffer.size)[0]}"
             except NotInFiles:
                 continue
+    if files:
+        return f"the file {files[0]}" if len(files) == 1 else f"one of {', '.join(files)}"
     return "what was loaded into memory"
 
 

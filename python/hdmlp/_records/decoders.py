@@ -139,7 +139,8 @@ def _json(data: Any) -> Any:
     return json.loads(bytes(data))
 
 
-def _text(data: Any) -> str:
+def text(data: Any) -> str:
+    """Returns the text whose UTF-8 the bytes are."""
     return bytes(data).decode()
 
 
@@ -151,9 +152,9 @@ def number(data: Any) -> int:
 _DECODERS: dict[str, Callable[[object], object]] = {
     "json": _json,
     "jsn": _json,
-    "txt": _text,
-    "text": _text,
-    "transcript": _text,
+    "txt": text,
+    "text": text,
+    "transcript": text,
     "cls": number,
     "cls2": number,
     "index": number,

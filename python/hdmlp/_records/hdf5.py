@@ -121,7 +121,14 @@ class HDF5(Typed):
 
         for name, column in zip(self.fields, found):
             array, run = column[0].array, column[0].runs[-1]
-            data = read_file(array.path, run.offset + (run.samples - 1) * run.stride, run.length)
+            begin = run.offset + (run.samples - 1) * run.stride
+            try:
+                data = read_file(array.path, begin, run.length)
+            except OSError as error:
+                raise ConfigError(
+                    f"{array.path}, dataset {name}: {error.strerror or error}: it is damaged; copy "
+                    "it once more from where it is whole, or write it again"
+                ) from error
             try:
                 with h5py.File(array.path, "r") as file:
                     last = file[name][...] if whole else file[name][array.shape[0] - 1]

@@ -88,6 +88,7 @@ class MDS(Typed):
         where = where if is_url(where) else os.path.abspath(where)
         if not where.endswith(".json"):
             where = f"{where.rstrip('/')}/{_INDEX}"
+        self._index_path = where
         given, shards = _index(where)
         self._note([where, *(shard.path for shard in shards)])
         chosen = _chosen(given, columns)
@@ -104,7 +105,7 @@ class MDS(Typed):
         self._elements = {
             column.name: made
             for column in chosen
-            for made in [numbers_of(column)]
+            for made in [numbers_of(where, column)]
             if made is not None
         }
         ranges = [places[given.index(column)].ranges() for column in chosen]
@@ -179,7 +180,7 @@ def _shard(path: str, shard: Mapping[str, Any]) -> _Shard:
     if os.path.isabs(name) or ".." in name.split("/"):
         raise ValueError(f"the file {name!r} is not beside it")
     made = f"{path.rpartition('/')[0]}/{name}"
-    if not is_url(made) and not os.path.isfile(made):
+    if not is_url(made) and not os.path.exists(made):
         packed = shard.get("compression")
         if packed:
             raise ConfigError(
@@ -280,8 +281,12 @@ def _place(
         at += length
 
 
-def numbers_of(column: Column) -> Elements | None:
+def numbers_of(path: str, column: Column) -> Elements | None:
     """Returns what makes arrays of a column's bytes; None: they are no numbers of one shape.
+
+    Args:
+        path: The index that names the column, for messages.
+        column: The column.
 
     Raises:
         ConfigError: The column has another size than such numbers.
@@ -295,14 +300,16 @@ def numbers_of(column: Column) -> Elements | None:
         try:
             kind, edges = _NUMBERS[form.partition(":")[0]], _edges(form.partition(":")[2])
         except (KeyError, ValueError):
-            raise ConfigError(f"column {column.name}: its encoding is {column.encoding}") from None
+            raise ConfigError(
+                f"{path}: column {column.name}: its encoding is {column.encoding}"
+            ) from None
     if kind is None:
         return None
     made = Elements(numpy.dtype(kind), edges)
     if made.nbytes != column.size:
         raise ConfigError(
-            f"column {column.name}: {column.encoding} has {made.nbytes} bytes, and index.json says "
-            f"{column.size}"
+            f"{path}: column {column.name}: {column.encoding} has {made.nbytes} bytes, and the "
+            f"column {column.size}"
         )
     return made
 
@@ -314,10 +321,11 @@ def _edges(text: str) -> tuple[int, ...]:
     return edges
 
 
-def decoder_of(column: str, encoding: str) -> Callable[[_Data], object] | None:
+def decoder_of(path: str, column: str, encoding: str) -> Callable[[_Data], object] | None:
     """Returns what decodes a value; None: it stays bytes.
 
     Args:
+        path: The index that names the column, for messages.
         column: The column's name.
         encoding: How it is stored.
 
@@ -336,7 +344,7 @@ def decoder_of(column: str, encoding: str) -> Callable[[_Data], object] | None:
             else f"is of encoding {encoding!r}, which HDMLP does not decode"
         )
         raise ConfigError(
-            f"column {column!r} {why}: leave it out with columns=, or give loader="
+            f"{path}: column {column!r} {why}: leave it out with columns=, or give loader="
             f"{{{column!r}: function}}, which is given the bytes"
         )
     return _DECODERS[name]

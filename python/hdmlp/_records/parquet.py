@@ -320,9 +320,12 @@ def _check_rows(files: Files, columns: Sequence[Column], ranges: Sequence[Ranges
         raise ConfigError(f"{files.paths[0]}: there are no rows")
     for row, objects in enumerate(zip(*(own.objects for own in ranges))):
         if max(objects) < 0:
+            ends = list(itertools.accumulate(footer.rows for footer in files.footers))
+            number = bisect.bisect_right(ends, row)
+            row += files.footers[number].rows - ends[number]
             raise ConfigError(
-                f"row {row} is null in {names}, so that nothing of it would be read: leave such "
-                "rows out, or choose other columns="
+                f"{files.paths[number]}: row {row} is null in {names}, so that nothing "
+                "of it would be read: leave such rows out, or choose other columns="
             )
 
 

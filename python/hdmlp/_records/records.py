@@ -335,12 +335,23 @@ def read_file(path: str, offset: int = 0, length: int | None = None) -> bytes:
         return data or b""
     with open(path, "rb", opener=_open_without_waiting) as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(None, "it is not a regular file", path)
+        check_regular(path, found)
         _check_begin(path, offset, found.st_size)
         if offset:
             file.seek(offset)
         return file.read() if length is None else file.read(min(length, found.st_size - offset))
+
+
+def check_regular(path: str, found: os.stat_result) -> None:
+    """Checks that a path is that of a regular file.
+
+    Raises:
+        OSError: It is not.
+    """
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(None, "it is not a regular file", path)
 
 
 def _check_begin(path: str, offset: int, size: int) -> None:

@@ -147,8 +147,10 @@ class HFDataset(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-
         check_rows(self.dataset, maps)
         rows = rows_of(self.dataset) if self._count else None
         kinds = {name: kind_of(self.dataset.features[name]) for name in self._names}
+        files = [file["filename"] for file in self.dataset.cache_files]
         for name, kind in kinds.items():
-            check_column(name, self.dataset.data.column(name), maps, texts=kind is not None)
+            column = self.dataset.data.column(name)
+            check_column(name, column, maps, files, texts=kind is not None)
         for name, kind in kinds.items():
             if kind is None or rows is None:
                 continue

@@ -80,6 +80,7 @@ class HF(Protocol):
     features: Features
     column_names: list[str]
     format: Mapping[str, Any]
+    cache_files: list[dict[str, str]]
     _indices: Table | None
 
     def __len__(self) -> int: ...
@@ -114,7 +115,7 @@ def check_rows(dataset: HF, maps: Maps) -> None:
     if dataset._indices is None:
         return
     column, count = dataset._indices.column(0), dataset.data.num_rows
-    check_column("indices", column, maps)
+    check_column("indices", column, maps, ())
     rows = rows_of(dataset)
     outside = ((rows < 0) | (rows >= count)).nonzero()[0]
     if len(outside):

@@ -51,7 +51,7 @@ class KnownImages(OfArrays, torch.utils.data.Dataset):  # type: ignore[type-arg]
             )
         paths = self._paths()
         for path in paths:
-            if not os.path.isfile(path):
+            if not os.path.exists(path):
                 raise DatasetNotFoundError(f"{path}: there is no such file; {self._advice(path)}")
         self._note(paths)
         try:

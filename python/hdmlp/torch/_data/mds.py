@@ -56,4 +56,5 @@ class MDS(Making, mds.MDS, torch.utils.data.Dataset):  # type: ignore[type-arg]
         given = check_parts(self.transform, "transform", self.fields, self._form.kind)
         if self.encodings[name] == "bytes" and name in given:
             return pil_loader
-        return self._numbers.get(name) or mds.decoder_of(name, self.encodings[name])
+        made = self._numbers.get(name)
+        return made or mds.decoder_of(self._index_path, name, self.encodings[name])

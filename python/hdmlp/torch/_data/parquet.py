@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ..._records import parquet
+from ..._records import decoders, parquet
 from ..._records.arrays import check_stamps
 from ..._transforms.recipe import Composed
 from ...errors import ConfigError, SampleError
@@ -23,10 +23,6 @@ log = logging.getLogger("hdmlp")
 
 #: How many row groups a process keeps.
 _KEPT = 2
-
-
-def _text(data: bytes) -> str:
-    return bytes(data).decode()
 
 
 class RowsInPlace(Making, parquet.InPlace, torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -54,7 +50,7 @@ def _loader(column: parquet.Column, transformed: set[str]) -> Step | None:
     """Returns what the bytes of a column become if nothing else is said."""
     if column.image or (column.name in transformed and not column.text):
         return pil_loader
-    return _text if column.text else None
+    return decoders.text if column.text else None
 
 
 class RowsByPyarrow(torch.utils.data.Dataset):  # type: ignore[type-arg]
