@@ -325,7 +325,7 @@ def made(voc, coco, cityscapes):
 @pytest.mark.parametrize("name", sorted(DETECTION))
 @pytest.mark.parametrize("how", ["daemon", "python", "called"])
 def test_targets_of_several_parts_are_lists(made, name, how):
-    """As with a collate_fn that makes lists, whoever makes the items."""
+    """As with a collate_fn that makes lists, in the daemon and in Python."""
     of, options, wraps = DETECTION[name]
     dataset = made(of, **options)
     dataset = wrapped(dataset) if wraps else dataset

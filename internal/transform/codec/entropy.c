@@ -9,12 +9,6 @@
 #include <immintrin.h>
 #endif
 
-#if JPEG_LIB_VERSION >= 70
-#define DCT_SCALED_SIZE DCT_h_scaled_size
-#else
-#define DCT_SCALED_SIZE DCT_scaled_size
-#endif
-
 // The most bytes that one MCU can read (10 blocks of 64 codes of 31 bits): so many are available
 // before decoding it, padded with zeros if necessary.
 enum { slack = 10 * 64 * 4 + 64 };

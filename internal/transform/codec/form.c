@@ -8,14 +8,6 @@
 #include <immintrin.h>
 #endif
 
-#if JPEG_LIB_VERSION >= 70
-#define DCT_SCALED_SIZE DCT_h_scaled_size
-#else
-#define DCT_SCALED_SIZE DCT_scaled_size
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-
 const uint8_t form_natural_order[64] = {
 	 0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
 	12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,

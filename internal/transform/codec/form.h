@@ -26,6 +26,8 @@
 
 #include "libjpeg.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum {
 	form_classes = 255,   // at most
 	form_class_bytes = 3, // of a class in a body

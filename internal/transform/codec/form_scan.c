@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 // The code of each symbol and, in the lowest 8 bits, its length; 0: there is none.
 typedef struct {
 	uint32_t code[256];

@@ -10,4 +10,11 @@
 
 #include <jpegint.h>
 
+// The edge of a component's blocks after the inverse DCT, which depends on the library's interface.
+#if JPEG_LIB_VERSION >= 70
+#define DCT_SCALED_SIZE DCT_h_scaled_size
+#else
+#define DCT_SCALED_SIZE DCT_scaled_size
+#endif
+
 #endif
