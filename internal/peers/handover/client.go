@@ -251,8 +251,15 @@ func (c *client) ask(ctx context.Context, q question) ([]byte, error) {
 	}
 }
 
-// lost returns why the connection ended.
+// lost returns why the connection ended. A context that ends does that, too, and may be seen later
+// than the end of the connection: node 0 knows the deadline, and may be first to act on it.
 func (c *client) lost() error {
+	if d, ok := c.ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
 	if remote := (*cluster.RemoteError)(nil); errors.As(c.err, &remote) {
 		return remote
 	}
