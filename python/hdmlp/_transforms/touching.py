@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Protocol
 
 from .generators import forget_numpys, present
+
+
+class _Noting(Protocol):
+    """What is used of a bit generator of numpy's that notes calls."""
+
+    noted_by: Touching
+    state: object
 
 
 class Touching:
@@ -93,7 +100,7 @@ class Touching:
 class _Lock:
     """A bit generator's lock, which numpy takes to draw from it."""
 
-    def __init__(self, bits: Any, lock: Any):
+    def __init__(self, bits: _Noting, lock: AbstractContextManager[object]):
         self._bits, self._lock = bits, lock
 
     def __enter__(self) -> object:
@@ -101,28 +108,29 @@ class _Lock:
         return self._lock.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        self._lock.__exit__(*error)
+        self._lock.__exit__(None, None, None)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._lock, name)
 
 
-def _noting(base: Any) -> Any:
+def _noting(base: type) -> type:
     """Returns a class of numpy's bit generators that notes what it is asked for."""
+    own = {name: getattr(base, name) for name in ("state", "lock")}
 
-    def get(self: Any) -> object:
+    def get(self: _Noting) -> object:
         self.noted_by.note_numpys()
-        return base.state.__get__(self)
+        return own["state"].__get__(self)
 
-    def put(self: Any, state: object) -> None:
+    def put(self: _Noting, state: object) -> None:
         self.noted_by.note_numpys()
-        base.state.__set__(self, state)
+        own["state"].__set__(self, state)
 
-    def legacy_seeding(self: Any, seed: object) -> None:
+    def legacy_seeding(self: _Noting, seed: object) -> None:
         self.noted_by.note_numpys()
-        base._legacy_seeding(self, seed)
+        base._legacy_seeding(self, seed)  # type: ignore[attr-defined]
 
-    def reduce(self: Any) -> object:
+    def reduce(self: _Noting) -> object:
         plain = base()
         plain.state = self.state
         return plain.__reduce__()
@@ -131,7 +139,7 @@ def _noting(base: Any) -> Any:
         "noted_by": Touching(),
         "state": property(get, put),
         "_legacy_seeding": legacy_seeding,
-        "lock": property(lambda self: _Lock(self, base.lock.__get__(self))),
+        "lock": property(lambda self: _Lock(self, own["lock"].__get__(self))),
         "__reduce__": reduce,
     }
     return type(base.__name__, (base,), methods)  # numpy compares the name with states'
