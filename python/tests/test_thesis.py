@@ -142,6 +142,39 @@ class TestTorch:
             assert torch.equal(x, u)
             assert torch.equal(y, v)
 
+    def test_a_job_has_no_worker_processes(self, images):
+        """Each would deliver all samples of the job."""
+        import hdmlp.torch as ht
+        from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+
+        class Wrapped(Dataset):
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __len__(self):
+                return len(self.inner)
+
+            def __getitem__(self, i):
+                return self.inner[i]
+
+        what = "num_workers=0, or use HDMLPDataLoader"
+        with Job(images, 4, 3, transforms=LIST, seed=1) as job:
+            dataset = ht.HDMLPImageFolder(images, job)
+            for cls, made in (
+                (DataLoader, dataset),
+                (DataLoader, Subset(dataset, range(4))),
+                (DataLoader, Wrapped(dataset)),
+                (ht.DataLoader, Wrapped(dataset)),
+            ):
+                with pytest.raises(Exception, match=what):
+                    list(cls(made, batch_size=4, num_workers=1))
+            for made in (dataset, Subset(dataset, range(4)), ConcatDataset([dataset])):
+                with pytest.raises(errors.ConfigError, match="num_workers=2: HDMLPImageFolder"):
+                    ht.DataLoader(made, batch_size=4, num_workers=2)
+            for cls, keys in ((DataLoader, {"num_workers": 0}), (ht.DataLoader, {})):
+                batches = list(cls(dataset, batch_size=4, **keys))
+                assert sum(len(labels) for _, labels in batches) == 10
+
     def test_datasetfolder_has_a_loader(self, tmp_path):
         import hdmlp.torch as ht
 
