@@ -140,8 +140,9 @@ func specOf(states []runState, subset string) (access.Spec, error) {
 		if err != nil {
 			return spec, badInput("--indices: %s: %w", subset, withoutPath(err))
 		}
-		if err := json.Unmarshal(data, &spec.Subset); err != nil {
-			return spec, badInput("--indices: %s: not a JSON list of whole numbers: %w", subset, err)
+		if err := json.Unmarshal(data, &spec.Subset); err != nil || spec.Subset == nil {
+			return spec, badInput("--indices: %s: not a JSON list of whole numbers, as "+
+				"json.dump(list(subset.indices), file) writes it%s", subset, whyNotJSON(err))
 		}
 		if got := subsetDigest(spec.Subset); got != *first.Subset {
 			return spec, badInput("--indices: %s: they are not the loader's: their digest is %s, and "+

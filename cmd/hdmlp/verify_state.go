@@ -135,6 +135,20 @@ func withoutPath(err error) error {
 	return err
 }
 
+// whyNotJSON is what to add to a message about a file that is not the JSON that is expected.
+func whyNotJSON(err error) string {
+	var typed *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return ": it is null"
+	case errors.As(err, &typed) && typed.Field != "":
+		return fmt.Sprintf(": %s is a JSON %s", typed.Field, typed.Value)
+	case errors.As(err, &typed):
+		return fmt.Sprintf(": there is a JSON %s", typed.Value)
+	}
+	return ": " + err.Error()
+}
+
 // decodeState returns the one JSON value of a file.
 func decodeState(data []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -222,8 +236,10 @@ func statesIn(value any) (states []map[string]any) {
 // read takes a state, and checks what it says by itself.
 func (s *runState) read(value map[string]any) error {
 	if value["kind"] == "sampler" {
-		return badInput("%s: the state of a loader whose order a sampler drew, which cannot be "+
-			"computed afterwards; a loader with seed= or shard=True has one that can", s.file)
+		return badInput("%s: the state of a loader whose order a sampler drew, or whose dataset "+
+			"HDMLP does not read itself: it does not say what its rank was given; loaders with seed= or "+
+			"shard=True of datasets that HDMLP reads, such as hdmlp.torch.ImageFolder, can be verified",
+			s.file)
 	}
 	if value["delivered"] == nil {
 		return badInput("%s: the state does not say what its rank was given (delivered): an earlier "+

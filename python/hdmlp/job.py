@@ -10,8 +10,9 @@ New code is better off with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 from __future__ import annotations
 
 import ctypes
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
 
 from ._batches.output import Output
@@ -90,6 +91,11 @@ class Job:
                 f"lib_path={lib_path!r}: there is no library to load; leave it out (the daemon is "
                 "the package's own, or the one that HDMLP_BINARY names)"
             )
+        if transforms is not None and not isinstance(transforms, Iterable):
+            raise ConfigError(
+                f"transforms={transforms!r}: must be a list of hdmlp.transforms, such as "
+                "[ToTensor()]"
+            )
         self._transforms = list(transforms or ())
         described(self._transforms)  # says what is wrong with them
         check_path("dataset_path", dataset_path)
@@ -117,7 +123,25 @@ class Job:
         if self._destroyed:
             raise ClosedError("the job was destroyed: make a new one")
         if self._loader is None:
-            self._loader = JobLoader(
+            self._loader = self._opened()
+            samples, ranks = self._loader.samples, self._loader.world_size
+            if samples < self.batch_size and not self.drop_last_batch:
+                try:
+                    what = f"an epoch, which is one batch of {samples} samples"
+                    self._check_shares(samples, ranks, what)
+                except ConfigError:
+                    self.destroy()
+                    raise
+        return self._loader
+
+    def _opened(self) -> JobLoader:
+        """Opens the job, whose errors have the names of its own arguments.
+
+        Raises:
+            ConfigError: An argument is wrong.
+        """
+        try:
+            return JobLoader(
                 self.dataset,
                 Options(
                     StreamOptions(
@@ -134,15 +158,11 @@ class Job:
                     config_file=self._config_path,
                 ),
             )
-            samples, ranks = self._loader.samples, self._loader.world_size
-            if samples < self.batch_size and not self.drop_last_batch:
-                try:
-                    what = f"an epoch, which is one batch of {samples} samples"
-                    self._check_shares(samples, ranks, what)
-                except ConfigError:
-                    self.destroy()
-                    raise
-        return self._loader
+        except ConfigError as error:
+            text = re.sub(r"\bdrop_last\b", "drop_last_batch", str(error))
+            if text == str(error):
+                raise
+            raise ConfigError(text, error.details) from None
 
     def _check_shares(self, batch: int, ranks: int, what: str) -> None:
         """Checks that each rank gets samples of a batch.

@@ -57,6 +57,20 @@ def test_edges_are_width_and_height():
     assert printed.CenterCrop(6, 4).describe() == T.CenterCrop((4, 6)).describe()
     with pytest.raises(TypeError):
         printed.Resize(8)
+    for cls, w, h, what in (
+        (printed.Resize, 0, 4, "Resize: w=0: must be 1 or more"),
+        (printed.Resize, 4.5, 4, "Resize: w=4.5: must be a whole number"),
+        (printed.CenterCrop, 4, -1, "CenterCrop: h=-1: must be 1 or more"),
+    ):
+        with pytest.raises(errors.ConfigError, match=what):
+            cls(w, h)
+
+
+def test_messages_have_the_names_of_a_jobs_arguments(images):
+    with pytest.raises(errors.ConfigError, match=r"transforms=ToTensor\(\): must be a list"):
+        Job(images, 4, 1, transforms=T.ToTensor())
+    with pytest.raises(errors.ConfigError, match=r"drop_last_batch nothing .* drop_last_batch out"):
+        Job(images, 40, 1, drop_last_batch=True).setup()
 
 
 def test_get_returns_batches_where_there_are_transforms(images):

@@ -238,6 +238,17 @@ def test_a_subset_is_proved_by_its_indices(folder, tmp_path):
     status, out, err = verify([file], "--indices", str(indices))
     assert (status, err) == (0, "")
     assert "proved: in epochs 0 to 1, 14 samples" in out
+    for text, what in [
+        ('{"a": 1}', "there is a JSON object"),
+        ("null", "it is null"),
+        ("[1.5]", "there is a JSON number 1.5"),
+        ("[1] x", "invalid character 'x' after"),
+    ]:
+        indices.write_text(text)
+        status, _, err = verify([file], "--indices", str(indices))
+        assert status == 2
+        assert "not a JSON list of whole numbers" in err
+        assert what in err
     indices.write_text(json.dumps(chosen[::-1]))
     status, _, err = verify([file], "--indices", str(indices))
     assert status == 2

@@ -191,6 +191,7 @@ def test_where_there_are_no_threads_it_is_refused(folder):
     files = [str(path) for path in Path(folder).rglob("*") if path.is_file()]
     for dataset, keys, why in (
         (Drawing(), {"worker_threads": 0}, "worker_threads"),
+        (Drawing(), {"worker_threads": 2**70}, "must be 1024 or less"),
         (Drawing(), {"num_workers": 0}, "give num_workers=1 or more"),
         (Drawing(), {"num_workers": None}, "give num_workers=1 or more"),
         (Drawing(), {"reseed": "all"}, "one item after the other; leave it out"),
