@@ -128,7 +128,8 @@ class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
         Raises:
             ConfigError: This is a worker process, each of which would get all of the job's samples.
         """
-        if torch.utils.data.get_worker_info() is not None:
+        worker: Callable[[], object] = torch.utils.data.get_worker_info  # without types in some
+        if worker() is not None:
             raise ConfigError(_in_process(self))
         label, data = self.job._next_sample()
         number = self.job.dataset.class_to_idx[label]
