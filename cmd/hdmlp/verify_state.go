@@ -280,8 +280,12 @@ func (s *runState) read(value map[string]any) error {
 		var typed *json.UnmarshalTypeError
 		if errors.As(err, &typed) {
 			field := strings.TrimPrefix(typed.Field, "loaderState.")
-			return badInput("%s: %s is a %s: the state was changed%s", s.file, field, typed.Value,
-				expected(field))
+			article := "a"
+			if typed.Value == "object" || typed.Value == "array" {
+				article = "an"
+			}
+			return badInput("%s: %s is %s %s: the state was changed%s", s.file, field, article,
+				typed.Value, expected(field))
 		}
 		return badInput("%s: the state was changed: %w", s.file, err)
 	}

@@ -74,6 +74,7 @@ func TestAlteredStatesAreWrongInput(t *testing.T) {
 		{`"seed": 9223372036854775809`, `"seed": 1, "seed": 2`, "has the key seed twice"},
 		{`"random": 2`, `"random": 1`, "random is 1, and this release reads 2"},
 		{`"steps": 3`, `"steps": 0`, "steps is 0"},
+		{`"steps": 3`, `"steps": []`, "steps is an array"},
 		{`"tail": "pad"`, `"tail": true`, "tail is a bool: the state was changed; expected pad"},
 		{`"order": null`, `"order": "x"`, "a policy made an order"},
 		{`"id": "0`, `"id": "x`, "id is"},
