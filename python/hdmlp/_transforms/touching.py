@@ -38,6 +38,7 @@ class Touching:
         self.names: set[str] = set()
         self.on = False
         self._replaceable = True
+        self._owners: list[tuple[object, str]] = []
 
     def attach(self) -> None:
         """Has numpy's calls noted here from now on, if it is imported.
@@ -47,17 +48,19 @@ class Touching:
         rand = getattr(getattr(sys.modules.get("numpy.random"), "mtrand", None), "_rand", None)
         if rand is None:
             return
-        bits = rand._bit_generator
-        if hasattr(bits, "noted_by"):
-            bits.noted_by = self
-            return
-        state = rand.get_state(legacy=False)
         try:
+            bits = rand._bit_generator
+            if hasattr(bits, "noted_by"):
+                bits.noted_by = self
+                return
+            state = rand.get_state(legacy=False)
             noting = _noting(type(bits))()
-        except TypeError:  # one of the program's own, which is made with arguments
+        except (AttributeError, TypeError):
+            # Another release, or a bit generator of the program's own, made with arguments.
             self._replaceable = False
             return
         noting.noted_by = self
+        noting.replaced = bits  # stays, as another thread of the program's may be drawing from it
         rand.__init__(noting)
         rand.set_state(state)
         forget_numpys()
@@ -70,16 +73,20 @@ class Touching:
     def noting(self) -> Iterator[None]:
         """Notes calls of numpy's generator in a ``with`` block, of whatever thread."""
         self.on = True
+        self._owners = [(generator.owner, generator.name) for generator in present()]
         if not self._replaceable:
             self.note_numpys()
         try:
             yield
         finally:
-            self.on = False
+            self.on, self._owners = False, []
 
     @contextmanager
     def profiled(self) -> Iterator[None]:
-        """Notes calls of Python's and torch's generators that this thread makes in the block."""
+        """Notes calls of Python's and torch's generators that this thread makes in the block.
+
+        It lies within :meth:`noting`.
+        """
         if sys.getprofile() is not None:  # calls cannot be noted
             self.names.update(generator.name for generator in present())
             yield
@@ -92,9 +99,10 @@ class Touching:
 
     def _called(self, frame: FrameType, event: str, function: object) -> None:
         if event == "c_call":
-            owner = getattr(function, "__self__", None)
-            if owner is not None:
-                self.names.update(g.name for g in present() if g.owner is owner)
+            called = getattr(function, "__self__", None)
+            for owner, name in self._owners:
+                if owner is called and owner is not None:
+                    self.names.add(name)
 
 
 class _Lock:
