@@ -33,7 +33,8 @@ interrupted the run and with whatever number of ranks it went on.
 A STATE is a JSON file with what loader.state_dict() returned, alone or
 somewhere in it, as json.dump writes it; -: standard input. Give the last states
 of all ranks, and the states of all ranks from which a launch went on: each
-carries what its rank was given. Others of the same run may be given too.
+carries what its rank was given. Others of the same run may be given too. Steps
+that a rank went through again, as a loop does without set_epoch, came twice.
 
 Sums of what was given to each rank are compared with those of the order, which
 follows from the seed. If the loader was one of torch.utils.data.Subset, give
@@ -42,7 +43,7 @@ its indices with --indices.
 EXIT STATUS
   0  every sample came exactly once
   1  it is not proved; each reason is printed
-  2  wrong input: no states, or those of different runs`,
+  2  wrong input: no states, changed ones, or those of different runs`,
 		Example: `  hdmlp verify checkpoints/loader-*.json
   hdmlp verify step-500/rank-*.json last/rank-*.json --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
