@@ -73,7 +73,7 @@ EXIT STATUS
 						return badInput("--out and --%s are mutually exclusive; give one of them", other)
 					}
 				}
-				return runPlot(cmd.Context(), name, from, dir, out)
+				return runPlot(cmd.Context(), name, from, dir, cmd.InOrStdin(), out)
 			}
 			if cmd.Flags().Changed("what-if") {
 				if asMetrics {
@@ -108,7 +108,7 @@ EXIT STATUS
 	cmd.Flags().StringVar(&dir, "out", "",
 		"draw how the job went into `DIR`: index.html, and each plot as PNG and SVG")
 	cmd.Flags().StringVar(&from, "from", "",
-		"draw the report in this `FILE` instead of a running job's")
+		"draw the report in this `FILE` instead of a running job's; -: standard input")
 	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
 	return cmd
 }

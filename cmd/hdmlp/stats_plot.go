@@ -16,9 +16,15 @@ import (
 // mostReport is the size limit of a file with a report, in bytes.
 const mostReport = 256 << 20
 
-// savedReport reads what loader.report() returned, over one node or all, from a JSON file.
-func savedReport(path string) (*report.ClusterReport, error) {
-	data, err := files.Read(path, mostReport)
+// savedReport reads what loader.report() returned, over one node or all, from a JSON file; -: in.
+func savedReport(path string, in io.Reader) (*report.ClusterReport, error) {
+	var data []byte
+	var err error
+	if path == "-" {
+		data, err = io.ReadAll(io.LimitReader(in, mostReport))
+	} else {
+		data, err = files.Read(path, mostReport)
+	}
 	if err != nil {
 		return nil, badInput("--from %s: %w", path, withoutPath(err))
 	}
@@ -41,26 +47,29 @@ func savedReport(path string) (*report.ClusterReport, error) {
 	switch {
 	case err != nil:
 		return nil, badInput("--from %s: not a report, as json.dump(loader.report(), file) writes "+
-			"it: %w", path, err)
+			"it%s", path, whyNotJSON(err))
 	case of.Job == "":
 		return nil, badInput("--from %s: not a report of a job, as json.dump(loader.report(), file) "+
 			"writes it", path)
 	case !all.Series.Valid():
 		return nil, badInput("--from %s: the report was changed: no series has %d points of %d steps "+
 			"from step %d on", path, len(all.Series.Points), all.Series.Width, all.Series.First)
+	case all.Series == nil:
+		return nil, badInput("--from %s: the report has no series: no rank had taken a batch when "+
+			"loader.report() was called, or an earlier release made it", path)
 	}
 	return &all, nil
 }
 
 // runPlot draws how a job went: the running one of this name, or that of a saved report.
-func runPlot(ctx context.Context, name, from, dir string, out io.Writer) error {
+func runPlot(ctx context.Context, name, from, dir string, in io.Reader, out io.Writer) error {
 	switch {
 	case dir == "":
 		return badInput("--from: give --out too, the directory for the plots")
 	case (name == "") == (from == ""):
 		return badInput("--out: give either --job, a running job, or --from, a saved report")
 	case from != "":
-		c, err := savedReport(from)
+		c, err := savedReport(from, in)
 		if err != nil {
 			return err
 		}

@@ -56,6 +56,14 @@ func TestStatsDrawsASavedReport(t *testing.T) {
 			}
 		}
 	}
+	file, err := os.Open(filepath.Join(dir, "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if read, err := savedReport("-", file); err != nil || read.Job != "train" {
+		t.Errorf("standard input: %v", err)
+	}
 	one.Series.Width = 0
 	for name, v := range map[string]any{"one": &one, "all": one.Summary()} {
 		code, _, errs := runCommand(t, "stats", "--from", saved(name, v), "--out", dir+"/x")
@@ -66,7 +74,7 @@ func TestStatsDrawsASavedReport(t *testing.T) {
 	one.Series = nil
 	out := " --out " + dir + "/x"
 	for args, want := range map[string]string{
-		"--from " + saved("empty", &one) + out:                   "no rank has taken a batch yet",
+		"--from " + saved("empty", &one) + out:                   "no rank had taken a batch",
 		"--from " + saved("list", []int{1}) + out:                "not a report",
 		"--from " + saved("other", map[string]int{"a": 1}) + out: "not a report of a job",
 		"--from " + dir + "/none" + out:                          "no such file",
@@ -76,7 +84,7 @@ func TestStatsDrawsASavedReport(t *testing.T) {
 		out + " --from x --json":                                 "--out and --json are mutually",
 	} {
 		code, _, errs := runCommand(t, append([]string{"stats"}, strings.Fields(args)...)...)
-		if code == 0 || !strings.Contains(errs, want) {
+		if code != 2 || !strings.Contains(errs, want) || strings.Contains(errs, "Go value") {
 			t.Errorf("%s: exit status %d, %q", args, code, errs)
 		}
 	}

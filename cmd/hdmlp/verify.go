@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -9,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/blake2b"
@@ -23,9 +20,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/plan/audit"
 )
-
-// mostState is the size limit of a file with states, in bytes.
-const mostState = 64 << 20
 
 func newVerifyCommand() *cobra.Command {
 	var subset string
@@ -39,7 +33,8 @@ interrupted the run and with whatever number of ranks it went on.
 A STATE is a JSON file with what loader.state_dict() returned, alone or
 somewhere in it, as json.dump writes it; -: standard input. Give the last states
 of all ranks, and the states of all ranks from which a launch went on: each
-carries what its rank was given. Others of the same run may be given too.
+carries what its rank was given. Others of the same run may be given too. Steps
+that a rank went through again, as a loop does without set_epoch, came twice.
 
 Sums of what was given to each rank are compared with those of the order, which
 follows from the seed. If the loader was one of torch.utils.data.Subset, give
@@ -48,7 +43,7 @@ its indices with --indices.
 EXIT STATUS
   0  every sample came exactly once
   1  it is not proved; each reason is printed
-  2  wrong input: no states, or those of different runs`,
+  2  wrong input: no states, changed ones, or those of different runs`,
 		Example: `  hdmlp verify checkpoints/loader-*.json
   hdmlp verify step-500/rank-*.json last/rank-*.json --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,24 +58,6 @@ EXIT STATUS
 	cmd.Flags().StringVar(&subset, "indices", "",
 		"`FILE` with the indices of the loader's Subset, a JSON list")
 	return cmd
-}
-
-// runState is a state, with what its rank was given. docs/FORMATS.md describes it.
-type runState struct {
-	loaderState
-	Order     json.RawMessage `json:"order"`
-	Steps     int             `json:"steps"`
-	Delivered []statePart     `json:"delivered"`
-	file      string
-}
-
-type statePart struct {
-	Rank      int    `json:"rank"`
-	WorldSize int    `json:"world_size"`
-	From      [2]int `json:"from"` // epoch and step
-	To        [2]int `json:"to"`
-	Samples   int64  `json:"samples"`
-	Sum       string `json:"sum"`
 }
 
 func runVerify(paths []string, subset string, asJSON bool, in io.Reader, out io.Writer) error {
@@ -126,103 +103,6 @@ func runVerify(paths []string, subset string, asJSON bool, in io.Reader, out io.
 // errNotProved ends the command with exit status 1 after its output has said why.
 var errNotProved = errors.New("it is not proved that each sample came exactly once")
 
-// readStates reads the states in the files.
-func readStates(paths []string, in io.Reader) (states []runState, err error) {
-	for _, path := range paths {
-		var data []byte
-		name := path
-		if path == "-" {
-			name = "standard input"
-			data, err = io.ReadAll(io.LimitReader(in, mostState))
-		} else {
-			data, err = files.Read(path, mostState)
-		}
-		if err != nil {
-			return nil, badInput("%s: cannot read the state: %w", name, withoutPath(err))
-		}
-		var value any
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.UseNumber() // seeds have 64 bits
-		if err := decoder.Decode(&value); err != nil {
-			return nil, badInput("%s: not JSON (%w): give what json.dump(loader.state_dict(), file) "+
-				"wrote; of a checkpoint of torch, save the loader's state so first", name, err)
-		}
-		found := len(states)
-		for _, one := range statesIn(value) {
-			s := runState{file: name}
-			if err := s.read(one); err != nil {
-				return nil, err
-			}
-			states = append(states, s)
-		}
-		if len(states) == found {
-			return nil, badInput("%s: there is no state of an HDMLP loader in it", name)
-		}
-	}
-	return states, nil
-}
-
-// withoutPath returns an error of the file system without the path.
-func withoutPath(err error) error {
-	var named *os.PathError
-	if errors.As(err, &named) {
-		return named.Err
-	}
-	return err
-}
-
-// statesIn returns the objects in a value that are states.
-func statesIn(value any) (states []map[string]any) {
-	switch v := value.(type) {
-	case []any:
-		for _, one := range v {
-			states = append(states, statesIn(one)...)
-		}
-	case map[string]any:
-		if _, is := v["global_batch"]; is && v["fingerprint"] != nil {
-			return []map[string]any{v}
-		}
-		if v["kind"] == "sampler" && v["version"] != nil {
-			return []map[string]any{v}
-		}
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			states = append(states, statesIn(v[key])...)
-		}
-	}
-	return states
-}
-
-// read takes a state, and checks what it says by itself.
-func (s *runState) read(value map[string]any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	if value["kind"] == "sampler" {
-		return badInput("%s: the state of a loader whose order a sampler drew, which cannot be "+
-			"computed afterwards; a loader with seed= or shard=True has one that can", s.file)
-	}
-	if err := json.Unmarshal(data, s); err != nil {
-		var typed *json.UnmarshalTypeError
-		if errors.As(err, &typed) {
-			return badInput("%s: %s is a %s: the state was changed", s.file,
-				strings.TrimPrefix(typed.Field, "loaderState."), typed.Value)
-		}
-		return badInput("%s: the state was changed: %w", s.file, err)
-	}
-	switch {
-	case s.Version != 1:
-		return badInput("%s: version is %d, and this release reads 1", s.file, s.Version)
-	case value["delivered"] == nil:
-		return badInput("%s: the state does not say what its rank was given: an earlier release "+
-			"saved it", s.file)
-	case len(s.Order) > 0 && string(s.Order) != "null":
-		return badInput("%s: a policy made an order of its own, from the caches of the nodes, which "+
-			"the state does not have; such runs are checked while they run, by verify=True", s.file)
-	}
-	return nil
-}
-
 // specOf returns the order of states of one run. The world size is left open.
 func specOf(states []runState, subset string) (access.Spec, error) {
 	first := states[0]
@@ -261,8 +141,9 @@ func specOf(states []runState, subset string) (access.Spec, error) {
 		if err != nil {
 			return spec, badInput("--indices: %s: %w", subset, withoutPath(err))
 		}
-		if err := json.Unmarshal(data, &spec.Subset); err != nil {
-			return spec, badInput("--indices: %s: not a JSON list of whole numbers: %w", subset, err)
+		if err := json.Unmarshal(data, &spec.Subset); err != nil || spec.Subset == nil {
+			return spec, badInput("--indices: %s: not a JSON list of whole numbers, as "+
+				"json.dump(list(subset.indices), file) writes it%s", subset, whyNotJSON(err))
 		}
 		if got := subsetDigest(spec.Subset); got != *first.Subset {
 			return spec, badInput("--indices: %s: they are not the loader's: their digest is %s, and "+
@@ -295,33 +176,6 @@ func text(s *string) string {
 		return "null"
 	}
 	return *s
-}
-
-// pieces returns what the state's rank was given.
-func (s *runState) pieces() (pieces []audit.Piece, err error) {
-	for i, p := range s.Delivered {
-		where := fmt.Sprintf("%s: delivered[%d]", s.file, i)
-		sum, err := strconv.ParseUint(p.Sum, 16, 64)
-		if err != nil || len(p.Sum) != 16 {
-			return nil, badInput("%s: sum is %q, and not 16 hexadecimal digits: the state was changed",
-				where, p.Sum)
-		}
-		if p.WorldSize < 1 || p.WorldSize > 1<<20 || p.Rank < 0 || p.Rank >= p.WorldSize {
-			return nil, badInput("%s: rank %d of %d: the state was changed", where, p.Rank, p.WorldSize)
-		}
-		var at [2]int
-		for j, place := range [][2]int{p.From, p.To} {
-			if place[0] < 0 || place[0] > 1<<32 || place[1] < 0 || place[1] >= max(s.Steps, 1) {
-				return nil, badInput("%s: step %d of epoch %d, and an epoch has %d steps: the state was "+
-					"changed", where, place[1], place[0], s.Steps)
-			}
-			at[j] = place[0]*s.Steps + place[1]
-		}
-		pieces = append(pieces, audit.Piece{
-			Rank: p.Rank, WorldSize: p.WorldSize, From: at[0], To: at[1], Samples: p.Samples, Sum: sum,
-		})
-	}
-	return pieces, nil
 }
 
 // stretch is a stretch of a run in words.
@@ -366,8 +220,9 @@ func printProof(out io.Writer, p *audit.Proof) {
 		}
 	}
 	for _, s := range p.Twice {
-		fmt.Fprintf(out, "twice: %s: two launches delivered it; leave out states from which the run "+
-			"did not go on\n", stretch(p.Steps, s))
+		fmt.Fprintf(out, "twice: %s: samples came %d times; a pass began again at an epoch that had "+
+			"come (set_epoch was not called, or with an earlier epoch), or a state is one from which "+
+			"the run did not go on: leave that out\n", stretch(p.Steps, s.Span), s.Times)
 	}
 	if p.Proved() {
 		end := p.Launches[len(p.Launches)-1].To
@@ -416,7 +271,9 @@ func printProofJSON(out io.Writer, p *audit.Proof) error {
 		gaps = append(gaps, one)
 	}
 	for _, s := range p.Twice {
-		twice = append(twice, span(s))
+		one := span(s.Span)
+		one["times"] = s.Times
+		twice = append(twice, one)
 	}
 	report["launches"], report["wrong"] = launches, wrong
 	report["gaps"], report["twice"] = gaps, twice

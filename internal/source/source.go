@@ -198,7 +198,8 @@ func (e *SampleError) Reason() string {
 
 // Advice returns what the user can do; "" if the error is the caller's.
 func (e *SampleError) Advice() string {
-	const orLeaveOut = `, or leave such samples out with on_error = "skip"`
+	const orLeaveOut = `, or leave such samples out with on_error = "skip" (an argument of ` +
+		`loaders, a key of the configuration file, or HDMLP_ON_ERROR=skip)`
 	switch e.Kind {
 	case ErrUnavailable:
 		return "check that its file system answers, or raise source_timeout"

@@ -10,8 +10,9 @@ New code is better off with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 from __future__ import annotations
 
 import ctypes
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
 
 from ._batches.output import Output
@@ -21,7 +22,7 @@ from ._lib.arguments import check_path, seed_of, settings, switch, whole_number
 from ._lib.mapping import address_of
 from ._loading.base_loader import Loader
 from ._loading.feed import Feed
-from ._loading.options import Options, StreamOptions, scheme_of
+from ._loading.options import Options, StreamOptions, scheme_of, share_of
 from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
 
@@ -66,7 +67,7 @@ class Job:
             :meth:`get` returns batches. Default: False.
 
     Raises:
-        ConfigError: An argument is wrong.
+        ConfigError: An argument is wrong, or a rank would get no sample of a batch.
         DatasetNotFoundError: ``dataset_path`` is not a directory.
     """
 
@@ -90,11 +91,17 @@ class Job:
                 f"lib_path={lib_path!r}: there is no library to load; leave it out (the daemon is "
                 "the package's own, or the one that HDMLP_BINARY names)"
             )
+        if transforms is not None and not isinstance(transforms, Iterable):
+            raise ConfigError(
+                f"transforms={transforms!r}: must be a list of hdmlp.transforms, such as "
+                "[ToTensor()]"
+            )
         self._transforms = list(transforms or ())
         described(self._transforms)  # says what is wrong with them
         check_path("dataset_path", dataset_path)
         self.dataset = Folder(dataset_path, extensions)
         self.batch_size = whole_number("batch_size", batch_size, 1)
+        self._check_shares(self.batch_size, membership.find().world_size, "a batch")
         self.epochs = whole_number("epochs", epochs, 1)
         self.drop_last_batch = switch("drop_last_batch", drop_last_batch)
         self._printed = switch("buffer_p", buffer_p)
@@ -116,7 +123,25 @@ class Job:
         if self._destroyed:
             raise ClosedError("the job was destroyed: make a new one")
         if self._loader is None:
-            self._loader = JobLoader(
+            self._loader = self._opened()
+            samples, ranks = self._loader.samples, self._loader.world_size
+            if samples < self.batch_size and not self.drop_last_batch:
+                try:
+                    what = f"an epoch, which is one batch of {samples} samples"
+                    self._check_shares(samples, ranks, what)
+                except ConfigError:
+                    self.destroy()
+                    raise
+        return self._loader
+
+    def _opened(self) -> JobLoader:
+        """Opens the job, whose errors have the names of its own arguments.
+
+        Raises:
+            ConfigError: An argument is wrong.
+        """
+        try:
+            return JobLoader(
                 self.dataset,
                 Options(
                     StreamOptions(
@@ -133,7 +158,27 @@ class Job:
                     config_file=self._config_path,
                 ),
             )
-        return self._loader
+        except ConfigError as error:
+            text = re.sub(r"\bdrop_last\b", "drop_last_batch", str(error))
+            if text == str(error):
+                raise
+            raise ConfigError(text, error.details) from None
+
+    def _check_shares(self, batch: int, ranks: int, what: str) -> None:
+        """Checks that each rank gets samples of a batch.
+
+        Args:
+            batch: Its samples.
+            ranks: How many ranks share it.
+            what: What messages call it.
+        """
+        for rank in range(ranks):
+            if not share_of(self._scheme, batch, rank, ranks):
+                raise ConfigError(
+                    f"batch_size={self.batch_size}: rank {rank} of {ranks} would get no sample of "
+                    f"{what}, with distr_scheme={self._scheme!r}: batch_size counts over all "
+                    "ranks; give a larger one, or start fewer ranks"
+                )
 
     def _use_transforms(self, transforms: Sequence[object]) -> None:
         """Has the daemon carry out these :mod:`hdmlp.transforms`.
@@ -259,8 +304,13 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """Batches per epoch."""
-        return len(self._ready())
+        """Batches per epoch of this rank, which may get no part of a short last one."""
+        loader = self._ready()
+        steps = len(loader)
+        last = loader.samples - (steps - 1) * self.batch_size
+        if 0 < last < self.batch_size:
+            steps -= not share_of(self._scheme, last, loader.rank, loader.world_size)
+        return steps
 
     def length(self) -> int:
         """Returns the number of samples in the dataset."""

@@ -1,5 +1,9 @@
 """Distribution schemes (thesis 4.1.3): which samples of a global batch each rank gets."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from hdmlp import Job, data, errors
 from hdmlp._loading.options import share_of
@@ -106,6 +110,52 @@ def test_a_job_takes_each_scheme(folder):
                 job.get()
     with pytest.raises(errors.ConfigError, match="distr_scheme='balanced': must be"):
         Job(folder, 4, 1, "balanced")
+
+
+@pytest.mark.parametrize("scheme", ["uniform", "imbalanced", "strided"])
+def test_a_jobs_length_is_what_its_rank_gets(folder, scheme):
+    """The last batch has 1 of the 25 samples, which one rank gets."""
+    pytest.importorskip("torch")
+    code = """
+import sys
+import hdmlp.torch as ht
+from hdmlp import Job
+with Job(sys.argv[1], 4, 1, sys.argv[2], seed=5) as job:
+    dataset = ht.HDMLPDatasetFolder(sys.argv[1], job, loader=bytes)
+    loader = ht.HDMLPDataLoader(dataset, collate_fn=list)
+    print(len(loader), sum(1 for _ in loader))
+"""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, folder, scheme],
+            env={**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+            | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=100)[0] for rank in ranks]
+    assert sorted(said) == ["6 6\n", "7 7\n"]
+
+
+def test_a_rank_of_a_job_without_samples_is_an_error(folder, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for scheme, batch_size, rank in [
+        ("uniform", 2, 2),
+        ("uniform", 5, 3),  # slices of 2
+        ("strided", 3, 3),
+        ("imbalanced", 4, 2),
+    ]:
+        what = f"batch_size={batch_size}: rank {rank} of 4 would get no sample of a batch, with"
+        with pytest.raises(errors.ConfigError, match=what):
+            Job(folder, batch_size, 1, scheme)
+    Job(folder, 2, 1, "whole")
+    monkeypatch.setenv("WORLD_SIZE", "12")
+    job = Job(folder, 1200, 1)
+    with pytest.raises(errors.ConfigError, match=r"rank 9 of 12 .* one batch of 25 samples"):
+        job.setup()
 
 
 def test_shares_add_up():

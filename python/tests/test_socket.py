@@ -106,6 +106,8 @@ def test_the_default_is_a_path_below_the_runtime_directory(binary, runtime):
         status, said = command(binary, environment, "top", "--once", "--interval", "100ms")
         assert status == 0, said
         assert command(binary, environment, "stop") == (0, "")
+    # The rank may have started another daemon when the one that was stopped was gone.
+    until(lambda: command(binary, environment, "stats")[0] == 1, "the daemon's end")
     until(lambda: os.listdir(os.path.dirname(path)) == [])
     status, said = command(binary, environment, "stats")
     assert status == 1

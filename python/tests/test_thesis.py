@@ -57,6 +57,20 @@ def test_edges_are_width_and_height():
     assert printed.CenterCrop(6, 4).describe() == T.CenterCrop((4, 6)).describe()
     with pytest.raises(TypeError):
         printed.Resize(8)
+    for cls, w, h, what in (
+        (printed.Resize, 0, 4, "Resize: w=0: must be 1 or more"),
+        (printed.Resize, 4.5, 4, "Resize: w=4.5: must be a whole number"),
+        (printed.CenterCrop, 4, -1, "CenterCrop: h=-1: must be 1 or more"),
+    ):
+        with pytest.raises(errors.ConfigError, match=what):
+            cls(w, h)
+
+
+def test_messages_have_the_names_of_a_jobs_arguments(images):
+    with pytest.raises(errors.ConfigError, match=r"transforms=ToTensor\(\): must be a list"):
+        Job(images, 4, 1, transforms=T.ToTensor())
+    with pytest.raises(errors.ConfigError, match=r"drop_last_batch nothing .* drop_last_batch out"):
+        Job(images, 40, 1, drop_last_batch=True).setup()
 
 
 def test_get_returns_batches_where_there_are_transforms(images):
@@ -141,6 +155,39 @@ class TestTorch:
         for (x, y), (u, v) in zip(*batches):
             assert torch.equal(x, u)
             assert torch.equal(y, v)
+
+    def test_a_job_has_no_worker_processes(self, images):
+        """Each would deliver all samples of the job."""
+        import hdmlp.torch as ht
+        from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+
+        class Wrapped(Dataset):
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __len__(self):
+                return len(self.inner)
+
+            def __getitem__(self, i):
+                return self.inner[i]
+
+        what = "num_workers=0, or use HDMLPDataLoader"
+        with Job(images, 4, 3, transforms=LIST, seed=1) as job:
+            dataset = ht.HDMLPImageFolder(images, job)
+            for cls, made in (
+                (DataLoader, dataset),
+                (DataLoader, Subset(dataset, range(4))),
+                (DataLoader, Wrapped(dataset)),
+                (ht.DataLoader, Wrapped(dataset)),
+            ):
+                with pytest.raises(Exception, match=what):
+                    list(cls(made, batch_size=4, num_workers=1))
+            for made in (dataset, Subset(dataset, range(4)), ConcatDataset([dataset])):
+                with pytest.raises(errors.ConfigError, match="num_workers=2: HDMLPImageFolder"):
+                    ht.DataLoader(made, batch_size=4, num_workers=2)
+            for cls, keys in ((DataLoader, {"num_workers": 0}), (ht.DataLoader, {})):
+                batches = list(cls(dataset, batch_size=4, **keys))
+                assert sum(len(labels) for _, labels in batches) == 10
 
     def test_datasetfolder_has_a_loader(self, tmp_path):
         import hdmlp.torch as ht

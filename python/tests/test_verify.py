@@ -114,9 +114,13 @@ def test_states_that_do_not_fit_are_wrong_input(run, folder, tmp_path):
         ("delivered", [{**state["delivered"][0], "rank": 7}], "rank 7 of 2: the state was changed"),
         ("delivered", [{**state["delivered"][0], "sum": "x"}], 'sum is "x", and not 16'),
         ("delivered", [{**state["delivered"][0], "to": [0, 70]}], "step 70 of epoch 0, and an"),
+        ("delivered", [{**state["delivered"][0], "from": [0]}], "from has 1 number"),
+        ("epoch", 0, "epoch is 0 and step is 2, and delivered ends at epoch 1, step 2"),
+        ("random", 1, "random is 1, and this release reads 2"),
         ("order", {"policy": "mine"}, "a policy made an order of its own"),
         ("mix", "12ab", "mix is a string: the state was changed"),
-        ("mix", {"sizes": [25], "weights": [[1]], "entries": 9}, "mix is"),
+        ("mix", {"sizes": [25], "weights": [[1]], "entries": 9, "single": False}, "mix is"),
+        ("mix", {"sizes": [25], "weights": [[1]], "entries": 9}, "mix.single is missing"),
         ("kind", "sampler", "whose order a sampler drew"),
     ]:
         changed = tmp_path / "changed.json"
@@ -148,6 +152,53 @@ def test_epochs_that_the_loop_left_are_gaps(folder, tmp_path):
     status, out, _ = verify([file])
     assert status == 1
     assert "missing: steps 1 to 4 of epoch 0: no state says that it was delivered" in out
+
+
+def passes(loader, tmp_path, *epochs):
+    """What is said of a loader that yields some steps of some epochs: pairs of epoch and steps."""
+    file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+    for epoch, steps in epochs:
+        loader.set_epoch(epoch)
+        for step, _ in enumerate(loader, 1):
+            if step == steps:
+                break
+    file.write_text(json.dumps(loader.state_dict()))
+    return file, verify([file])
+
+
+def test_epochs_that_come_again_are_repetitions(folder, tmp_path):
+    """Also where a pass is a part of another one, or equal to it."""
+    for epochs, what in [
+        ([(0, 5), (0, 5), (0, 5)], "twice: epoch 0: samples came 3 times"),
+        ([(0, 2), (0, 5)], "twice: steps 0 to 1 of epoch 0: samples came 2 times"),
+        ([(0, 5), (1, 5), (0, 3)], "twice: steps 0 to 2 of epoch 0: samples came 2 times"),
+    ]:
+        with data.DataLoader(folder, 5, seed=SEED, epochs=3) as loader:
+            _, (status, out, _) = passes(loader, tmp_path, *epochs)
+        assert status == 1, out
+        assert what in out
+        assert "proved" not in out
+    with data.DataLoader(folder, 5, seed=SEED, epochs=3) as loader:
+        _, (status, out, _) = passes(loader, tmp_path, (2, 5), (1, 5), (0, 5))
+        assert status == 0, out
+
+
+def test_a_loader_that_begins_again_gives_samples_twice(folder, tmp_path):
+    """States of both passes are there; one alone, or one that the other extends, proves."""
+    with data.DataLoader(folder, 5, seed=SEED, epochs=3) as loader:
+        start = loader.state_dict()
+        early, (status, _, _) = passes(loader, tmp_path, (0, 5))
+        assert status == 0
+        first, (status, _, _) = passes(loader, tmp_path, (1, 3))
+        assert status == 0
+        loader.load_state_dict(start)
+        again, (status, _, _) = passes(loader, tmp_path, (0, 5))
+        assert status == 0
+    assert verify([early, first])[0] == 0
+    for states in ([first, again], [again, first], [early, again]):
+        status, out, _ = verify(states)
+        assert status == 1, out
+        assert "twice: epoch 0: samples came 2 times" in out
 
 
 def test_samples_that_are_left_out_are_not_proved(tmp_path):
@@ -187,6 +238,17 @@ def test_a_subset_is_proved_by_its_indices(folder, tmp_path):
     status, out, err = verify([file], "--indices", str(indices))
     assert (status, err) == (0, "")
     assert "proved: in epochs 0 to 1, 14 samples" in out
+    for text, what in [
+        ('{"a": 1}', "there is a JSON object"),
+        ("null", "it is null"),
+        ("[1.5]", "there is a JSON number 1.5"),
+        ("[1] x", "invalid character 'x' after"),
+    ]:
+        indices.write_text(text)
+        status, _, err = verify([file], "--indices", str(indices))
+        assert status == 2
+        assert "not a JSON list of whole numbers" in err
+        assert what in err
     indices.write_text(json.dumps(chosen[::-1]))
     status, _, err = verify([file], "--indices", str(indices))
     assert status == 2

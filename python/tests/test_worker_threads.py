@@ -1,12 +1,16 @@
 """Threads of worker processes that make items: worker_threads."""
 
 import logging
+import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
 from hdmlp.errors import ConfigError
@@ -53,6 +57,37 @@ class Drawing(Dataset):
         return i, torch.rand(()).item() if i >= self.first else 0.0
 
 
+class Keeping(Dataset):
+    """Items that seed a generator from an index on, draw, and restore it, as recipes have it."""
+
+    def __init__(self, name, first, draws=True):
+        self.name, self.first, self.draws = name, first, draws
+
+    def __len__(self):
+        return ITEMS
+
+    def __getitem__(self, i):
+        if i < self.first:
+            return i, 0.0
+        if self.name == "torch":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(i)
+                return i, torch.rand(1000).sum().item()
+        if self.name == "Python":
+            state = random.getstate()
+            random.seed(i)
+            value = sum(random.random() for _ in range(100))
+            random.setstate(state)
+            return i, value
+        state = numpy.random.get_state()
+        if not self.draws:
+            return i, float(state[1][:9].sum())
+        numpy.random.seed(i)
+        value = numpy.random.randn(1000).sum()
+        numpy.random.set_state(state)
+        return i, value
+
+
 def values(dataset, threads, **keys):
     keys = {"batch_size": SIZE, "shuffle": False, "seed": 5, "num_workers": 1, **keys}
     loader = ht.DataLoader(dataset, worker_threads=threads, **keys)
@@ -77,6 +112,58 @@ def test_results_are_those_without_threads(first, caplog):
     lines = [m for m in caplog.messages if "worker_threads has no effect" in m]
     assert len(lines) == (first < ITEMS)
     assert all("torch" in line for line in lines)
+
+
+@pytest.mark.parametrize("first", [0, 100, ITEMS - 1])
+@pytest.mark.parametrize("name", ["numpy", "Python", "torch"])
+def test_items_that_restore_a_generator_are_noticed(name, first, caplog):
+    """Its state is the same before and after a batch, and threads would draw from others' seeds."""
+    dataset = Keeping(name, first)
+    caplog.set_level(logging.WARNING, "hdmlp")
+    made = values(dataset, THREADS)
+    lines = [m for m in caplog.messages if "worker_threads has no effect" in m]
+    assert len(lines) == 1
+    assert f"from the generator of {name}" in lines[0]
+    right = [dataset[i] for i in range(ITEMS)]
+    assert [value for _, batch in made for value in batch] == [value for _, value in right]
+
+
+def test_items_that_ask_for_a_state_have_their_own(caplog):
+    """As items that make a generator of numpy's global one."""
+    dataset = Keeping("numpy", 100, draws=False)
+    made = [value for _, batch in values(dataset, THREADS) for value in batch]
+    assert len({*made[100:]}) == ITEMS - 100
+
+
+def test_a_bit_generator_of_numpys_stays_what_it_was():
+    """In a process of its own, where it was replaced by one that notes calls."""
+    code = """
+import copy, pickle, sys
+import numpy
+from hdmlp._transforms.touching import Touching
+if sys.argv[1] == "other":
+    numpy.random.mtrand._rand.__init__(numpy.random.PCG64(4))
+else:
+    numpy.random.seed(4)
+    numpy.random.randn()
+rand = numpy.random.mtrand._rand
+want = copy.deepcopy(rand)
+touching = Touching()
+for _ in range(2):
+    touching.attach()
+same = pickle.loads(pickle.dumps(rand))
+values = [r.randn(5).tolist() + [r.rand(), r.randint(9)] for r in (rand, same, want)]
+assert values[0] == values[1] == values[2], values
+assert not touching.names
+for call in (rand.rand, rand.get_state, lambda: rand.shuffle([1, 2])):
+    with touching.noting():
+        call()
+    assert touching.names == {"numpy"}
+    touching.names.clear()
+"""
+    for kind in ("MT19937", "other"):
+        command = [sys.executable, "-W", "ignore", "-c", code, kind]
+        subprocess.run(command, check=True, timeout=60)
 
 
 def test_a_subset_has_threads_too():
@@ -104,6 +191,7 @@ def test_where_there_are_no_threads_it_is_refused(folder):
     files = [str(path) for path in Path(folder).rglob("*") if path.is_file()]
     for dataset, keys, why in (
         (Drawing(), {"worker_threads": 0}, "worker_threads"),
+        (Drawing(), {"worker_threads": 2**70}, "must be 1024 or less"),
         (Drawing(), {"num_workers": 0}, "give num_workers=1 or more"),
         (Drawing(), {"num_workers": None}, "give num_workers=1 or more"),
         (Drawing(), {"reseed": "all"}, "one item after the other; leave it out"),

@@ -281,10 +281,26 @@ type resolver struct {
 	given    map[string]given
 	classes  []fileClass // [[storage_class]]
 	file     string
+	settings map[string]origin // of a libconfig file, by the key that they give
 	problems []error
 }
 
-func (r *resolver) problem(p Problem) { r.problems = append(r.problems, &p) }
+func (r *resolver) problem(p Problem) {
+	if o, is := r.settingOf(p.Key); is && p.Source == r.file {
+		p.Key, p.Source = o.key, fmt.Sprintf("%s, line %d", r.file, o.line)
+	}
+	r.problems = append(r.problems, &p)
+}
+
+// settingOf returns the setting of a libconfig file that gives a key, or what it is part of.
+func (r *resolver) settingOf(key string) (o origin, is bool) {
+	for end := len(key); end > 0; end = strings.LastIndexByte(key[:end], '.') {
+		if o, is = r.settings[key[:end]]; is {
+			return o, true
+		}
+	}
+	return o, false
+}
 
 func (r *resolver) readEnvironment() {
 	for _, name := range slices.Sorted(maps.Keys(r.input.Environment)) {

@@ -43,6 +43,11 @@ func (r *resolver) readFile() {
 		r.problem(Problem{Source: r.file, Wrong: err.Error(), Err: err})
 		return
 	}
+	r.readTable(table)
+}
+
+// readTable reads the table of the file.
+func (r *resolver) readTable(table map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(table)) {
 		switch key {
 		case keyStorageClass:
@@ -73,6 +78,7 @@ func (r *resolver) decodeFile() (map[string]any, error) {
 		for _, p := range t.problems {
 			r.problem(p)
 		}
+		r.settings = t.settings
 		return t.table, nil
 	}
 	table := map[string]any{}

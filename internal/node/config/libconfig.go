@@ -29,6 +29,13 @@ type translation struct {
 	table    map[string]any
 	notes    []string // what of the file has no effect, or another one
 	problems []Problem
+	settings map[string]origin // by the key of the table that they give
+}
+
+// origin is where a setting is in the file.
+type origin struct {
+	key  string
+	line int
 }
 
 // setting is what is done with a setting of this name.
@@ -39,7 +46,9 @@ type setting struct {
 
 // translate translates the text of a libconfig file. toml says that it becomes a TOML file.
 func translate(file, text string, kinds []store.Kind, toml bool) translation {
-	t := translation{file: file, kinds: kinds, toml: toml, table: map[string]any{}}
+	t := translation{
+		file: file, kinds: kinds, toml: toml, table: map[string]any{}, settings: map[string]origin{},
+	}
 	g, err := libconfig.Parse(text)
 	if err != nil {
 		t.problems = append(t.problems, Problem{
@@ -52,6 +61,7 @@ func translate(file, text string, kinds []store.Kind, toml bool) translation {
 		return func(key string, v libconfig.Value) {
 			if n, ok := t.number(key, v); ok {
 				environment[name] = n
+				t.from(keyEnvironment+"."+name, key, v)
 			}
 		}
 	}
@@ -66,11 +76,15 @@ func translate(file, text string, kinds []store.Kind, toml bool) translation {
 			}
 		}},
 		{"checkpoint", func(key string, v libconfig.Value) { checkpoint = t.boolean(key, v) }},
-		{"checkpoint_path", func(key string, v libconfig.Value) { path = t.text(key, v) }},
+		{"checkpoint_path", func(key string, v libconfig.Value) {
+			path = t.text(key, v)
+			t.from("index_dir", key, v)
+		}},
 		{"storage_classes", t.classes},
 		{"pfs_bandwidth", func(key string, v libconfig.Value) {
-			if c := t.curve(key, v, "processes"); c != nil {
+			if c := t.curve(key, v, "processes", keyEnvironment+".source"); c != nil {
 				environment["source"] = c
+				t.from(keyEnvironment+".source", key, v)
 			}
 		}},
 	})
@@ -85,6 +99,11 @@ func translate(file, text string, kinds []store.Kind, toml bool) translation {
 		t.table[keyEnvironment] = environment
 	}
 	return t
+}
+
+// from notes the setting that gives a key of the table.
+func (t *translation) from(key, setting string, v libconfig.Value) {
+	t.settings[key] = origin{setting, v.Line}
 }
 
 func (t *translation) note(v libconfig.Value, format string, args ...any) {
@@ -200,16 +219,21 @@ func (t *translation) list(key string, v libconfig.Value, of, such string) libco
 // curve reads a throughput by the number of clients, which are called what; nil if it is wrong. A
 // throughput that falls as clients are added is taken as what fewer of them get, which is what the
 // model does with more clients than are useful.
-func (t *translation) curve(key string, v libconfig.Value, what string) map[string]any {
+// The curve is what the key of this table has; "": none.
+func (t *translation) curve(key string, v libconfig.Value, what, table string) map[string]any {
 	points := map[int64]float64{}
 	such := "{ " + what + " = 1; bw = 66; }"
 	for i, entry := range t.list(key, v, "groups of "+what+" and bw", such) {
 		path := fmt.Sprintf("%s[%d].", key, i)
 		var clients int64
 		var rate float64
+		var bw libconfig.Value
 		isGroup := t.group(path, entry, such, []setting{
 			{what, func(key string, v libconfig.Value) { clients, _ = t.whole(key, v) }},
-			{"bw", func(key string, v libconfig.Value) { rate, _ = t.number(key, v) }},
+			{"bw", func(key string, v libconfig.Value) {
+				bw = v
+				rate, _ = t.number(key, v)
+			}},
 		})
 		switch _, twice := points[clients]; {
 		case !isGroup:
@@ -219,6 +243,7 @@ func (t *translation) curve(key string, v libconfig.Value, what string) map[stri
 			t.wrong(path+what, entry, fmt.Sprintf("%d is there twice", clients), "")
 		default:
 			points[clients] = rate
+			t.from(fmt.Sprintf("%s.%d", table, clients), path+"bw", bw)
 		}
 	}
 	if len(points) == 0 {
@@ -257,7 +282,8 @@ func (t *translation) classes(key string, v libconfig.Value) {
 		path := fmt.Sprintf("%s[%d].", key, i)
 		if i == 0 {
 			t.staging(path, entry)
-		} else if class := t.class(path, entry); class != nil {
+		} else if class := t.class(path, fmt.Sprintf("%s[%d]", keyStorageClass, i-1), entry); class !=
+			nil {
 			entries = append(entries, class)
 		}
 	}
@@ -280,15 +306,17 @@ func (t *translation) staging(path string, entry libconfig.Value) {
 		{"capacity", func(key string, v libconfig.Value) {
 			if size := t.size(key, v); size != "" {
 				t.table["staging_buffer"] = size
+				t.from("staging_buffer", key, v)
 			}
 		}},
 		{"threads", func(key string, v libconfig.Value) {
 			if n, ok := t.whole(key, v); ok {
 				t.table["source_threads"] = n
+				t.from("source_threads", key, v)
 			}
 		}},
 		{"bandwidth", func(key string, v libconfig.Value) {
-			if t.curve(key, v, "threads") != nil {
+			if t.curve(key, v, "threads", "") != nil {
 				t.note(v, "%s has no effect: training uses samples where they lie in the staging "+
 					"buffer", key)
 			}
@@ -299,14 +327,16 @@ func (t *translation) staging(path string, entry libconfig.Value) {
 	}
 }
 
-// class returns a storage class as an entry of [[storage_class]]; nil if it is wrong.
-func (t *translation) class(path string, entry libconfig.Value) map[string]any {
+// class returns a storage class as the entry of [[storage_class]] that table names; nil if it is
+// wrong.
+func (t *translation) class(path, table string, entry libconfig.Value) map[string]any {
 	class := map[string]any{}
 	backend, dir := "", ""
 	wrong := len(t.problems)
 	isGroup := t.group(path, entry, settings, []setting{
 		{"capacity", func(key string, v libconfig.Value) {
 			class[store.CapacityKey] = t.size(key, v)
+			t.from(table+"."+store.CapacityKey, key, v)
 		}},
 		{"backend", func(key string, v libconfig.Value) {
 			backend, _ = v.Any.(string)
@@ -315,14 +345,19 @@ func (t *translation) class(path string, entry libconfig.Value) map[string]any {
 			}
 		}},
 		{"backend_options", func(key string, v libconfig.Value) {
-			path := func(key string, v libconfig.Value) { dir = t.text(key, v) }
+			path := func(key string, v libconfig.Value) {
+				dir = t.text(key, v)
+				t.from(table+"."+store.PathKey, key, v)
+			}
 			t.group(key+".", v, `{ path: "/tmp"; }`, []setting{{"path", path}})
 		}},
 		{"threads", func(key string, v libconfig.Value) {
 			class["threads"], _ = t.whole(key, v)
+			t.from(table+".threads", key, v)
 		}},
 		{"bandwidth", func(key string, v libconfig.Value) {
-			class["read"] = t.curve(key, v, "threads")
+			class["read"] = t.curve(key, v, "threads", table+".read")
+			t.from(table+".read", key, v)
 		}},
 	})
 	if !isGroup {
@@ -368,6 +403,17 @@ func Convert(file, text string, kinds []store.Kind) (string, error) {
 	for i := range t.problems {
 		problems = append(problems, &t.problems[i])
 	}
+	if len(problems) == 0 { // what a job with the converted file would refuse on any machine
+		r := resolver{
+			input: Input{Classes: kinds}, config: &Config{Origins: map[string]Origin{}},
+			given: map[string]given{}, file: file, settings: t.settings,
+		}
+		r.readTable(t.table)
+		r.parse()
+		r.derive()
+		r.validate()
+		problems = r.problems
+	}
 	if err := errors.Join(problems...); err != nil {
 		return "", err
 	}
@@ -379,5 +425,31 @@ func Convert(file, text string, kinds []store.Kind) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return b.String() + string(table), nil
+	return b.String() + byNumber(string(table)), nil
+}
+
+// byNumber sorts lines whose keys are numbers, one after another, by these.
+func byNumber(table string) string {
+	lines := strings.SplitAfter(table, "\n")
+	number := func(line string) (int, bool) {
+		key, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(strings.Trim(key, `'"`))
+		return n, err == nil
+	}
+	for begin := 0; begin < len(lines); begin++ {
+		end := begin
+		for end < len(lines) {
+			if _, is := number(lines[end]); !is {
+				break
+			}
+			end++
+		}
+		slices.SortFunc(lines[begin:end], func(a, b string) int {
+			first, _ := number(a)
+			second, _ := number(b)
+			return first - second
+		})
+		begin = end
+	}
+	return strings.Join(lines, "")
 }

@@ -173,6 +173,58 @@ func TestWhatIsWrongInAThesissFileIsSaid(t *testing.T) {
 	}
 }
 
+// TestWhatAJobWouldRefuseIsNotConverted checks values that are of the right type: the message has
+// the setting and its line, as for a file that is read as it is.
+func TestWhatAJobWouldRefuseIsNotConverted(t *testing.T) {
+	memory := "storage_classes = ({ capacity = 1; },\n"
+	for text, want := range map[string]string{
+		"\ncheckpoint_path = \"rel/dir\"": `checkpoint_path = "rel/dir" (FILE, line 2): `,
+		memory + "{ capacity = 1; backend = \"filesystem\";\n" +
+			"backend_options: { path = \"rel\"; } })": `` +
+			`storage_classes[1].backend_options.path = "rel" (FILE, line 3): `,
+		"pfs_bandwidth = ({ processes = 1; bw = 1; },\n{ processes = 2;\nbw = 1e200; })": `` +
+			`pfs_bandwidth[1].bw = "1e+200" (FILE, line 3): too large`,
+		"storage_classes = ({ capacity = 1;\nthreads = 1000000; })": `` +
+			`storage_classes[0].threads = "1000000" (FILE, line 2): `,
+		memory + "{ capacity = 1; backend = \"memory\"; threads = 5000; })": `` +
+			`storage_classes[1].threads = "5000" (FILE, line 2): `,
+		"storage_classes = ({\ncapacity = 1e30; })": `storage_classes[0].capacity = "1` +
+			strings.Repeat("0", 30) + `MB" (FILE, line 2): `,
+		memory + "{\ncapacity = 1e30; backend = \"memory\"; })": `storage_classes[1].capacity = "1` +
+			strings.Repeat("0", 30) + `MB" (FILE, line 3): `,
+	} {
+		path := libconfigFile(t, text)
+		_, err := config.Convert(path, text, classes)
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), path, "FILE"), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		_, err = config.Resolve(config.Input{Machine: machine, Classes: classes, File: path})
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), path, "FILE"), want) {
+			t.Errorf("%q is read: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestThroughputsAreInTheOrderOfTheirNumbers(t *testing.T) {
+	text := strings.Replace(listing, "DIR", "/cache", 1)
+	made, err := config.Convert("a.cfg", text, classes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, source, _ := strings.Cut(made, "[environment.source]\n")
+	var keys []string
+	for line := range strings.Lines(source) {
+		key, _, is := strings.Cut(line, " = ")
+		if !is {
+			break
+		}
+		keys = append(keys, strings.Trim(key, "'"))
+	}
+	if got := strings.Join(keys, " "); got != "1 2 4 8 16 128" {
+		t.Errorf("%s in\n%s", got, made)
+	}
+}
+
 // TestOneLineIsSaidOfAGroupThatIsNone checks that a value in its place does not lack settings too.
 func TestOneLineIsSaidOfAGroupThatIsNone(t *testing.T) {
 	for text, want := range map[string]string{

@@ -74,7 +74,8 @@ func TestOfKeepsKindAndDetails(t *testing.T) {
 // TestErrorsOfSamplesSayWhatToDo: which depends on what is wrong with the sample.
 func TestErrorsOfSamplesSayWhatToDo(t *testing.T) {
 	for kind, want := range map[error]string{
-		source.ErrMissing:     `restore the file, or leave such samples out with on_error = "skip"`,
+		source.ErrMissing: `restore the file, or leave such samples out with on_error = "skip" ` +
+			`(an argument of loaders, a key of the configuration file, or HDMLP_ON_ERROR=skip)`,
 		source.ErrUnreadable:  "permission",
 		source.ErrChanged:     "start the job again",
 		source.ErrEmpty:       "repair or remove the file",

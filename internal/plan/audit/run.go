@@ -8,9 +8,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 )
 
-// Piece is what a rank was given in one launch of a run: all batches from a position up to another.
-// Positions count the run's steps.
+// Piece is what a rank was given in one pass, without a gap: all batches from a position up to
+// another. Positions count the run's steps.
 type Piece struct {
+	// ID is the pass's own. States of one rank that were saved during a pass and after it have pieces
+	// of the same ID, and another pass over the same steps has another one.
+	ID        string
 	Rank      int
 	WorldSize int
 	From      int
@@ -28,6 +31,12 @@ type Wrong struct {
 
 // Span is a stretch of a run, in positions.
 type Span struct{ From, To int }
+
+// Twice is a stretch of which samples came more than once.
+type Twice struct {
+	Span
+	Times int // how often the samples of one rank at least came
+}
 
 // Gap is a stretch that no launch gave to all of its ranks.
 type Gap struct {
@@ -51,7 +60,7 @@ type Proof struct {
 	Samples  int64 // of all pieces of the launches
 	Wrong    []Wrong
 	Gaps     []Gap
-	Twice    []Span
+	Twice    []Twice
 }
 
 // Proved reports whether each sample of the run was given to exactly one rank, once.
@@ -60,18 +69,21 @@ func (p *Proof) Proved() bool {
 }
 
 // Prove compares the pieces of a run with its stream, from the run's first step to the last of any
-// piece. The spec's WorldSize is ignored: launches may have different numbers of ranks. Pieces that
-// begin at the same position tell of the same launch, of which the longest counts, as states that
-// were saved later contain those that were saved before.
+// piece. The spec's WorldSize is ignored: launches may have different numbers of ranks. Of pieces
+// with the same ID the longest counts, as states that were saved later contain those that were
+// saved before; all others count one by one, so that steps of which two of them tell came twice.
 //
 // The error says which piece the stream cannot have.
 func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 	pieces = slices.Clone(pieces)
 	slices.SortFunc(pieces, func(a, b Piece) int {
-		return cmp.Or(a.WorldSize-b.WorldSize, a.Rank-b.Rank, a.From-b.From, b.To-a.To,
-			cmp.Compare(a.Sum, b.Sum), cmp.Compare(a.Samples, b.Samples))
+		return cmp.Or(a.WorldSize-b.WorldSize, a.Rank-b.Rank, a.From-b.From, cmp.Compare(a.ID, b.ID),
+			b.To-a.To, cmp.Compare(a.Sum, b.Sum), cmp.Compare(a.Samples, b.Samples))
 	})
 	pieces = slices.Compact(pieces)
+	if err := samePasses(pieces); err != nil {
+		return nil, err
+	}
 	proof := &Proof{}
 	for i := 0; i < len(pieces); {
 		end := i
@@ -83,12 +95,32 @@ func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 		}
 		i = end
 	}
-	longest := slices.CompactFunc(pieces, func(a, b Piece) bool {
-		return a.WorldSize == b.WorldSize && a.Rank == b.Rank && a.From == b.From
-	})
+	longest := slices.CompactFunc(pieces, func(a, b Piece) bool { return a.ID == b.ID })
 	proof.cover(longest)
 	return proof, nil
 }
+
+// samePasses checks that pieces with the same ID are of the same rank, and begin at the same step.
+func samePasses(pieces []Piece) error {
+	passes := map[string]Piece{}
+	for _, piece := range pieces {
+		first, is := passes[piece.ID]
+		if !is {
+			passes[piece.ID] = piece
+			continue
+		}
+		if first.Rank != piece.Rank || first.WorldSize != piece.WorldSize || first.From != piece.From {
+			return fmt.Errorf("rank %d of %d from step %d on and rank %d of %d from step %d on have "+
+				"the same id %s: one of them was changed", first.Rank, first.WorldSize, first.From,
+				piece.Rank, piece.WorldSize, piece.From, piece.ID)
+		}
+	}
+	return nil
+}
+
+// shortBy is how many times the samples of a piece its steps may have; a sample that cannot be read
+// is left out with on_error, but not most of a run.
+const shortBy = 4
 
 // compare finds the wrong ones among pieces of launches of one number of ranks.
 func (p *Proof) compare(spec access.Spec, pieces []Piece) error {
@@ -127,6 +159,11 @@ func (p *Proof) compare(spec access.Spec, pieces []Piece) error {
 					want[i] += access.Mix(e, int(sample))
 				}
 			}
+			if count[i]/shortBy > piece.Samples+int64(spec.Samples) { // not to go on for 2^32 epochs
+				return fmt.Errorf("rank %d of %d cannot have been given steps %d to %d: samples is %d, "+
+					"and these have more than %d", piece.Rank, spec.WorldSize, piece.From, piece.To,
+					piece.Samples, count[i])
+			}
 		}
 	}
 	for i, piece := range pieces {
@@ -164,12 +201,13 @@ func (p *Proof) stretch(span Span, pieces []Piece) {
 			times[piece.WorldSize][piece.Rank]++
 		}
 	}
-	whole := 0
+	whole, most := false, 0
 	missing := map[int][]int{}
 	for ranks, of := range times {
-		if n := slices.Min(of); n > 0 {
+		most += slices.Max(of)
+		if slices.Min(of) > 0 {
 			p.launch(span, ranks)
-			whole += n
+			whole = true
 			continue
 		}
 		for rank, n := range of {
@@ -178,14 +216,17 @@ func (p *Proof) stretch(span Span, pieces []Piece) {
 			}
 		}
 	}
-	switch {
-	case whole == 0:
+	if !whole {
 		p.Gaps = append(p.Gaps, Gap{span, missing})
-	case whole > 1 && len(p.Twice) > 0 && p.Twice[len(p.Twice)-1].To == span.From:
-		p.Twice[len(p.Twice)-1].To = span.To
-	case whole > 1:
-		p.Twice = append(p.Twice, span)
 	}
+	if most < 2 {
+		return
+	}
+	if n := len(p.Twice); n > 0 && p.Twice[n-1].To == span.From && p.Twice[n-1].Times == most {
+		p.Twice[n-1].To = span.To
+		return
+	}
+	p.Twice = append(p.Twice, Twice{span, most})
 }
 
 // launch adds a stretch to the launch of this number of ranks that it continues.

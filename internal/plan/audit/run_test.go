@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,7 +21,10 @@ func pieces(t interface{ Fatal(args ...any) }, spec access.Spec, ranks, from, to
 	}
 	var all []Piece
 	for rank := range ranks {
-		piece := Piece{Rank: rank, WorldSize: ranks, From: from, To: to}
+		piece := Piece{
+			ID:   fmt.Sprintf("%d of %d from %d", rank, ranks, from),
+			Rank: rank, WorldSize: ranks, From: from, To: to,
+		}
 		for at := from; at < to; at++ {
 			e := s.Epoch(at / s.Steps())
 			for _, sample := range e.Batch(nil, rank, at%s.Steps()) {
@@ -92,13 +96,39 @@ func TestWhatIsMissingOrChangedIsNotProved(t *testing.T) {
 func TestGapsAndRepetitionsAreFound(t *testing.T) {
 	proof := prove(t, slices.Concat(pieces(t, spec, 2, 2, 7), pieces(t, spec, 3, 5, 9)[:2],
 		pieces(t, spec, 4, 6, 8)))
+	// The second launch has no third rank, and others got the samples of its two.
+	twice := []Twice{{Span{5, 6}, 2}, {Span{6, 7}, 3}, {Span{7, 8}, 2}}
 	gaps := []Gap{{Span: Span{0, 2}}, {Span{8, 9}, map[int][]int{3: {2}}}}
 	same := func(a, b Gap) bool {
 		return a.Span == b.Span && maps.EqualFunc(a.Missing, b.Missing, slices.Equal[[]int])
 	}
-	if !slices.EqualFunc(proof.Gaps, gaps, same) || !slices.Equal(proof.Twice, []Span{{6, 7}}) ||
+	if !slices.EqualFunc(proof.Gaps, gaps, same) || !slices.Equal(proof.Twice, twice) ||
 		len(proof.Wrong) != 0 || proof.Proved() {
 		t.Fatalf("%+v", proof)
+	}
+}
+
+// TestAnotherPassOverTheSameStepsIsARepetition also where it is one of one rank, or is a part of
+// the first pass, or equal to it.
+func TestAnotherPassOverTheSameStepsIsARepetition(t *testing.T) {
+	all := pieces(t, spec, 3, 0, 10)
+	for _, c := range []struct {
+		from, to, ranks int
+		want            Twice
+	}{
+		{0, 10, 3, Twice{Span{0, 10}, 2}},
+		{0, 10, 1, Twice{Span{0, 10}, 2}},
+		{0, 3, 3, Twice{Span{0, 3}, 2}},
+		{5, 7, 1, Twice{Span{5, 7}, 2}},
+	} {
+		again := pieces(t, spec, 3, c.from, c.to)[:c.ranks]
+		for i := range again {
+			again[i].ID += " again"
+		}
+		proof := prove(t, slices.Concat(all, again))
+		if proof.Proved() || !slices.Equal(proof.Twice, []Twice{c.want}) {
+			t.Errorf("%+v: %+v", c, proof)
+		}
 	}
 }
 
@@ -113,6 +143,15 @@ func TestPiecesThatCannotBeAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "cannot have been given") {
 			t.Errorf("%+v: %v", piece, err)
 		}
+	}
+	_, err := Prove(spec, []Piece{{WorldSize: 1, To: 5 << 32, Samples: 55}})
+	if err == nil || !strings.Contains(err.Error(), "samples is 55, and these have more than") {
+		t.Errorf("2^32 epochs of 55 samples: %v", err)
+	}
+	all := pieces(t, spec, 2, 0, 3)
+	all[1].ID = all[0].ID
+	if _, err := Prove(spec, all); err == nil || !strings.Contains(err.Error(), "the same id") {
+		t.Errorf("2 ranks with one ID: %v", err)
 	}
 	if _, err := Prove(spec, []Piece{{WorldSize: 0, To: 1}}); err == nil {
 		t.Error("0 ranks are accepted")

@@ -1,12 +1,14 @@
 """What a rank was given since the run began, as its states carry it.
 
 A part is a contiguous piece of the run in one launch: positions, the sum of the audits of its
-batches, and its samples. ``hdmlp verify`` computes from the parts of all ranks whether each sample
-of each epoch came exactly once, across interruptions and with other world sizes.
+batches, its samples, and an ID of its own. ``hdmlp verify`` computes from the parts of all ranks
+whether each sample of each epoch came exactly once, across interruptions and with other world
+sizes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,12 +28,16 @@ class Part(NamedTuple):
         end: The position after its last batch.
         sum: The sum of the batches' audits, modulo 2^64.
         samples: Its samples.
+        id: Its own, 16 hexadecimal digits. States that were saved while it lasted and after it have
+            it in common; another pass over the same batches has another one. Empty as long as no
+            iteration has begun.
     """
 
     begin: int
     end: int
     sum: int
     samples: int
+    id: str = ""
 
 
 def continued(
@@ -46,9 +52,10 @@ def continued(
         steps: Batches per epoch.
         position: Where the iteration begins.
     """
-    if part.end == position:
+    if part.end == position and part.begin < part.end:
         return earlier, part
-    return parts(earlier, part, place, steps), Part(position, position, 0, 0)
+    begun = Part(position, position, 0, 0, os.urandom(8).hex())
+    return parts(earlier, part, place, steps), begun
 
 
 def parts(
@@ -71,6 +78,7 @@ def parts(
         "to": list(divmod(part.end, steps)),
         "samples": part.samples,
         "sum": f"{part.sum:016x}",
+        "id": part.id,
     }
     return (*earlier, last)[-MOST:]
 
@@ -86,7 +94,7 @@ def saved(state: Mapping[str, object]) -> tuple[dict[str, Any], ...]:
         isinstance(part, dict)
         and all(type(part.get(key)) is int for key in ("rank", "world_size", "samples"))
         and all(isinstance(part.get(key), (list, tuple)) for key in ("from", "to"))
-        and isinstance(part.get("sum"), str)
+        and all(isinstance(part.get(key), str) for key in ("sum", "id"))
         for part in given
     )
     if not whole:

@@ -271,7 +271,7 @@ class Iteration:
         if stall:
             counts.waited(stall, python)
         audit, had = taken.audit, self._delivered
-        has = Part(had.begin, had.end + 1, (had.sum + audit) & _MASK, had.samples + taken.n)
+        has = Part(had.begin, had.end + 1, (had.sum + audit) & _MASK, had.samples + taken.n, had.id)
         kept = self.position + 1, (self.audit + audit) & _MASK, batch, has, had
         self._kept[thread] = kept
         self._count(kept)

@@ -171,6 +171,11 @@ def present() -> list[Generator]:
     return list(_found.values())
 
 
+def forget_numpys() -> None:
+    """Has numpy's generator looked for again, after its bit generator was replaced."""
+    _found.pop("numpy", None)
+
+
 def seed_generators(key: int) -> None:
     """Seeds Python's generator, and torch's and numpy's if they are imported.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional, TypeVar
 from .._lib.interrupts import interrupts
 from .generators import Generator, present, seed_generators
 from .keys import batch_key, place_key
+from .touching import Touching
 
 _Batch = TypeVar("_Batch")
 _States = list[tuple[Generator, object]]
@@ -57,11 +58,13 @@ class Reseeding:
     Attributes:
         every: Whether they are.
         late: The names of those from which an item drew while they were watched.
+        touching: What items that threads make have called, which counts as drawn from.
     """
 
     def __init__(self, every: bool = False):
         self.every = every
         self.late = ""
+        self.touching = Touching()
         self._used: set[str] = set()
         self._epoch: int | None = None
         self._left = LOOKED_AT  # items of the epoch that are still to be looked at
@@ -81,6 +84,7 @@ class Reseeding:
         """
         if batch.epoch != self._epoch:
             self._epoch, self._left = batch.epoch, LOOKED_AT
+        self.touching.names.clear()
         generators = present()
         watched: list[Generator] = []
         if not self.every and self._left <= 0:
@@ -130,6 +134,7 @@ class Reseeding:
             return make(looking)
         finally:
             note()
+            self._used |= self.touching.names
             self._left = left - len(batch.places)
 
     def _called(self, frame: FrameType, event: str, function: object) -> None:
@@ -151,12 +156,12 @@ class Reseeding:
         try:
             made = make(_seed(batch, seeded) if seeded else None)
         except BaseException as error:
-            moved = _moved(states)
+            moved = self._moved(states)
             _restore(moved)
             if interrupts(error) or not moved:
                 raise
         else:
-            moved = _moved(states)
+            moved = self._moved(states)
             if not moved and len(present()) == known:
                 return made
             del made
@@ -164,6 +169,12 @@ class Reseeding:
         self.every = True
         self.late = " and ".join(g.name for g, _ in moved) or present()[-1].name
         return make(_seed(batch))
+
+    def _moved(self, states: _States) -> _States:
+        """Returns the generators from which items drew, with their states before."""
+        moved = _moved(states)
+        touched = self.touching.names
+        return [one for one in states if one in moved or one[0].name in touched]
 
 
 def _seed(batch: At, generators: list[Generator] | None = None) -> Callable[[], object]:

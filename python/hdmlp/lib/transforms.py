@@ -10,6 +10,7 @@ torchvision, whose names these are, (height, width).
 from __future__ import annotations
 
 from .. import transforms as _transforms
+from .._lib.arguments import whole_number
 from ..transforms import (
     ImgDecode,
     Normalize,
@@ -41,10 +42,13 @@ class Resize(_transforms.Resize):
     Args:
         w: Its new width in pixels.
         h: Its new height in pixels.
+
+    Raises:
+        ConfigError: An edge is no whole number of 1 or more.
     """
 
     def __init__(self, w: int, h: int):
-        super().__init__((h, w))
+        super().__init__((whole_number("Resize: h", h, 1), whole_number("Resize: w", w, 1)))
 
 
 class CenterCrop(_transforms.CenterCrop):
@@ -53,7 +57,11 @@ class CenterCrop(_transforms.CenterCrop):
     Args:
         w: Its width in pixels.
         h: Its height in pixels.
+
+    Raises:
+        ConfigError: An edge is no whole number of 1 or more.
     """
 
     def __init__(self, w: int, h: int):
-        super().__init__((h, w))
+        edges = whole_number("CenterCrop: h", h, 1), whole_number("CenterCrop: w", w, 1)
+        super().__init__(edges)

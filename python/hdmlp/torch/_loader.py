@@ -32,6 +32,7 @@ from ._engine.served import Served
 from ._order.disjoint import share_of
 from ._order.known import Known, asked_epoch
 from ._order.ranks import JobName, Ranks
+from ._thesis import check_in_process
 
 
 class DataLoader(torch.utils.data.DataLoader[object]):
@@ -206,6 +207,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         self._content = Content(dataset, own, iterator)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)
+        check_in_process(dataset, workers)
         why = iterator or self._content.made_elsewhere
         check_worker_threads(own.worker_threads, workers, reseed, dataset, batched, why)
         persistent = switch("persistent_workers", persistent_workers)

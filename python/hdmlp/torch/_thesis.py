@@ -31,7 +31,8 @@ log = logging.getLogger("hdmlp")
 class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
     """The thesis's ``DatasetFolder`` (4.2.2): what a :class:`hdmlp.Job` delivers, transformed.
 
-    ``dataset[i]`` is the job's next sample for any ``i``, as in the original.
+    ``dataset[i]`` is the job's next sample for any ``i``, as in the original. So it is of the
+    process that has the job: torch's loader works with ``num_workers=0`` only.
 
     Args:
         data_dir: The directory for which the job was made.
@@ -122,7 +123,14 @@ class HDMLPDatasetFolder(torch.utils.data.Dataset[Any]):
             self._handed.output = self.job.output
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """Returns (object, class number) of the job's next sample."""
+        """Returns (object, class number) of the job's next sample.
+
+        Raises:
+            ConfigError: This is a worker process, each of which would get all of the job's samples.
+        """
+        worker: Callable[[], object] = torch.utils.data.get_worker_info  # without types in some
+        if worker() is not None:
+            raise ConfigError(_in_process(self))
         label, data = self.job._next_sample()
         number = self.job.dataset.class_to_idx[label]
         self._told()
@@ -210,6 +218,29 @@ class HDMLPImageNet(HDMLPImageFolder):
     def class_to_idx(self) -> dict[str, int]:
         """The classes' numbers by each of their names."""
         return {name: number for number, names in enumerate(self._names) for name in names}
+
+
+def _in_process(dataset: HDMLPDatasetFolder) -> str:
+    """Returns why a dataset has no workers, and what to do."""
+    return (
+        f"{type(dataset).__name__} in a worker process: dataset[i] is its job's next sample, and "
+        "each worker would deliver all of them; give num_workers=0, or use HDMLPDataLoader(dataset)"
+    )
+
+
+def check_in_process(dataset: object, workers: int) -> None:
+    """Checks that a loader with workers is not of a dataset of a job, also within torch's own.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if isinstance(dataset, HDMLPDatasetFolder) and workers:
+        raise ConfigError(f"num_workers={workers}: {_in_process(dataset)}")
+    if isinstance(dataset, torch.utils.data.Subset):
+        check_in_process(dataset.dataset, workers)
+    if isinstance(dataset, torch.utils.data.ConcatDataset):
+        for part in dataset.datasets:
+            check_in_process(part, workers)
 
 
 def _check_after(steps: Sequence[object]) -> None:

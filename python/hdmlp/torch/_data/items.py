@@ -63,6 +63,8 @@ class Items:
 
         See :meth:`hdmlp._transforms.recipe.Recipe.make`.
         """
+        if self._threads is not None:
+            self._reseeding.touching.attach()
         seed, epoch, step, indices = pickle.loads(payload)
         return self.batch(seed, epoch, step, indices, place)
 
@@ -104,14 +106,18 @@ class Items:
 
     def _items(self, indices: Iterable[object], seed: Seed) -> list[Any]:
         if self._threads is not None and seed is None:
-            return self._threads.items(self.dataset, list(indices))
+            return self._threads.items(self.dataset, list(indices), self._reseeding.touching)
         dataset, made = self.dataset, []
         index = None
         try:
             for index in indices:
                 if seed is not None:
                     seed()
-                made.append(dataset[index])
+                if self._threads is None:
+                    made.append(dataset[index])
+                    continue
+                with self._reseeding.touching.noting():
+                    made.append(dataset[index])
         except Exception as error:
             name_sample(error, index)
             raise

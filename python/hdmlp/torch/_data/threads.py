@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import Subset
 
 from ..._transforms.recipe import name_sample
+from ..._transforms.touching import Touching
 from .interfaces import Indexed
 
 
@@ -39,21 +40,30 @@ class Threads:
     def __getstate__(self) -> dict[str, object]:
         return {"_count": self._count, "_pool": None}
 
-    def items(self, dataset: Indexed, indices: Sequence[object]) -> list[Any]:
+    def items(self, dataset: Indexed, indices: Sequence[object], touching: Touching) -> list[Any]:
         """Returns the items of these indices, in their order, after all have been made.
 
         An exception of the first item that failed has its index as ``sample``.
+
+        Args:
+            dataset: Makes them.
+            indices: Which.
+            touching: Notes the generators that they call.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._count, "hdmlp-items")
-        made: list[Future[Any]] = [self._pool.submit(_item, dataset, index) for index in indices]
-        wait(made)  # none may draw, or write, once the batch counts as made
+        with touching.noting():
+            made: list[Future[Any]] = [
+                self._pool.submit(_item, dataset, index, touching) for index in indices
+            ]
+            wait(made)  # none may draw, or write, once the batch counts as made
         return [item.result() for item in made]
 
 
-def _item(dataset: Indexed, index: object) -> Any:
+def _item(dataset: Indexed, index: object, touching: Touching) -> Any:
     try:
-        return dataset[index]
+        with touching.profiled():
+            return dataset[index]
     except Exception as error:
         name_sample(error, index)
         raise

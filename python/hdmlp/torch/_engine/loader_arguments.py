@@ -299,7 +299,7 @@ def settle(
         check=check,
         batch_transform=batch_transform,
         scheme=scheme,
-        worker_threads=whole_number("worker_threads", worker_threads, 1),
+        worker_threads=whole_number("worker_threads", worker_threads, 1, 1024),
     )
 
 

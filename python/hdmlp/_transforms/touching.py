@@ -1,0 +1,153 @@
+"""Which global generators the items that threads make have called.
+
+A state that is the same before and after does not show that items left a generator alone: an item
+may keep the state, seed, draw, and restore it, as ``torch.random.fork_rng`` does, and others that
+are made at the same time then draw from its seed. So calls are noted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import Protocol
+
+from .generators import forget_numpys, present
+
+
+class _Noting(Protocol):
+    """What is used of a bit generator of numpy's that notes calls."""
+
+    noted_by: Touching
+    state: object
+
+
+class Touching:
+    """Notes calls of the generators' methods while items are made.
+
+    Python's and torch's are found by a profile function of each thread. numpy's methods are not
+    seen by it: its bit generator is replaced by an equal one that notes what it is asked for.
+
+    Attributes:
+        names: Of the generators that were called.
+        on: Whether calls of numpy's are noted at the moment.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.on = False
+        self._replaceable = True
+        self._owners: list[tuple[object, str]] = []
+
+    def attach(self) -> None:
+        """Has numpy's calls noted here from now on, if it is imported.
+
+        A bit generator that cannot be replaced counts as called by all items.
+        """
+        rand = getattr(getattr(sys.modules.get("numpy.random"), "mtrand", None), "_rand", None)
+        if rand is None:
+            return
+        try:
+            bits = rand._bit_generator
+            if hasattr(bits, "noted_by"):
+                bits.noted_by = self
+                return
+            state = rand.get_state(legacy=False)
+            noting = _noting(type(bits))()
+        except (AttributeError, TypeError):
+            # Another release, or a bit generator of the program's own, made with arguments.
+            self._replaceable = False
+            return
+        noting.noted_by = self
+        noting.replaced = bits  # stays, as another thread of the program's may be drawing from it
+        rand.__init__(noting)
+        rand.set_state(state)
+        forget_numpys()
+
+    def note_numpys(self) -> None:
+        if self.on:
+            self.names.add("numpy")
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Notes calls of numpy's generator in a ``with`` block, of whatever thread."""
+        self.on = True
+        self._owners = [(generator.owner, generator.name) for generator in present()]
+        if not self._replaceable:
+            self.note_numpys()
+        try:
+            yield
+        finally:
+            self.on, self._owners = False, []
+
+    @contextmanager
+    def profiled(self) -> Iterator[None]:
+        """Notes calls of Python's and torch's generators that this thread makes in the block.
+
+        It lies within :meth:`noting`.
+        """
+        if sys.getprofile() is not None:  # calls cannot be noted
+            self.names.update(generator.name for generator in present())
+            yield
+            return
+        sys.setprofile(self._called)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, function: object) -> None:
+        if event == "c_call":
+            called = getattr(function, "__self__", None)
+            for owner, name in self._owners:
+                if owner is called and owner is not None:
+                    self.names.add(name)
+
+
+class _Lock:
+    """A bit generator's lock, which numpy takes to draw from it."""
+
+    def __init__(self, bits: _Noting, lock: AbstractContextManager[object]):
+        self._bits, self._lock = bits, lock
+
+    def __enter__(self) -> object:
+        self._bits.noted_by.note_numpys()
+        return self._lock.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.__exit__(None, None, None)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._lock, name)
+
+
+def _noting(base: type) -> type:
+    """Returns a class of numpy's bit generators that notes what it is asked for."""
+    own = {name: getattr(base, name) for name in ("state", "lock")}
+
+    def get(self: _Noting) -> object:
+        self.noted_by.note_numpys()
+        return own["state"].__get__(self)
+
+    def put(self: _Noting, state: object) -> None:
+        self.noted_by.note_numpys()
+        own["state"].__set__(self, state)
+
+    def legacy_seeding(self: _Noting, seed: object) -> None:
+        self.noted_by.note_numpys()
+        base._legacy_seeding(self, seed)  # type: ignore[attr-defined]
+
+    def reduce(self: _Noting) -> object:
+        plain = base()
+        plain.state = self.state
+        return plain.__reduce__()
+
+    methods = {
+        "noted_by": Touching(),
+        "state": property(get, put),
+        "_legacy_seeding": legacy_seeding,
+        "lock": property(lambda self: _Lock(self, own["lock"].__get__(self))),
+        "__reduce__": reduce,
+    }
+    return type(base.__name__, (base,), methods)  # numpy compares the name with states'
