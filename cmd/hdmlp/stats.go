@@ -148,7 +148,7 @@ jobs is not stopped.
 EXIT STATUS
   0  success
   1  failure, such as no running daemon
-  2  jobs are running, or wrong input`,
+  2  jobs are running or being closed, or wrong input`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			endpoint, err := address()

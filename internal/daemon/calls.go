@@ -168,14 +168,9 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 		if err != nil {
 			return nil, err
 		}
-		if !p.Force && x.d.busy(x) {
-			message := "jobs are running"
-			if names := x.d.jobsText(); names != "" {
-				message += " (" + names + ")"
-			}
-			return nil, &protocol.ErrorMessage{
-				Kind:    protocol.KindBusy,
-				Message: message + "; end them first, or use --force: they then fail with an error",
+		if !p.Force {
+			if why := x.d.whyBusy(x); why != "" {
+				return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: why}
 			}
 		}
 		return map[string]any{}, nil // call stops the daemon once this is sent

@@ -206,16 +206,36 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	d.mu.Unlock()
 }
 
-// busy reports whether any connection other than except has a job open, or is opening one.
-func (d *Daemon) busy(except *conn) bool {
+// whyBusy says why the daemon cannot end without harm to jobs of connections other than except, and
+// what to do; empty if there are none.
+func (d *Daemon) whyBusy(except *conn) string {
+	running, closing := false, false
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for c := range d.conns {
-		if c != except && c.holdsJob.Load() {
-			return true
+		if c == except || !c.holdsJob.Load() {
+			continue
+		}
+		select {
+		case <-c.ended:
+			closing = true
+		default:
+			running = true
 		}
 	}
-	return false
+	d.mu.Unlock()
+	switch {
+	case running:
+		message := "jobs are running"
+		if names := d.jobsText(); names != "" {
+			message += " (" + names + ")"
+		}
+		return message + "; end them first, or use --force: they then fail with an error"
+	case closing:
+		return "the processes of all jobs have ended, and their caches are still being closed, " +
+			"which takes longer if a cache's directory does not respond; try again in some seconds, " +
+			"or use --force: what was not written yet is then read again by later jobs"
+	}
+	return ""
 }
 
 // jobsText names the running jobs, up to a limit, for messages.

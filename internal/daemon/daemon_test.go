@@ -155,11 +155,36 @@ func TestRejectedOpenLeavesNothingBehind(t *testing.T) {
 		!strings.Contains(m.Message, "more than the 20 of an epoch") {
 		t.Errorf("%+v", m)
 	}
-	if r.d.busy(nil) {
-		t.Error("the daemon is busy with a job that was refused")
+	if why := r.d.whyBusy(nil); why != "" {
+		t.Errorf("the daemon is busy with a job that was refused: %s", why)
 	}
 	x.close()
 	r.end()
+}
+
+// TestJobsOfEndedProcessesAreNotRunning while they are closed.
+func TestJobsOfEndedProcessesAreNotRunning(t *testing.T) {
+	d := &Daemon{conns: map[*conn]struct{}{}, cfg: start(t).d.cfg}
+	for _, c := range []struct {
+		job, ended bool
+		want       string
+	}{
+		{false, false, ""},
+		{false, true, ""},
+		{true, true, "their caches are still being closed"},
+		{true, false, "jobs are running; end them first"},
+		{true, true, "jobs are running; end them first"}, // that of the case before
+	} {
+		x := newConn(d, nil)
+		x.holdsJob.Store(c.job)
+		if c.ended {
+			close(x.ended)
+		}
+		d.conns[x] = struct{}{}
+		if why := d.whyBusy(nil); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
 }
 
 func TestConnectionWithoutHelloTimesOut(t *testing.T) {
