@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/blake2b"
@@ -22,7 +23,7 @@ import (
 )
 
 func newVerifyCommand() *cobra.Command {
-	var subset string
+	var subset, key string
 	cmd := &cobra.Command{
 		Use:   "verify STATE...",
 		Short: "Prove from loaders' states that a run delivered each sample once",
@@ -38,30 +39,33 @@ that a rank went through again, as a loop does without set_epoch, came twice.
 
 Sums of what was given to each rank are compared with those of the order, which
 follows from the seed. If the loader was one of torch.utils.data.Subset, give
-its indices with --indices.
+its indices with --indices. If files have states of several loaders, give the
+key of one with --key, as in {"train": STATE, "validation": STATE}.
 
 EXIT STATUS
   0  every sample came exactly once
   1  it is not proved; each reason is printed
   2  wrong input: no states, changed ones, or those of different runs`,
 		Example: `  hdmlp verify checkpoints/loader-*.json
-  hdmlp verify step-500/rank-*.json last/rank-*.json --json`,
+  hdmlp verify step-500/rank-*.json last/rank-*.json --json
+  hdmlp verify checkpoint.json --key train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badInput("verify: give the files with the states, as in hdmlp verify " +
 					"checkpoints/loader-*.json")
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
-			return runVerify(args, subset, asJSON, cmd.InOrStdin(), cmd.OutOrStdout())
+			return runVerify(args, subset, key, asJSON, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&subset, "indices", "",
 		"`FILE` with the indices of the loader's Subset, a JSON list")
+	cmd.Flags().StringVar(&key, "key", "", "take only states that are under this `KEY` in the files")
 	return cmd
 }
 
-func runVerify(paths []string, subset string, asJSON bool, in io.Reader, out io.Writer) error {
-	states, err := readStates(paths, in)
+func runVerify(paths []string, subset, key string, asJSON bool, in io.Reader, out io.Writer) error {
+	states, err := readStates(paths, key, in)
 	if err != nil {
 		return err
 	}
@@ -124,8 +128,13 @@ func specOf(states []runState, subset string) (access.Spec, error) {
 			{"mix", mixOf(&first), mixOf(&s)},
 		} {
 			if !reflect.DeepEqual(c.mine, c.this) {
+				choose := ""
+				if !slices.Equal(first.keys, s.keys) {
+					choose = fmt.Sprintf("; those of one loader can be chosen by its --key (states are under "+
+						"%q and %q)", strings.Join(first.keys, "."), strings.Join(s.keys, "."))
+				}
 				return access.Spec{}, badInput("the states are of different runs: %s is %v in %s, and %v "+
-					"in %s", c.key, c.mine, first.file, c.this, s.file)
+					"in %s%s", c.key, c.mine, first.file, c.this, s.file, choose)
 			}
 		}
 	}
@@ -205,7 +214,8 @@ func printProof(out io.Writer, p *audit.Proof) {
 			"%d that sum to %016x", w.Rank, w.WorldSize,
 			stretch(p.Steps, audit.Span{From: w.From, To: w.To}), w.Samples, w.Sum, w.Count, w.Want)
 		if w.Samples < w.Count {
-			fmt.Fprint(out, " (on_error leaves samples out that cannot be read or decoded)")
+			fmt.Fprint(out, " (on_error leaves samples out that cannot be read or decoded, and a batch "+
+				"does not come if a transform or collate_fn raised for it)")
 		}
 		fmt.Fprintln(out)
 	}
@@ -215,14 +225,19 @@ func printProof(out io.Writer, p *audit.Proof) {
 				stretch(p.Steps, g.Span))
 		}
 		for _, ranks := range slices.Sorted(maps.Keys(g.Missing)) {
-			fmt.Fprintf(out, "missing: %s: no state is one of %s of %d\n", stretch(p.Steps, g.Span),
-				numbers(g.Missing[ranks]), ranks)
+			fmt.Fprintf(out, "missing: %s: no state says that it was delivered to %s of %d\n",
+				stretch(p.Steps, g.Span), numbers(g.Missing[ranks]), ranks)
 		}
 	}
 	for _, s := range p.Twice {
 		fmt.Fprintf(out, "twice: %s: samples came %d times; a pass began again at an epoch that had "+
 			"come (set_epoch was not called, or with an earlier epoch), or a state is one from which "+
 			"the run did not go on: leave that out\n", stretch(p.Steps, s.Span), s.Times)
+	}
+	for _, d := range p.Dropped {
+		fmt.Fprintf(out, "missing: what rank %d of %d was given before it was given %s: a state keeps "+
+			"the latest 256 passes, and %d more are gone; give states that were saved earlier, too\n",
+			d.Rank, d.WorldSize, stretch(p.Steps, audit.Span{From: d.From, To: d.To}), d.Dropped)
 	}
 	if p.Proved() {
 		end := p.Launches[len(p.Launches)-1].To
@@ -252,7 +267,7 @@ func printProofJSON(out io.Writer, p *audit.Proof) error {
 	}
 	report := map[string]any{"proved": p.Proved(), "samples": p.Samples, "steps": p.Steps}
 	launches, wrong := []map[string]any{}, []map[string]any{}
-	gaps, twice := []map[string]any{}, []map[string]any{}
+	gaps, twice, dropped := []map[string]any{}, []map[string]any{}, []map[string]any{}
 	for _, l := range p.Launches {
 		one := span(l.Span)
 		one["world_size"] = l.Ranks
@@ -276,6 +291,13 @@ func printProofJSON(out io.Writer, p *audit.Proof) error {
 		twice = append(twice, one)
 	}
 	report["launches"], report["wrong"] = launches, wrong
+	for _, d := range p.Dropped {
+		one := span(audit.Span{From: d.From, To: d.To})
+		one["rank"], one["world_size"] = d.Rank, d.WorldSize
+		one["dropped"] = d.Dropped
+		dropped = append(dropped, one)
+	}
 	report["gaps"], report["twice"] = gaps, twice
+	report["dropped"] = dropped
 	return printJSON(out, report)
 }

@@ -33,6 +33,7 @@ type runState struct {
 	Steps     int             `json:"steps"`
 	Delivered []statePart     `json:"delivered"`
 	file      string
+	keys      []string // in the file, under which it is
 }
 
 type statePart struct {
@@ -43,6 +44,7 @@ type statePart struct {
 	To        []int  `json:"to"`
 	Samples   int64  `json:"samples"`
 	Sum       string `json:"sum"`
+	Dropped   int    `json:"dropped"`
 }
 
 // stateKey is a key that a state has, or a part of one, and what it may be.
@@ -81,6 +83,7 @@ var (
 		{key: "to", want: "epoch and step, as in [1, 0]"},
 		{key: "samples", want: "a whole number, at least 0"},
 		{key: "sum", want: "16 hexadecimal digits"},
+		{key: "dropped", want: "a whole number, at least 1, or no such key", absent: true},
 	}
 	mixKeys = []stateKey{
 		{key: "sizes", want: "a list of whole numbers"},
@@ -90,8 +93,8 @@ var (
 	}
 )
 
-// readStates reads the states in the files.
-func readStates(paths []string, in io.Reader) (states []runState, err error) {
+// readStates reads the states in the files: those under a key, if it is not empty.
+func readStates(paths []string, under string, in io.Reader) (states []runState, err error) {
 	for i, path := range paths {
 		var data []byte
 		name := path
@@ -112,14 +115,24 @@ func readStates(paths []string, in io.Reader) (states []runState, err error) {
 			return nil, badInput("%s: %w", name, err)
 		}
 		found := len(states)
-		for _, one := range statesIn(value) {
-			s := runState{file: name}
-			if err := s.read(one); err != nil {
+		var others []string
+		for _, one := range statesIn(value, nil) {
+			if under != "" && !slices.Contains(one.keys, under) {
+				others = append(others, strings.Join(one.keys, "."))
+				continue
+			}
+			s := runState{file: name, keys: one.keys}
+			if err := s.read(one.value); err != nil {
 				return nil, err
 			}
 			states = append(states, s)
 		}
-		if len(states) == found {
+		switch {
+		case len(states) > found:
+		case len(others) > 0:
+			return nil, badInput("%s: there is no state under --key %s in it; states are under %q", name,
+				under, others)
+		default:
 			return nil, badInput("%s: there is no state of an HDMLP loader in it", name)
 		}
 	}
@@ -149,8 +162,32 @@ func whyNotJSON(err error) string {
 	return ": " + err.Error()
 }
 
-// decodeState returns the one JSON value of a file.
+// pythons are numbers that Python writes although JSON has none. No key of a state is one.
+var pythons = [...]string{"-Infinity", "Infinity", "NaN"}
+
+// withoutPythons replaces numbers that JSON does not have by 0, in place.
+func withoutPythons(data []byte) {
+	inText := false
+	for i := 0; i < len(data); i++ {
+		switch {
+		case data[i] == '"':
+			inText = !inText
+		case inText && data[i] == '\\':
+			i++
+		case inText:
+		default:
+			for _, number := range pythons {
+				if bytes.HasPrefix(data[i:], []byte(number)) {
+					copy(data[i:], "0"+strings.Repeat(" ", len(number)-1))
+				}
+			}
+		}
+	}
+}
+
+// decodeState returns the one JSON value of a file, whose bytes it may change.
 func decodeState(data []byte) (value any, err error) {
+	withoutPythons(data)
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber() // seeds have 64 bits
 	if err := decoder.Decode(&value); err != nil {
@@ -206,16 +243,22 @@ func repeatedKey(data []byte) (key string, twice bool) {
 	}
 }
 
+// found is an object in a file, and the keys under which it is there.
+type found struct {
+	value map[string]any
+	keys  []string
+}
+
 // statesIn returns the objects in a value that are states, also where they lack a key.
-func statesIn(value any) (states []map[string]any) {
+func statesIn(value any, keys []string) (states []found) {
 	switch v := value.(type) {
 	case []any:
 		for _, one := range v {
-			states = append(states, statesIn(one)...)
+			states = append(states, statesIn(one, keys)...)
 		}
 	case map[string]any:
 		if v["kind"] == "sampler" && v["version"] != nil {
-			return []map[string]any{v}
+			return []found{{v, keys}}
 		}
 		has := 0
 		for _, key := range []string{"global_batch", "fingerprint", "delivered", "drop_last"} {
@@ -224,10 +267,10 @@ func statesIn(value any) (states []map[string]any) {
 			}
 		}
 		if has > 1 {
-			return []map[string]any{v}
+			return []found{{v, keys}}
 		}
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			states = append(states, statesIn(v[key])...)
+			states = append(states, statesIn(v[key], append(slices.Clone(keys), key))...)
 		}
 	}
 	return states
@@ -361,6 +404,10 @@ func (s *runState) pieces() (pieces []audit.Piece, err error) {
 				"has an id of its own", where, first, p.ID)
 		}
 		ids[p.ID] = i
+		if p.Dropped < 0 || p.Dropped > 0 && i > 0 {
+			return nil, badInput("%s: dropped is %d: the state was changed; the first entry alone has it, "+
+				"if an earlier one was dropped", where, p.Dropped)
+		}
 		if p.WorldSize < 1 || p.WorldSize > 1<<20 || p.Rank < 0 || p.Rank >= p.WorldSize {
 			return nil, badInput("%s: rank %d of %d: the state was changed", where, p.Rank, p.WorldSize)
 		}
@@ -377,10 +424,14 @@ func (s *runState) pieces() (pieces []audit.Piece, err error) {
 				"after from", where, p.From, p.To)
 		}
 		end = [2]int(p.To)
-		pieces = append(pieces, audit.Piece{
+		piece := audit.Piece{
 			ID: p.ID, Rank: p.Rank, WorldSize: p.WorldSize, From: from, To: to, Samples: p.Samples,
-			Sum: sum,
-		})
+			Sum: sum, Dropped: p.Dropped,
+		}
+		if i > 0 {
+			piece.After = s.Delivered[i-1].ID
+		}
+		pieces = append(pieces, piece)
 	}
 	if end != [2]int{s.Epoch, s.Step} {
 		return nil, badInput("%s: epoch is %d and step is %d, and delivered ends at epoch %d, step "+

@@ -23,7 +23,8 @@ func stateFile(t *testing.T) string {
 		"steps": 3, "fingerprint": "%032x", "samples": 9, "seed": %d, "subset": null, "order": null,
 		"shuffle": "torch", "scheme": "strided", "tail": "pad", "drop_last": false,
 		"global_batch": 4, "delivered": [{"rank": 0, "world_size": 1, "from": [0, 0], "to": [1, 0],
-		"samples": 9, "sum": "%016x", "id": "00000000000000a1"}]}]}`, 0, uint64(1<<63+1), stream.Epoch(0).Audit(0))
+		"samples": 9, "sum": "%016x", "id": "00000000000000a1"}]}]}`,
+		0, uint64(1<<63+1), stream.Epoch(0).Audit(0))
 	path := filepath.Join(t.TempDir(), "state.json")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestAlteredStatesAreWrongInput(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return runVerify([]string{path}, "", false, nil, io.Discard)
+		return runVerify([]string{path}, "", "", false, nil, io.Discard)
 	}
 	refused := func(name, text, want string) {
 		t.Helper()
@@ -80,6 +81,9 @@ func TestAlteredStatesAreWrongInput(t *testing.T) {
 		{`"id": "0`, `"id": "x`, "id is"},
 		{`"delivered": [`, `"delivered": [7, `, "delivered[0] is no object"},
 		{`"fingerprint": "0`, `"fingerprint": "`, "expected 32 hexadecimal digits"},
+		{`"sum": "`, `"dropped": -1, "sum": "`, "dropped is -1"},
+		{`"sum": "`, `"dropped": "1", "sum": "`, "dropped is a string"},
+		{`"samples": 9, "seed"`, `"samples": NaN, "seed"`, "Samples is 0"},
 		{`"subset": null`, `"subset": null, "mix": {"sizes": [9]}`, "mix.weights is missing"},
 	} {
 		text := strings.Replace(whole, c.old, c.new, 1)
@@ -122,9 +126,69 @@ func TestASecondPassIsARepetition(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = runVerify([]string{path}, "", false, nil, &out)
+	err = runVerify([]string{path}, "", "", false, nil, &out)
 	if !errors.Is(err, errNotProved) ||
 		!strings.Contains(out.String(), "twice: epoch 0: samples came 3 times") {
 		t.Errorf("%v: %s", err, &out)
+	}
+}
+
+// TestCheckpointsAreReadAsPythonWritesThem with numbers that JSON does not have, and states of
+// several loaders.
+func TestCheckpointsAreReadAsPythonWritesThem(t *testing.T) {
+	path := stateFile(t)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := strings.TrimSuffix(strings.TrimPrefix(string(data), `{"checkpoint": [`), `]}`)
+	other := strings.Replace(state, `"fingerprint": "0`, `"fingerprint": "1`, 1)
+	for _, c := range []struct{ text, key, want string }{
+		{`{"a": -Infinity, "b": [NaN, Infinity], "c\\\"NaN": "\\\\", "x": ` + state + `}`, "", ""},
+		{`{"x": NaNN, "y": ` + state + `}`, "", "not JSON"},
+		{
+			`{"train": ` + state + `, "other": ` + other + `}`, "",
+			`--key (states are under "other" and "train")`,
+		},
+		{`{"m": {"train": ` + state + `}, "other": ` + other + `}`, "train", ""},
+		{`{"m": {"train": ` + state + `}, "other": ` + other + `}`, "m", ""},
+		{
+			`{"m": {"train": ` + state + `}}`, "other",
+			`under --key other in it; states are under ["m.train"]`,
+		},
+		{`{"train": 1}`, "train", "there is no state of an HDMLP loader"},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := runVerify([]string{path}, "", c.key, false, nil, io.Discard)
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, and not %q", c.text[:20], err, c.want)
+		}
+	}
+}
+
+// TestWhatAStateDroppedIsNotProved although all that it has is as the order has it.
+func TestWhatAStateDroppedIsNotProved(t *testing.T) {
+	path := stateFile(t)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(data), `"sum":`, `"dropped": 3, "sum":`, 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		err = runVerify([]string{path}, "", "", asJSON, nil, &out)
+		want := "before it was given epoch 0: a state keeps the latest 256 passes, and 3 more are gone"
+		if asJSON {
+			want = `"dropped": 3`
+		}
+		if !errors.Is(err, errNotProved) || !strings.Contains(out.String(), want) {
+			t.Errorf("%v: %s", err, &out)
+		}
 	}
 }

@@ -1,12 +1,15 @@
 """``hdmlp verify``: a run that was interrupted, and went on with other ranks, is proved whole."""
 
 import json
+import signal
 import subprocess
 
 import pytest
 from hdmlp import Job, data
 from hdmlp import transforms as T
 from hdmlp._daemon import connecting
+from hdmlp._launch.place import Place
+from hdmlp._loading.delivered import MOST, Part, parts
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -87,11 +90,12 @@ def test_what_is_not_proved_is_said(run):
     first, _, last = run
     status, out, err = verify([*first, *last[:3]])
     assert status == 1
-    assert "missing: epoch 2: no state is one of rank 3 of 4\n" in out
+    assert "missing: epoch 2: no state says that it was delivered to rank 3 of 4\n" in out
     assert "not proved" in err
     status, out, _ = verify(last)
     assert status == 1
-    assert "missing: step 0 of epoch 0 to step 1 of epoch 1: no state is one of rank 1 of 2" in out
+    first_launch = "missing: step 0 of epoch 0 to step 1 of epoch 1"
+    assert f"{first_launch}: no state says that it was delivered to rank 1 of 2" in out
 
     state = json.loads(first[1].read_text())
     state["delivered"][0]["sum"] = "0123456789abcdef"
@@ -220,6 +224,55 @@ def test_samples_that_are_left_out_are_not_proved(tmp_path):
     assert "on_error leaves samples out" in out
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_whose_making_failed_did_not_come(folder, tmp_path, workers):
+    """Whether the loop goes on, or the run does, from a state that was saved after the error."""
+    ht = pytest.importorskip("hdmlp.torch")
+    flag = tmp_path / "failed"
+
+    def collate(items):
+        if any(label == 1 for _, label in items) and not flag.exists():
+            flag.touch()
+            raise MemoryError
+        return len(items)
+
+    def loader(name):
+        keys = {"shuffle": True, "seed": SEED, "name": name, "num_workers": workers}
+        return ht.DataLoader(ht.ImageFolder(folder), 4, collate_fn=collate, **keys)
+
+    came, batches = 0, loader(f"on-{workers}")
+    with batches:
+        iterator = iter(batches)
+        with pytest.raises(MemoryError):
+            for n in iterator:
+                came += n
+        early = batches.state_dict()
+        came += sum(iterator)
+        late = batches.state_dict()
+    total = len(batches.dataset)
+    assert 0 < came < total
+    with loader(f"resumed-{workers}") as batches:
+        batches.load_state_dict(early)
+        sum(batches)
+        resumed = batches.state_dict()
+    for state in early, late, resumed:
+        file = tmp_path / "state.json"
+        file.write_text(json.dumps(state))
+        status, out, err = verify([file])
+        assert status == 1, (state, out, err)
+        assert "wrong: rank 0 of 1" in out
+        assert "a batch does not come if a transform or collate_fn raised for it" in out
+
+
+def test_passes_that_a_state_drops_are_counted():
+    place = Place(0, 1, 0, "a test")
+    earlier = ()
+    for i in range(MOST + 3):
+        earlier = parts(earlier, Part(i, i + 1, 7, 1, f"{i:016x}"), place, 5)
+    assert [part.get("dropped") for part in earlier] == [3] + [None] * (MOST - 1)
+    assert [int(part["id"], 16) for part in earlier] == list(range(3, MOST + 3))
+
+
 def test_a_subset_is_proved_by_its_indices(folder, tmp_path):
     torch = pytest.importorskip("torch")
     import hdmlp.torch as ht
@@ -255,8 +308,8 @@ def test_a_subset_is_proved_by_its_indices(folder, tmp_path):
     assert "they are not the loader's" in err
 
 
-def test_an_interruption_loses_nothing_of_the_sum(folder, tmp_path):
-    """Also if an exception of the loop's own functions strikes while a batch is made."""
+def test_an_interruption_loses_nothing_of_the_sum(folder, tmp_path, request):
+    """Also if a signal's handler raises while a function of the loop's makes a batch."""
 
     class Late(Exception):
         pass
@@ -266,9 +319,14 @@ def test_an_interruption_loses_nothing_of_the_sum(folder, tmp_path):
     def collate(items):
         if len(failed) < 3 and len(items) % 2:
             failed.append(1)
-            raise Late
+            signal.raise_signal(signal.SIGUSR1)
         return items
 
+    def handler(number, frame):
+        raise Late
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGUSR1, before))
     file = tmp_path / "state.json"
     with data.DataLoader(folder, 5, seed=SEED, epochs=2, collate_fn=collate) as loader:
         for _ in range(2):

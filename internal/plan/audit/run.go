@@ -20,6 +20,10 @@ type Piece struct {
 	To        int
 	Samples   int64
 	Sum       uint64 // of access.Mix over its samples
+	// After is the ID of the piece before it in the same state; empty: it is the state's first, and
+	// Dropped is how many before it the state does not have any more.
+	After   string
+	Dropped int
 }
 
 // Wrong is a piece that is not what the stream has for its rank.
@@ -52,8 +56,8 @@ type Launch struct {
 	Ranks int
 }
 
-// Proof is what pieces tell of a run. It is proved if there are neither wrong pieces nor gaps, and
-// nothing came twice.
+// Proof is what pieces tell of a run. It is proved if there are neither wrong pieces nor gaps,
+// nothing came twice, and no piece is after others that no state tells of.
 type Proof struct {
 	Steps    int // of an epoch
 	Launches []Launch
@@ -61,11 +65,12 @@ type Proof struct {
 	Wrong    []Wrong
 	Gaps     []Gap
 	Twice    []Twice
+	Dropped  []Piece // after pieces that no state has
 }
 
 // Proved reports whether each sample of the run was given to exactly one rank, once.
 func (p *Proof) Proved() bool {
-	return len(p.Launches) > 0 && len(p.Wrong)+len(p.Gaps)+len(p.Twice) == 0
+	return len(p.Launches) > 0 && len(p.Wrong)+len(p.Gaps)+len(p.Twice)+len(p.Dropped) == 0
 }
 
 // Prove compares the pieces of a run with its stream, from the run's first step to the last of any
@@ -76,6 +81,7 @@ func (p *Proof) Proved() bool {
 // The error says which piece the stream cannot have.
 func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 	pieces = slices.Clone(pieces)
+	proof := &Proof{Dropped: afterDropped(pieces)}
 	slices.SortFunc(pieces, func(a, b Piece) int {
 		return cmp.Or(a.WorldSize-b.WorldSize, a.Rank-b.Rank, a.From-b.From, cmp.Compare(a.ID, b.ID),
 			b.To-a.To, cmp.Compare(a.Sum, b.Sum), cmp.Compare(a.Samples, b.Samples))
@@ -84,7 +90,6 @@ func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 	if err := samePasses(pieces); err != nil {
 		return nil, err
 	}
-	proof := &Proof{}
 	for i := 0; i < len(pieces); {
 		end := i
 		for end < len(pieces) && pieces[end].WorldSize == pieces[i].WorldSize {
@@ -98,6 +103,23 @@ func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 	longest := slices.CompactFunc(pieces, func(a, b Piece) bool { return a.ID == b.ID })
 	proof.cover(longest)
 	return proof, nil
+}
+
+// afterDropped returns the pieces before which a state dropped others, unless another state has what
+// is before them. It clears what it has compared, so that pieces of several states are equal.
+func afterDropped(pieces []Piece) (dropped []Piece) {
+	known := map[string]bool{}
+	for _, piece := range pieces {
+		known[piece.ID] = known[piece.ID] || piece.After != "" || piece.Dropped == 0
+	}
+	for i, piece := range pieces {
+		if !known[piece.ID] {
+			dropped = append(dropped, piece)
+			known[piece.ID] = true
+		}
+		pieces[i].After, pieces[i].Dropped = "", 0
+	}
+	return dropped
 }
 
 // samePasses checks that pieces with the same ID are of the same rank, and begin at the same step.

@@ -132,6 +132,32 @@ func TestAnotherPassOverTheSameStepsIsARepetition(t *testing.T) {
 	}
 }
 
+// TestWhatAStateDroppedMustBeInAnother or it is not proved, which pieces are all that there was.
+func TestWhatAStateDroppedMustBeInAnother(t *testing.T) {
+	first, second := pieces(t, spec, 1, 0, 4)[0], pieces(t, spec, 1, 4, 7)[0]
+	second.After = first.ID
+	third := pieces(t, spec, 1, 7, 9)[0]
+	third.After = second.ID
+	cut := pieces(t, spec, 1, 4, 7)[0]
+	cut.Dropped = 1
+	for _, c := range []struct {
+		what    string
+		all     []Piece
+		dropped int
+	}{
+		{"nothing dropped", []Piece{first, second, third}, 0},
+		{"an earlier state has it", []Piece{first, second, cut, third}, 0},
+		{"an earlier state has what follows alone", []Piece{first, cut, third}, 1},
+		{"no state has it", []Piece{cut, third}, 1},
+		{"two states that lack it", []Piece{cut, third, cut}, 1},
+	} {
+		proof := prove(t, c.all)
+		if len(proof.Dropped) != c.dropped || proof.Proved() != (c.dropped == 0) {
+			t.Errorf("%s: %+v", c.what, proof)
+		}
+	}
+}
+
 func TestPiecesThatCannotBeAreRefused(t *testing.T) {
 	for _, piece := range []Piece{
 		{Rank: 2, WorldSize: 2, To: 1},

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from .._launch.place import Place
 from ..errors import ConfigError
 
-#: Parts that a state carries at most, the latest. There is one for each launch, and for each epoch
-#: that the loop left before its end.
+#: Parts that a state carries at most, the latest; the oldest of them says how many were dropped
+#: before it. There is one for each launch, and for each epoch that the loop left before its end.
 MOST = 256
 
 
@@ -80,7 +80,10 @@ def parts(
         "sum": f"{part.sum:016x}",
         "id": part.id,
     }
-    return (*earlier, last)[-MOST:]
+    if len(earlier) < MOST:
+        return (*earlier, last)
+    gone, first, *others = earlier
+    return ({**first, "dropped": gone.get("dropped", 0) + 1}, *others, last)
 
 
 def saved(state: Mapping[str, object]) -> tuple[dict[str, Any], ...]:
@@ -93,6 +96,7 @@ def saved(state: Mapping[str, object]) -> tuple[dict[str, Any], ...]:
     whole = isinstance(given, Sequence) and all(
         isinstance(part, dict)
         and all(type(part.get(key)) is int for key in ("rank", "world_size", "samples"))
+        and type(part.get("dropped", 0)) is int
         and all(isinstance(part.get(key), (list, tuple)) for key in ("from", "to"))
         and all(isinstance(part.get(key), str) for key in ("sum", "id"))
         for part in given

@@ -235,7 +235,8 @@ class Iteration:
             self.failed = True
             raise
         stall, python = blocked(begin, brought, loader._works)
-        self._yielded(brought.taken, stall, python, thread, brought.batch)
+        lost = brought.error is not None
+        self._yielded(brought.taken, stall, python, thread, brought.batch, lost)
         if brought.error is not None:
             try:
                 raise brought.error
@@ -254,7 +255,15 @@ class Iteration:
         if own or self._loader.world_size == 1:
             self._loader._cursor.give_back(self._number)
 
-    def _yielded(self, taken: Taken, stall: int, python: int, thread: int, batch: object) -> None:
+    def _yielded(
+        self,
+        taken: Taken,
+        stall: int,
+        python: int,
+        thread: int,
+        batch: object,
+        lost: bool = False,
+    ) -> None:
         """Keeps what was made of a batch for the thread, counts it, and tells the daemon.
 
         Args:
@@ -263,6 +272,8 @@ class Iteration:
             python: Nanoseconds, of ``stall``, for which Python code was making it.
             thread: Which thread gets it.
             batch: What it gets.
+            lost: It gets an exception instead, and the batch does not come again: what was
+                delivered has its step, but not its samples.
         """
         loader = self._loader
         if loader._verify:
@@ -271,7 +282,8 @@ class Iteration:
         if stall:
             counts.waited(stall, python)
         audit, had = taken.audit, self._delivered
-        has = Part(had.begin, had.end + 1, (had.sum + audit) & _MASK, had.samples + taken.n, had.id)
+        added, n = (0, 0) if lost else (audit, taken.n)
+        has = Part(had.begin, had.end + 1, (had.sum + added) & _MASK, had.samples + n, had.id)
         kept = self.position + 1, (self.audit + audit) & _MASK, batch, has, had
         self._kept[thread] = kept
         self._count(kept)
