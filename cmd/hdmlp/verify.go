@@ -267,7 +267,8 @@ func printProofJSON(out io.Writer, p *audit.Proof) error {
 	}
 	report := map[string]any{"proved": p.Proved(), "samples": p.Samples, "steps": p.Steps}
 	launches, wrong := []map[string]any{}, []map[string]any{}
-	gaps, twice, dropped := []map[string]any{}, []map[string]any{}, []map[string]any{}
+	gaps, twice := []map[string]any{}, []map[string]any{}
+	dropped := []map[string]any{}
 	for _, l := range p.Launches {
 		one := span(l.Span)
 		one["world_size"] = l.Ranks
