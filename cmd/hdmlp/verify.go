@@ -130,8 +130,8 @@ func specOf(states []runState, subset string) (access.Spec, error) {
 			if !reflect.DeepEqual(c.mine, c.this) {
 				choose := ""
 				if !slices.Equal(first.keys, s.keys) {
-					choose = fmt.Sprintf("; those of one loader can be chosen by its --key (states are under "+
-						"%q and %q)", strings.Join(first.keys, "."), strings.Join(s.keys, "."))
+					choose = fmt.Sprintf("; those of one loader can be chosen by its --key (states are "+
+						"under %q and %q)", strings.Join(first.keys, "."), strings.Join(s.keys, "."))
 				}
 				return access.Spec{}, badInput("the states are of different runs: %s is %v in %s, and %v "+
 					"in %s%s", c.key, c.mine, first.file, c.this, s.file, choose)

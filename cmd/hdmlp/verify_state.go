@@ -405,8 +405,8 @@ func (s *runState) pieces() (pieces []audit.Piece, err error) {
 		}
 		ids[p.ID] = i
 		if p.Dropped < 0 || p.Dropped > 0 && i > 0 {
-			return nil, badInput("%s: dropped is %d: the state was changed; the first entry alone has it, "+
-				"if an earlier one was dropped", where, p.Dropped)
+			return nil, badInput("%s: dropped is %d: the state was changed; the first entry alone has "+
+				"it, if an earlier one was dropped", where, p.Dropped)
 		}
 		if p.WorldSize < 1 || p.WorldSize > 1<<20 || p.Rank < 0 || p.Rank >= p.WorldSize {
 			return nil, badInput("%s: rank %d of %d: the state was changed", where, p.Rank, p.WorldSize)

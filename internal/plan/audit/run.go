@@ -105,8 +105,8 @@ func Prove(spec access.Spec, pieces []Piece) (*Proof, error) {
 	return proof, nil
 }
 
-// afterDropped returns the pieces before which a state dropped others, unless another state has what
-// is before them. It clears what it has compared, so that pieces of several states are equal.
+// afterDropped returns the pieces before which a state dropped others, unless another state has
+// what is before them. It clears what it has compared, so that pieces of several states are equal.
 func afterDropped(pieces []Piece) (dropped []Piece) {
 	known := map[string]bool{}
 	for _, piece := range pieces {
