@@ -30,6 +30,12 @@ func (l *Link) read() error {
 			l.mu.Unlock()
 			continue
 		}
+		if h.Kind == wire.KindSample && l.in.holds(h) {
+			if err := l.several(h); err != nil {
+				return err
+			}
+			continue
+		}
 		c, err := l.expect(h)
 		if err != nil {
 			return err
@@ -49,14 +55,50 @@ func (l *Link) read() error {
 	}
 }
 
-// expect finds the call that h answers. A wrong answer settles the call as corrupt and ends the
-// connection: nothing after it can be trusted.
+// several settles the calls whose samples lie in the buffer as a whole, as those of small samples
+// do, many at a time: with one lock, and one look at each call. h is the header of the first one.
+func (l *Link) several(h wire.Header) (err error) {
+	arrived, bytes := l.arrived[:0], int64(0)
+	l.mu.Lock()
+	for more := true; more && err == nil; {
+		var c *call
+		if c, err = l.expected(h); err == nil {
+			c.arrived = l.in.take(h, &c.head)
+			bytes += int64(h.Length)
+			arrived = append(arrived, c)
+			l.ended(c)
+			h, more = l.in.next()
+		}
+	}
+	l.mu.Unlock()
+	l.o.Counts.Samples.Add(int64(len(arrived)))
+	l.o.Counts.Bytes.Add(bytes)
+	for _, c := range arrived {
+		if c.settle(nil) {
+			l.release(c)
+		}
+	}
+	l.arrived = arrived
+	return err
+}
+
+// expect is expected for a call whose payload is about to be received.
 func (l *Link) expect(h wire.Header) (*call, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, err := l.expected(h)
+	if err == nil {
+		c.receiving = true
+	}
+	return c, err
+}
+
+// expected finds the call that h answers. A wrong answer settles the call as corrupt and ends the
+// connection: nothing after it can be trusted. l.mu must be held.
+func (l *Link) expected(h wire.Header) (*call, error) {
 	if h.Tag >= uint32(len(l.calls)) {
 		return nil, wire.Malformed("an answer with tag %d; the window is %d", h.Tag, len(l.calls))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	c := &l.calls[h.Tag]
 	if c.next == unlisted {
 		return nil, wire.Malformed("an answer with tag %d, which has no request", h.Tag)
@@ -70,8 +112,16 @@ func (l *Link) expect(h wire.Header) (*call, error) {
 		}
 		return nil, err
 	}
-	c.receiving = true
 	return c, nil
+}
+
+// ended records that an intact answer to a call has arrived. l.mu must be held.
+func (l *Link) ended(c *call) {
+	l.unlist(c)
+	l.hear()
+	if !c.since.IsZero() {
+		l.mu.latency += (time.Since(c.since) - l.mu.latency) / 16
+	}
 }
 
 // failure reads a FAILURE's text and returns the call's error.
@@ -112,11 +162,10 @@ func (l *Link) blame(c *call, err error) error {
 // answered settles a call with its answer.
 func (l *Link) answered(c *call, h wire.Header, result error) {
 	l.mu.Lock()
-	l.unlist(c)
-	l.hear()
-	if !c.since.IsZero() && h.Kind == wire.KindSample {
-		l.mu.latency += (time.Since(c.since) - l.mu.latency) / 16
+	if h.Kind != wire.KindSample {
+		c.since = time.Time{} // only samples are timed
 	}
+	l.ended(c)
 	l.mu.Unlock()
 	if h.Kind == wire.KindSample {
 		l.o.Counts.Samples.Add(1)

@@ -135,3 +135,59 @@ func TestTagTakenAgainIsNotCancelled(t *testing.T) {
 		t.Errorf("to cancel it, %x is sent, want %x", b, want)
 	}
 }
+
+// TestSamplesThatArriveTogether has several samples arrive at once, one of which is not wanted any
+// more, and after them one that nothing asked for: each call that waits has its own sample, nothing
+// is written for the one that was left, and the last one's call has lost its connection.
+func TestSamplesThatArriveTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, peer := net.Pipe()
+		defer peer.Close()
+		go io.Copy(io.Discard, peer)
+		counts := new(Counts)
+		l := New(near, 4, Options{Timeout: time.Minute, KeepAlive: time.Minute, Counts: counts})
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(t.Context()) }()
+		ctx, leave := context.WithCancel(t.Context())
+		var dsts [4][]byte
+		var results [4]chan error
+		for i := range dsts {
+			dsts[i], results[i] = make([]byte, 3), make(chan error, 1)
+			within := t.Context()
+			if i == 1 {
+				within = ctx
+			}
+			go func() {
+				_, err := l.Fetch(within, int32(i), dsts[i])
+				results[i] <- err
+			}()
+			synctest.Wait() // tags are given in order
+		}
+		leave()
+		synctest.Wait()
+		var frames []byte
+		for _, tag := range []uint32{2, 0, 1, 0} {
+			h := wire.Header{Kind: wire.KindSample, Tag: tag, Sample: int32(tag)}
+			frames = wire.AppendFrame(frames, h, []byte{byte(tag), 7, 8})
+		}
+		go peer.Write(frames)
+		if err := <-ended; !errors.Is(err, wire.ErrFrame) {
+			t.Errorf("the connection ends with %v", err)
+		}
+		for i, want := range []error{nil, context.Canceled, nil, ErrBroken} {
+			if err := <-results[i]; err != want {
+				t.Errorf("call %d returns %v, want %v", i, err, want)
+			}
+			if got, has := dsts[i], []byte{byte(i), 7, 8}; bytes.Equal(got, has) != (want == nil) {
+				t.Errorf("call %d has %v", i, got)
+			}
+		}
+		synctest.Wait()
+		if n := l.InFlight(); n != 1 { // that of the call which was not answered
+			t.Errorf("%d calls are in flight", n)
+		}
+		if n, bytes := counts.Samples.Load(), counts.Bytes.Load(); n != 3 || bytes != 9 {
+			t.Errorf("%d samples of %d bytes are counted", n, bytes)
+		}
+	})
+}

@@ -12,12 +12,12 @@ import (
 //
 // # Who may write to dst
 //
-// Only the connection's reader, in inlet, and only with mu held; inlet never waits for the network
-// with mu held: it copies bytes that have arrived, or makes one non-blocking read. A caller that
-// leaves early takes mu and sets dst to nil. So it waits for at most one copy, whatever the peer
-// does, and after leave has returned dst is not written to: further bytes of the answer go to the
-// reader's own buffer. The connection need not be closed, and the tag stays in use until the answer
-// has arrived, so a late answer never meets a new call.
+// Only the connection's reader, in inlet and settle, and only with mu held; it never waits for the
+// network with mu held: it copies bytes that have arrived, or makes one non-blocking read. A caller
+// that leaves early takes mu and sets dst to nil. So it waits for at most one copy, whatever the
+// peer does, and after leave has returned dst is not written to: further bytes of the answer go to
+// the reader's own buffer. The connection need not be closed, and the tag stays in use until the
+// answer has arrived, so a late answer never meets a new call.
 //
 // # Who releases the tag
 //
@@ -28,6 +28,8 @@ type call struct {
 	done chan error // the result for the caller, sent once; capacity 1
 	// header of the sample, whose checksum covers dst; the caller reads it after done
 	head [wire.HeaderSize]byte
+	// arrived is the sample's bytes in the inlet's buffer, from Link.several until settle
+	arrived []byte
 
 	mu  invariants.Mutex[call] // guards the following
 	dst []byte                 // nil if the caller has left or has its result
@@ -58,11 +60,13 @@ func (c *call) leave() (sent bool) {
 	return c.resultSent
 }
 
-// settle sends the caller its result. gone reports that the caller has left, so that the tag has to
-// be released by the connection.
+// settle sends the caller its result, and the bytes that have arrived. gone reports that the caller
+// has left, so that the tag has to be released by the connection.
 func (c *call) settle(err error) (gone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	copy(c.dst, c.arrived)
+	c.arrived = nil
 	c.dst, c.settled = nil, true
 	if !c.left {
 		c.resultSent = true

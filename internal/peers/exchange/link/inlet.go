@@ -92,12 +92,41 @@ func (in *inlet) peek(n int) ([]byte, error) {
 	return in.buf[in.r : in.r+n], nil
 }
 
-// payload reads a sample's bytes into c's destination, or discards them if the caller has left.
-func (in *inlet) payload(c *call, length int) error {
+// holds reports whether the buffer has all of the frame whose header is next.
+func (in *inlet) holds(h wire.Header) bool {
+	return uint64(in.w-in.r) >= wire.HeaderSize+uint64(h.Length)
+}
+
+// take consumes the frame whose header is next, which the buffer holds. It returns the payload,
+// which stays where it is until the next call of peek or payload, and copies the header.
+func (in *inlet) take(h wire.Header, head *[wire.HeaderSize]byte) []byte {
+	copy(head[:], in.buf[in.r:])
+	from := in.r + wire.HeaderSize
+	in.r = from + int(h.Length)
+	in.expect(int(h.Length))
+	return in.buf[from:in.r]
+}
+
+// expect has what is read next suit samples of this length.
+func (in *inlet) expect(length int) {
 	in.ahead = inletSize
 	if length >= directSize {
 		in.ahead = wire.HeaderSize
 	}
+}
+
+// next returns the header of the frame that is next, if it is a sample that the buffer holds.
+func (in *inlet) next() (h wire.Header, ok bool) {
+	if in.w-in.r < wire.HeaderSize {
+		return h, false
+	}
+	h, err := wire.Parse(in.buf[in.r:], true)
+	return h, err == nil && h.Kind == wire.KindSample && in.holds(h)
+}
+
+// payload reads a sample's bytes into c's destination, or discards them if the caller has left.
+func (in *inlet) payload(c *call, length int) error {
+	in.expect(length)
 	for off := 0; off < length; {
 		if have := min(in.w-in.r, length-off); have > 0 {
 			c.mu.Lock()

@@ -63,6 +63,7 @@ type Link struct {
 	o        Options
 	conn     net.Conn
 	in       *inlet
+	arrived  []*call     // of the reader: see several
 	free     chan uint32 // free tags
 	calls    []call      // by tag
 	wake     chan struct{}
