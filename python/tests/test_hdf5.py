@@ -16,7 +16,7 @@ from recordfiles import equal
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torchvision import transforms
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 COUNT = 23
 

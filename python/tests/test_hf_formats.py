@@ -22,7 +22,7 @@ from recordfiles import equal
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torchvision.transforms import v2
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 TENSOR = v2.Compose([v2.Resize((16, 18)), v2.PILToTensor()])
 DRAWS = v2.Compose([v2.RandomResizedCrop(8), v2.RandomHorizontalFlip(), v2.PILToTensor()])

@@ -23,7 +23,7 @@ from recordfiles import equal
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import transforms
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 COUNT = 17
 COLUMNS = {

@@ -31,7 +31,7 @@ try:
 except ImportError:  # before torchvision 0.15
     v2 = None
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 CASES = pathlib.Path(__file__).parent / "cases"
 TENSOR = recordfiles.TENSOR

@@ -20,7 +20,7 @@ from recordfiles import equal, image
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import transforms
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 COUNT = 41
 TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
@@ -100,8 +100,7 @@ def test_bytes_that_are_decimals(tmp_path):
     assert data[3] == {"raw": b"a", "n": Decimal("0.75"), "json": "{}"}
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+@pytest.mark.parametrize("context, rank", [(None, 0), (None, 1), ("fork", 0), ("spawn", 1)])
 def test_images_are_the_daemons(tmp_path, rank, context):
     """Of several files, in DistributedSampler's order; with workers, a part runs in Python."""
     from PIL import Image

@@ -19,7 +19,7 @@ from recordfiles import equal, image
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import transforms
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = pytest.mark.usefixtures("real", "spawns_preloaded")
 
 COUNT = 13
 TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
@@ -89,8 +89,7 @@ def test_the_checksum_is_tensorflows():
         assert tfrecord.masked(data) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("context", [None, "fork", "spawn"])
+@pytest.mark.parametrize("context, rank", [(None, 0), (None, 1), ("fork", 0), ("spawn", 1)])
 def test_records_come_as_from_torch(tmp_path, rank, context):
     from io import BytesIO
 
