@@ -468,3 +468,11 @@ if v2 is not None:
             "v2._geometry.F": (other_namespace, "v2"),
         }
     )
+
+
+def of_each_loader():
+    """The name of the first patch of each of the loaders."""
+    first = {}
+    for name, (_, loader) in PATCHES.items():
+        first.setdefault(loader, name)
+    return list(first.values())
