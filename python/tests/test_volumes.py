@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import preloaded
 import pytest
 
 pytest.importorskip("torch")
@@ -23,9 +24,10 @@ def run(command, tmp_path):
         "HDMLP_LINGER": "0",
         "HDMLP_MEMORY": "64MiB",
         "OMP_NUM_THREADS": "1",
+        "PYTHON_EXEC": preloaded.PYTHON,
     }
     done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [preloaded.PYTHON, *command], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"epoch (\d): (\d+) volumes, loss ([\d.]+)", done.stdout)
