@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
+from importlib.util import find_spec
 
 import pytest
 
@@ -24,18 +25,29 @@ from torchrun import free_port
 #: The environment variable of processes that have imported Lightning as well, which takes as long
 #: as torch, and what torch imports for DistributedDataParallel.
 LIGHTNING = "PRELOADED_LIGHTNING"
+#: The same for transformers, with what it imports for its Trainer.
+TRANSFORMERS = "PRELOADED_TRANSFORMERS"
 
 
 def pytest_configure():
-    """As for all tests; and a server for Lightning's."""
+    """As for all tests; and servers for those of Lightning and of transformers."""
     preloaded.pytest_configure()
     preloaded.start(LIGHTNING, "torchvision", "torch._dynamo", "lightning")
+    optional = ["datasets"] if find_spec("datasets") is not None else []
+    modules = "torchvision", "torch._dynamo", *optional, "accelerate", "transformers.trainer"
+    preloaded.start(TRANSFORMERS, *modules)
 
 
 @pytest.fixture
 def with_lightning(monkeypatch):
     """Preloaded processes have imported Lightning."""
     monkeypatch.setenv(preloaded.NAME, os.environ[LIGHTNING])
+
+
+@pytest.fixture
+def with_transformers(monkeypatch):
+    """Preloaded processes have imported accelerate and transformers."""
+    monkeypatch.setenv(preloaded.NAME, os.environ[TRANSFORMERS])
 
 
 def pytest_collection_modifyitems(items):

@@ -11,8 +11,11 @@ from hdmlp import errors
 
 # Only the tests that use them import them, which takes seconds.
 pytestmark = [
-    pytest.mark.skipif(find_spec(name) is None, reason=f"no {name}")
-    for name in ("accelerate", "transformers")
+    *(
+        pytest.mark.skipif(find_spec(name) is None, reason=f"no {name}")
+        for name in ("accelerate", "transformers")
+    ),
+    pytest.mark.usefixtures("with_transformers"),
 ]
 
 

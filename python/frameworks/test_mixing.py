@@ -40,6 +40,7 @@ def test_in_lightning(script, ranks):
 
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no accelerate")
+@pytest.mark.usefixtures("with_transformers")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_after_use_in(script, ranks):
     check(script("train_mixing.py", "ours", ranks, "accelerate", *MIXERS), ranks)

@@ -146,6 +146,8 @@ def test_the_code_of_readme(name, pictures, tmp_path, request):
         pytest.importorskip(name.lower())
     if name == "Lightning":
         request.getfixturevalue("with_lightning")
+    if name in ("accelerate", "transformers"):
+        request.getfixturevalue("with_transformers")
     before, after = AROUND[name]
     script = tmp_path / "script.py"
     script.write_text("\n".join([BEFORE, before, BLOCKS[name], after]))
