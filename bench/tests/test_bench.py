@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import clusters
 import make_dataset
 import namespaces
+import preloaded
 import rounds
 import run
 from throttled import Throttled, Unavailable
@@ -330,7 +331,7 @@ def test_an_example_without_a_folder_says_how_it_is_used(name, arguments):
     pytest.importorskip("torchvision")
     root = os.path.dirname(os.path.dirname(HERE))
     ran = subprocess.run(
-        [sys.executable, os.path.join(root, "examples", name), *arguments],
+        [preloaded.PYTHON, os.path.join(root, "examples", name), *arguments],
         env=dict(os.environ, PYTHONPATH=os.path.join(root, "python")),
         capture_output=True,
         text=True,
@@ -355,7 +356,7 @@ def test_the_example_trains(tmp_path):
         MASTER_PORT=str(rounds.free_port()),
     )
     ran = subprocess.run(
-        [sys.executable, os.path.join(examples, "train.py"), folder],
+        [preloaded.PYTHON, os.path.join(examples, "train.py"), folder],
         env=environment,
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ import pytest
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path += [BENCH, os.path.join(BENCH, "faults")]
 
+import preloaded
 from soak import group_rounds, schedule, wire
 
 
@@ -64,7 +65,7 @@ def test_a_wrong_command_line_is_refused():
         "    except SystemExit as e:\n        print(e.code)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=SOAK, capture_output=True, text=True, check=True
+        [preloaded.PYTHON, "-c", code], env=SOAK, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["2"] * len(wrong)
     for text in ("argument --minutes: 0; allowed are", "argument --round: -3; allowed are"):

@@ -6,10 +6,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import hdmlp.torch as ht
 import numpy
+import preloaded
 import pytest
 import torch
 from PIL import Image
@@ -33,7 +33,7 @@ def ran(name, *arguments):
     """What an example prints."""
     path = os.path.join(EXAMPLES, f"{name}.py")
     done = subprocess.run(
-        [sys.executable, path, *map(str, arguments)], capture_output=True, text=True, timeout=300
+        [preloaded.PYTHON, path, *map(str, arguments)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

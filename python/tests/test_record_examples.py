@@ -3,8 +3,8 @@
 import csv
 import os
 import subprocess
-import sys
 
+import preloaded
 import pytest
 
 pytest.importorskip("torchvision")
@@ -18,7 +18,7 @@ EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples")
 
 def run(script, *arguments):
     """The lines that an example prints, and its exit status and errors."""
-    command = [sys.executable, os.path.join(EXAMPLES, script), *map(str, arguments)]
+    command = [preloaded.PYTHON, os.path.join(EXAMPLES, script), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.stdout.splitlines(), done.returncode, done.stderr
 
