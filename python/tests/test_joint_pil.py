@@ -65,7 +65,7 @@ def nearest(step):
 @pytest.mark.parametrize("name", sorted(lists()))
 def test_pairs_are_torchvisions(tmp_path, name, depth):
     paths = [
-        {k: p[k] for k in KINDS} for p in write(tmp_path, 300 if depth == 8 else 60, depth, seed=1)
+        {k: p[k] for k in KINDS} for p in write(tmp_path, 100 if depth == 8 else 60, depth, seed=1)
     ]
     transform = V.Compose([*lists()[name], V.ToTensor()])
     dataset = ht.Files(paths, kinds=KINDS, mask="pil", transform=transform)
