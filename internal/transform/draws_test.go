@@ -10,7 +10,7 @@ import (
 // after they are seeded with the same keys.
 func TestLibraries(t *testing.T) {
 	py := startPython(t)
-	for i := range 200 {
+	for i := range fewer(200) {
 		var d draws
 		d.Begin(Key{Seed: 5, Sample: i}.Item(), i%7)
 		if i == 1 {
@@ -57,7 +57,7 @@ func TestLibraries(t *testing.T) {
 func TestNormal(t *testing.T) {
 	py := startPython(t)
 	sizes := []int{1, 2, 3, 15, 16, 17, 31, 32, 100, 4096}
-	for key := range 20 {
+	for key := range fewer(20) {
 		var d draws
 		d.Start(uint64(key))
 		var ours []float64
@@ -86,7 +86,7 @@ func TestNormal(t *testing.T) {
 // of Python compare with it.
 func TestParts(t *testing.T) {
 	py := startPython(t)
-	const n = 3000
+	n := fewer(3000)
 	unsure := 0
 	for _, timm := range []bool{false, true} {
 		for _, size := range [][2]int{{500, 375}, {100, 900}, {7, 3}, {2048, 1365}} {

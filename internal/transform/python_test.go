@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,32 +28,71 @@ type answer struct {
 	data  []byte
 }
 
-// startPython starts the one process that serves a whole test.
+// process is the one python of all tests: it imports torchvision, which takes seconds.
+var process struct {
+	sync.Once
+	python
+	cmd  *exec.Cmd
+	stop io.Closer
+	skip error // there is no torchvision
+	err  error
+}
+
+// startPython returns python, started by the first test that needs it.
 func startPython(t *testing.T) *python {
-	const interpreter = "/usr/bin/python3"
-	if err := exec.Command(interpreter, "-c", "import torchvision").Run(); err != nil {
-		t.Skip("no torchvision to compare with: ", err)
-	}
-	cmd := exec.Command(interpreter, "testdata/conformance.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error("python: ", err)
+	t.Helper()
+	process.Do(func() {
+		const (
+			interpreter = "/usr/bin/python3"
+			find        = `import importlib.util as u, sys; sys.exit(not u.find_spec("torchvision"))`
+		)
+		if process.skip = exec.Command(interpreter, "-c", find).Run(); process.skip != nil {
+			return
 		}
+		cmd := exec.Command(interpreter, "testdata/conformance.py")
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			process.err = err
+			return
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			process.err = err
+			return
+		}
+		process.python = python{in: in, out: bufio.NewReader(out)}
+		process.cmd, process.stop = cmd, in
+		process.err = cmd.Start()
 	})
-	return &python{t, in, bufio.NewReader(out)}
+	if process.skip != nil {
+		t.Skip("no torchvision to compare with: ", process.skip)
+	}
+	if process.err != nil {
+		t.Fatal(process.err)
+	}
+	return &python{t, process.in, process.out}
+}
+
+// fewer returns n, or a tenth with -short and in builds without cgo: what draws numbers is Go's code
+// in both.
+func fewer(n int) int {
+	if exactJPEG && !testing.Short() {
+		return n
+	}
+	return n / 10
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if process.cmd != nil && process.err == nil {
+		_ = process.stop.Close()
+		if err := process.cmd.Wait(); err != nil {
+			fmt.Fprintln(os.Stderr, "python:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 func (p *python) ask(request any) answer {

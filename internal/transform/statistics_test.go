@@ -56,7 +56,7 @@ func tail(d, n float64) float64 {
 // RandomCrop, and factors and orders of ColorJitter are distributed as torchvision's, which draws
 // as many.
 func TestCropsAreTorchvisions(t *testing.T) {
-	const n = 20000
+	n := fewer(20000)
 	py := startPython(t)
 	for _, c := range []struct {
 		width, height int

@@ -139,8 +139,10 @@ func allRanks(w int) []int {
 // askTorch runs sampler.py with the first Python that has torch.
 func askTorch(t *testing.T, cases []samplerCase) (torchAnswers, bool) {
 	t.Helper()
+	const find = `import importlib.util as u, sys
+sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))`
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
-		if exec.Command(python, "-c", "import torch, numpy").Run() != nil {
+		if exec.Command(python, "-c", find).Run() != nil {
 			continue
 		}
 		in, err := json.Marshal(cases)

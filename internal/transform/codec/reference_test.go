@@ -188,7 +188,10 @@ func TestRegions(t *testing.T) {
 				continue
 			}
 			regions := 6
-			if h.Format != JPEG {
+			switch {
+			case !jpegExact:
+				regions = 1 // of any region Go's decoders give the whole image
+			case h.Format != JPEG:
 				regions = 12
 			}
 			for _, orient := range []bool{false, true} {

@@ -33,7 +33,8 @@ type pillowAnswer struct {
 var pillows = []string{"/usr/bin/python3", "../../../build/frameworks/bin/python"}
 
 func startPillow(t *testing.T, python string) *pillow {
-	if err := exec.Command(python, "-c", "import torchvision").Run(); err != nil {
+	const find = `import importlib.util as u, sys; sys.exit(not u.find_spec("torchvision"))`
+	if err := exec.Command(python, "-c", find).Run(); err != nil {
 		t.Skipf("%s has no torchvision: %v", python, err)
 	}
 	read(t, "testdata", "operations.py") // or a change of the script leaves the test cached
