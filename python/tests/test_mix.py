@@ -7,8 +7,8 @@ import collections
 import json
 import os
 import subprocess
-import sys
 
+import preloaded
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -400,11 +400,11 @@ def test_the_example(tmp_path):
     example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "mixing.py")
     arguments = [str(tmp_path / name) for name in ("data", "more")]
     done = subprocess.run(
-        [sys.executable, example, *arguments], capture_output=True, text=True, timeout=120
+        [preloaded.PYTHON, example, *arguments], capture_output=True, text=True, timeout=120
     )
     taken = [line.partition("rank ")[2] for line in done.stdout.splitlines()]
     assert taken == [str({"data": of, "more": 320 - of}) for of in (320, 288, 160)], done.stderr
-    wrong = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
+    wrong = subprocess.run([preloaded.PYTHON, example], capture_output=True, text=True, timeout=120)
     assert (wrong.returncode, "usage: " in wrong.stderr) == (1, True)
 
 

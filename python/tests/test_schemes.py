@@ -2,8 +2,8 @@
 
 import os
 import subprocess
-import sys
 
+import preloaded
 import pytest
 from hdmlp import Job, data, errors
 from hdmlp._loading.options import share_of
@@ -127,7 +127,7 @@ with Job(sys.argv[1], 4, 1, sys.argv[2], seed=5) as job:
 """
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", code, folder, scheme],
+            [preloaded.PYTHON, "-c", code, folder, scheme],
             env={**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
             | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
