@@ -23,8 +23,10 @@ class Batches(BatchSampler):
 
 
 LOADERS = {
-    "by ID": lambda d: ht.DataLoader(d, 4),
-    "shuffle, generator": lambda d: ht.DataLoader(d, 4, shuffle=True, generator=generator()),
+    "by ID": lambda d: ht.DataLoader(d, 4, num_workers=0),
+    "shuffle, generator": lambda d: ht.DataLoader(
+        d, 4, num_workers=0, shuffle=True, generator=generator()
+    ),
     "shuffle, generator, workers": lambda d: ht.DataLoader(
         d, 4, shuffle=True, generator=generator(), num_workers=2
     ),
@@ -32,13 +34,18 @@ LOADERS = {
         d, 4, shuffle=True, generator=generator(), num_workers=1, persistent_workers=True
     ),
     "weighted": lambda d: ht.DataLoader(
-        d, 4, sampler=WeightedRandomSampler(torch.ones(len(d)), 30, generator=generator())
+        d,
+        4,
+        num_workers=0,
+        sampler=WeightedRandomSampler(torch.ones(len(d)), 30, generator=generator()),
     ),
     "batches": lambda d: ht.DataLoader(
-        d, batch_sampler=Batches(RandomSampler(d, generator=generator()), 4, True)
+        d, num_workers=0, batch_sampler=Batches(RandomSampler(d, generator=generator()), 4, True)
     ),
-    "seed": lambda d: ht.DataLoader(d, 4, shuffle=True, seed=3),
-    "distributed": lambda d: ht.DataLoader(d, 4, sampler=DistributedSampler(d, 1, 0, seed=5)),
+    "seed": lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, seed=3),
+    "distributed": lambda d: ht.DataLoader(
+        d, 4, num_workers=0, sampler=DistributedSampler(d, 1, 0, seed=5)
+    ),
 }
 
 

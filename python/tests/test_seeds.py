@@ -18,24 +18,24 @@ pytestmark = pytest.mark.usefixtures("real")
 
 MAKES = {
     "seeded": (
-        lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7),
-        lambda d: ht.DataLoader(d, 4, shuffle=True),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, seed=7),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True),
     ),
     "sharded": (
-        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
-        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, shard=True),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, shard=True),
     ),
     "sharded, seeded": (
-        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True, seed=7),
-        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, shard=True, seed=7),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, shard=True),
     ),
     "feistel": (
-        lambda d: ht.DataLoader(d, 4, shuffle="feistel"),
-        lambda d: ht.DataLoader(d, 4, shuffle="feistel"),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle="feistel"),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle="feistel"),
     ),
     "epochs": (
-        lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7, epochs=3),
-        lambda d: ht.DataLoader(d, 4, shuffle=True, epochs=3),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, seed=7, epochs=3),
+        lambda d: ht.DataLoader(d, 4, num_workers=0, shuffle=True, epochs=3),
     ),
 }
 
