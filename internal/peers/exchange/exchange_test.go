@@ -122,9 +122,9 @@ func TestBufferBelongsToTheCallerAfterATimeout(t *testing.T) {
 	for name, listen := range transports {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := listen(t)
-			const size = 3 << 20
+			const size = 1 << 20
 			h := newHolder(size, size, size)
-			const timeout = time.Minute // 720 MiB pass, and each fetch waits for those before it
+			const timeout = time.Minute // 240 MiB pass, and each fetch waits for those before it
 			serve(t, ln, node(0), h, ServerOptions{Timeout: timeout})
 			c := client(t, dial, ClientOptions{Timeout: timeout})
 			var all sync.WaitGroup
@@ -134,7 +134,7 @@ func TestBufferBelongsToTheCallerAfterATimeout(t *testing.T) {
 					dst, mark := make([]byte, size), bytes.Repeat([]byte{0xA5}, size)
 					for range 30 {
 						ctx, cancel := context.WithTimeout(context.Background(),
-							time.Duration(r.IntN(3000))*time.Microsecond)
+							time.Duration(r.IntN(1000))*time.Microsecond)
 						id := int32(r.IntN(3))
 						err := fetched(c, ctx, id, dst)
 						cancel()
