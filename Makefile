@@ -163,10 +163,13 @@ test-go:
 # The race detector finds nothing where no two goroutines run, and makes tests many times slower.
 # Of cmd/hdmlp that is where commands only compute, for long; its other tests of the same commands
 # compute less. Of the pool it is where gates find limits in virtual time, by hundreds of thousands
-# of reads; its other tests of gates have as many goroutines and fewer reads.
+# of reads; its other tests of gates have as many goroutines and fewer reads. Of node it is where
+# runs of many policies, and of links that recover, are compared with predictions; its other tests
+# run the same jobs.
 COMPUTING := ^Test(AnalyzeAlexNet|SimulateWritesPlots|AnAnalysisIsDrawnAgain|$\
-	TheSimulatorTakesTheEnvironment|GatesTogetherTakeNoMoreThanTheSourceNeeds|$\
-	GatesToDifferentSourcesFindTheirOwnLimits)$$
+	StatsDrawsASavedReport|TheSimulatorTakesTheEnvironment|$\
+	GatesTogetherTakeNoMoreThanTheSourceNeeds|GatesToDifferentSourcesFindTheirOwnLimits|$\
+	NodesReadWhatIsPredicted|RecoveredLinkIsUsed)$$
 test-race: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential -raced) && \
 		$(GOTEST) -race -tags invariants -p 4 -timeout 20m -skip '$(COMPUTING)' $$packages
@@ -175,7 +178,7 @@ test-sequential: build/test.stamp
 	packages=$$($(GO) run ./scripts/sequential) && \
 		$(GOTEST) -tags invariants $(POINTERS) -timeout 20m $$packages
 	$(GOTEST) -tags invariants $(POINTERS) -run '$(COMPUTING)' \
-		./cmd/hdmlp ./internal/engine/cache/pool
+		./cmd/hdmlp ./internal/engine/cache/pool ./internal/node
 
 test-allocations: build/test.stamp
 	$(GOTEST) -run Allocations ./internal/peers/exchange/...
