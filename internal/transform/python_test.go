@@ -74,8 +74,8 @@ func startPython(t *testing.T) *python {
 	return &python{t, process.in, process.out}
 }
 
-// fewer returns n, or a tenth with -short and in builds without cgo: what draws numbers is Go's code
-// in both.
+// fewer returns n, or a tenth with -short and in builds without cgo: what draws numbers is Go's
+// code in both.
 func fewer(n int) int {
 	if exactJPEG && !testing.Short() {
 		return n
