@@ -135,8 +135,10 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize(
+    "name, workers",
+    [*((name, 0) for name in LISTS), ("RandomRotation, a function", 2), ("a tensor at once", 2)],
+)
 def test_images_are_pils_to_the_bit(folder, name, workers):
     transform, native = LISTS[name]
     transform = V.Compose(transform)
