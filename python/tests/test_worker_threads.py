@@ -1,5 +1,7 @@
 """Threads of worker processes that make items: worker_threads."""
 
+import contextvars
+import decimal
 import logging
 import random
 import subprocess
@@ -164,6 +166,110 @@ for call in (rand.rand, rand.get_state, lambda: rand.shuffle([1, 2])):
     for kind in ("MT19937", "other"):
         command = [sys.executable, "-W", "ignore", "-c", code, kind]
         subprocess.run(command, check=True, timeout=60)
+
+
+VARIABLE = contextvars.ContextVar("VARIABLE", default=0)
+
+
+def _fraction(i):
+    return float(decimal.Decimal(1) / decimal.Decimal(i + 3))
+
+
+def _own_fraction(i):
+    """Items that change decimal's context while others are made."""
+    context = decimal.getcontext()
+    before, context.prec = context.prec, i % 20 + 1
+    value = sum(decimal.Decimal(1) / decimal.Decimal(3 + k) for k in range(200))
+    made, context.prec = float(value), before
+    return made
+
+
+def _by_zero(_):
+    try:
+        return float(numpy.float64(1) / numpy.float64(0))
+    except FloatingPointError:
+        return -1.0
+
+
+def _type(_):
+    return float((torch.ones(8, 8) @ torch.ones(8, 8)).dtype == torch.bfloat16)
+
+
+def _default_device(_):
+    return float(torch.empty(0).device.type == "meta")
+
+
+def _leaves_grad_mode(i):
+    """An item that leaves a setting changed has its own effect only."""
+    value = float(torch.is_grad_enabled())
+    if i >= 40:
+        torch.set_grad_enabled(True)
+        with torch.no_grad():
+            value = float(torch.is_grad_enabled())
+    return value
+
+
+def _sets(worker):
+    decimal.getcontext().prec = 5
+    numpy.seterr(all="raise")
+    VARIABLE.set(7)
+    torch.set_grad_enabled(False)
+    _set_autocast()
+
+
+def _set_autocast():
+    if hasattr(torch, "get_autocast_dtype"):
+        torch.set_autocast_enabled("cpu", True)
+    else:
+        torch.set_autocast_cpu_enabled(True)
+
+
+_KEPT = []
+
+
+def _sets_inference(worker):
+    _KEPT.append(torch.inference_mode())  # which ends when it is deleted
+    _KEPT[0].__enter__()
+
+
+def _sets_device(worker):
+    if hasattr(torch, "set_default_device"):
+        torch.set_default_device("meta")
+
+
+class Of(Dataset):
+    def __init__(self, function):
+        self.function = function
+
+    def __len__(self):
+        return ITEMS
+
+    def __getitem__(self, i):
+        return numpy.float64(self.function(i))
+
+
+@pytest.mark.parametrize(
+    "function, sets, want",
+    [
+        (_fraction, _sets, None),
+        (_own_fraction, _sets, None),
+        (_by_zero, _sets, -1.0),
+        (lambda _: VARIABLE.get(), _sets, 7),
+        (lambda _: float(torch.is_grad_enabled()), _sets, 0.0),
+        (_leaves_grad_mode, _sets, 0.0),
+        (_type, _sets, 1.0),
+        (lambda _: float(torch.ones(1).is_inference()), _sets_inference, 1.0),
+        (_default_device, _sets_device, float(hasattr(torch, "set_default_device"))),
+    ],
+)
+def test_threads_have_what_the_workers_thread_has_set(function, sets, want):
+    keys = {"batch_size": SIZE, "num_workers": 1, "worker_init_fn": sets, "collate_fn": list}
+    made = []
+    for threads in (1, THREADS):
+        with ht.DataLoader(Of(function), worker_threads=threads, **keys) as loader:
+            made.append([float(item) for batch in loader for item in batch])
+    assert made[0] == made[1]
+    assert want is None or {*made[0]} == {want}
 
 
 def test_a_subset_has_threads_too():
