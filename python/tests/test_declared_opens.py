@@ -142,6 +142,29 @@ def test_wrong_declarations_cost_time_only(directory, caplog):
     assert "none of the files that it names exists (such as /nowhere/x)" in caplog.text
 
 
+def test_the_warning_says_why_no_file_is_copied(directory, caplog):
+    """A table that many items read exists; one that does not is not said to be read by many."""
+    mine = Bytes(directory)
+    table = directory / "labels.csv"
+    common = f"{table} is read by {COUNT} items, and a file of more than"
+    none = "none of the files that it names exists"
+    for many, files, said, not_said in (
+        (5, lambda i: table, [common], [none]),
+        (5, lambda i: "/nowhere/x", [none], ["is read by"]),
+        (5, lambda i: [table, f"/nowhere/{i}"], [common, f"{COUNT} of those that it"], [none]),
+        (5, lambda i: [directory], ["none of the paths that it names is that of a file"], [none]),
+        (5, lambda i: [], ["it names none for any item"], [none]),
+        (COUNT, lambda i: table, [], ["reads its files itself"]),
+    ):
+        caplog.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hdmlp._records.declared.Checked.MOST_ITEMS", many)
+            with ht.DataLoader(mine, 4, files=files):
+                pass
+        assert all(text in caplog.text for text in said), caplog.text
+        assert not any(text in caplog.text for text in not_said), caplog.text
+
+
 def test_a_file_of_all_items_is_not_copied_for_each(directory, caplog, monkeypatch):
     from hdmlp._records import declared
 

@@ -143,7 +143,7 @@ class Checked(Declared):
         of: The dataset.
         files: As given.
         served: Those of which there may be copies, in the order of a record's fields.
-        shared: A file that too many items read, and how many those are; None: there is none.
+        shared: An existing file that too many items read, and how many; None: there is none.
         missing: How many files there are not.
     """
 
@@ -166,9 +166,10 @@ class Checked(Declared):
         uses = array.array("i", bytes(4 * len(files.paths)))
         for number in files.numbers:
             uses[number] += 1
-        most = max(range(len(uses)), key=uses.__getitem__, default=0)
+        existing = [number for number, stamp in enumerate(stamps) if stamp is not None]
+        most = max(existing, key=uses.__getitem__, default=None)
         self.shared: tuple[str, int] | None = None
-        if uses and uses[most] > self.MOST_ITEMS:
+        if most is not None and uses[most] > self.MOST_ITEMS:
             self.shared = files.paths[most], uses[most]
         self.missing = sum(stamp is None for stamp in stamps)
         self._stamps = array.array("Q")
@@ -186,6 +187,29 @@ class Checked(Declared):
     def serves(self) -> bool:
         """Reports whether there may be copies at all."""
         return len(self.served.numbers) > 0
+
+    def why_none(self) -> str:
+        """Returns why there are no copies, if :attr:`serves` is false."""
+        paths, reasons = self.files.paths, []
+        if not paths:
+            return "it names none for any item"
+        absent = [path for n, path in enumerate(paths) if self.stamp(n) == (0, 0, 0, 0)]
+        if len(absent) < len(paths) and absent:
+            reasons.append(f"{len(absent)} of those that it names do not exist, or are no files")
+        elif absent and os.path.exists(absent[0]):
+            reasons.append(
+                f"none of the paths that it names is that of a file (such as {paths[0]})"
+            )
+        elif absent:
+            reasons.append(f"none of the files that it names exists (such as {paths[0]})")
+        if self.shared is not None:
+            reasons.append(
+                f"{self.shared[0]} is read by {self.shared[1]} items, and a file of more than "
+                f"{self.MOST_ITEMS} is left to the file system, which keeps it in memory"
+            )
+        if max(self.files.counts()) > MOST:
+            reasons.append(f"only the first {MOST} files of an item can be copied")
+        return "; ".join(reasons)
 
     def stamp(self, number: int) -> Stamp:
         """Returns the stamp that a file has if its copy may be used."""

@@ -154,12 +154,7 @@ def declared(dataset: object, datasets: Datasets, arguments: Arguments) -> Copyi
     if files.serves:
         return Copying(files, arguments.check == "open")
     if count:
-        log.warning(
-            "files: none of the files that it names exists (such as %s): the %s reads its files "
-            "itself",
-            found.paths[0] if found.paths else "none",
-            name,
-        )
+        log.warning("files: %s: the %s reads its files itself", files.why_none(), name)
     return None
 
 
@@ -219,9 +214,14 @@ class Content:
 
     @property
     def made_elsewhere(self) -> str:
-        """Why ``dataset[i]`` does not make the items; empty: it does."""
+        """Why ``dataset[i]`` does not make several items of a batch at a time; empty: it may."""
         if self.folder is None:
-            return ""
+            if self._arguments.files is None:
+                return ""
+            return (
+                "with files= items are made one after the other, also if it names no file that "
+                "the daemon can read ahead; leave files= out to have threads"
+            )
         if isinstance(self.folder, Declared):
             return "items are made of files that the daemon reads ahead, one item after the other"
         return (

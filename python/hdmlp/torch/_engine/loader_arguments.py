@@ -314,7 +314,7 @@ def check_worker_threads(
         reseed: The argument.
         dataset: The loader's dataset.
         batched: There are batches, and not single items.
-        why: Why the items are not made by ``dataset[i]`` in HDMLP's workers; empty: they are.
+        why: Why ``dataset[i]`` in HDMLP's workers cannot make several at a time; empty: it may.
 
     Raises:
         ConfigError: It has none.
