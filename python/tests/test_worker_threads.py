@@ -1,12 +1,14 @@
 """Threads of worker processes that make items: worker_threads."""
 
 import contextvars
+import cProfile
 import decimal
 import logging
 import random
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht
+from hdmlp._transforms.touching import Touching
 from hdmlp.errors import ConfigError
 from torch.utils.data import Dataset, IterableDataset, Subset
 
@@ -128,6 +131,131 @@ def test_items_that_restore_a_generator_are_noticed(name, first, caplog):
     assert f"from the generator of {name}" in lines[0]
     right = [dataset[i] for i in range(ITEMS)]
     assert [value for _, batch in made for value in batch] == [value for _, value in right]
+
+
+def _in_a_thread(make):
+    made = []
+    thread = threading.Thread(target=lambda: made.append(make()))
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+def _under_a_profiler(make):
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        return make()
+    finally:
+        profile.disable()
+
+
+def _without_profile(make):
+    sys.setprofile(None)
+    return make()
+
+
+def _with_profile_put_back(make):
+    before = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        return make()
+    finally:
+        sys.setprofile(before)
+
+
+class Around(Dataset):
+    """The items of another dataset, made in some way."""
+
+    def __init__(self, dataset, how):
+        self.dataset, self.how = dataset, how
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, i):
+        return self.how(lambda: self.dataset[i])
+
+
+class Pooled(Around):
+    """As a library that keeps threads of its own has it."""
+
+    def __init__(self, dataset):
+        super().__init__(dataset, None)
+        self.pool = None
+
+    def __getitem__(self, i):
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(1)
+        return self.pool.submit(self.dataset.__getitem__, i).result()
+
+
+@pytest.mark.parametrize("name", ["Python", "torch"])
+@pytest.mark.parametrize("first", [0, 100])
+@pytest.mark.parametrize(
+    "how", [_in_a_thread, _under_a_profiler, _without_profile, _with_profile_put_back, Pooled]
+)
+def test_items_that_restore_a_generator_out_of_sight_are_noticed(how, first, name, caplog):
+    """In threads of the items' own, and where these replace the function that notes calls."""
+    dataset = Keeping(name, first)
+    around = Pooled(dataset) if how is Pooled else Around(dataset, how)
+    caplog.set_level(logging.WARNING, "hdmlp")
+    made = values(around, THREADS)
+    (line,) = (m for m in caplog.messages if "worker_threads has no effect" in m)
+    assert name in line
+    right = [dataset[i][1] for i in range(ITEMS)]
+    assert [value for _, batch in made for value in batch] == right
+
+
+@pytest.mark.parametrize("threads", [1, THREADS])
+def test_items_that_ask_for_their_seed_in_a_thread_have_their_own(threads):
+    """Also without threads of the worker, so that results are the same with and without."""
+    keys = {"batch_size": SIZE, "seed": 5, "shuffle": False, "num_workers": 1}
+    with ht.DataLoader(Around(Seeds(), _in_a_thread), worker_threads=threads, **keys) as loader:
+        made = torch.cat(list(loader)).tolist()
+    assert len({*made}) == ITEMS
+
+
+class Seeds(Dataset):
+    def __len__(self):
+        return ITEMS
+
+    def __getitem__(self, i):
+        return torch.initial_seed() % 2**62
+
+
+def test_a_function_of_the_program_for_new_threads_stays():
+    """It is not replaced, so that calls in threads cannot be noted, and count."""
+
+    def profile(frame, event, function):
+        pass
+
+    touching = Touching()
+    threading.setprofile(profile)
+    try:
+        with touching.noting():
+            assert threading._profile_hook is profile
+        assert threading._profile_hook is profile
+    finally:
+        threading.setprofile(None)
+    assert {"Python", "torch"} <= touching.names
+    touching.names.clear()
+    with touching.noting():
+        assert threading._profile_hook is not None
+    assert threading._profile_hook is None
+    assert not touching.names
+
+
+def test_threads_of_items_are_no_longer_noted_after_the_last_that_is_looked_at():
+    """A profile function makes all of their calls slower."""
+    touching = Touching()
+    with ThreadPoolExecutor(1) as pool:
+        with touching.in_new_threads():
+            pool.submit(random.random).result()
+            assert pool.submit(sys.getprofile).result() is not None
+        assert touching.names == {"Python"}
+        pool.submit(random.random).result()
+        assert pool.submit(sys.getprofile).result() is None
 
 
 def test_items_that_ask_for_a_state_have_their_own(caplog):

@@ -6,9 +6,7 @@ that the first items leave alone are watched from then on, and not seeded.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import NamedTuple, Optional, TypeVar
 
 from .._lib.interrupts import interrupts
@@ -58,7 +56,7 @@ class Reseeding:
     Attributes:
         every: Whether they are.
         late: The names of those from which an item drew while they were watched.
-        touching: What items that threads make have called, which counts as drawn from.
+        touching: Notes what items have called, which counts as drawn from.
     """
 
     def __init__(self, every: bool = False):
@@ -110,14 +108,13 @@ class Reseeding:
         """
         seed, left, made = _seed(batch), self._left, 0
         before: _States = []
-        called = self._called
-        if sys.getprofile() is not None:  # calls cannot be noted
-            self._used.update(generator.name for generator in present())
+        touching = self.touching
 
         def note() -> None:
-            if sys.getprofile() is called:
-                sys.setprofile(None)
+            if before:
+                touching.end()
             self._used.update(generator.name for generator, _ in _moved(before))
+            self._used.update(touching.names)
             before.clear()
 
         def looking() -> None:
@@ -128,21 +125,14 @@ class Reseeding:
             if made <= left or made == len(batch.places):
                 before.extend((g, g.state()) for g in present() if g.name not in self._used)
             if before:
-                sys.setprofile(called)
+                touching.begin()
 
-        try:
-            return make(looking)
-        finally:
-            note()
-            self._used |= self.touching.names
-            self._left = left - len(batch.places)
-
-    def _called(self, frame: FrameType, event: str, function: object) -> None:
-        """Notes that a generator is used if a function which is called is its method."""
-        if event == "c_call":
-            owner = getattr(function, "__self__", None)
-            if owner is not None:
-                self._used.update(g.name for g in present() if g.owner is owner)
+        with touching.in_new_threads():
+            try:
+                return make(looking)
+            finally:
+                note()
+                self._left = left - len(batch.places)
 
     def _watch(
         self,

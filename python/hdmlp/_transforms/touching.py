@@ -8,6 +8,7 @@ are made at the same time then draw from its seed. So calls are noted.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -26,8 +27,10 @@ class _Noting(Protocol):
 class Touching:
     """Notes calls of the generators' methods while items are made.
 
-    Python's and torch's are found by a profile function of each thread. numpy's methods are not
-    seen by it: its bit generator is replaced by an equal one that notes what it is asked for.
+    Python's and torch's are found by a profile function of each thread, also of those that items
+    start with ``threading``. If another profile function replaces it, all count as called. numpy's
+    methods are not seen by it: its bit generator is replaced by an equal one that notes what it is
+    asked for.
 
     Attributes:
         names: Of the generators that were called.
@@ -38,13 +41,15 @@ class Touching:
         self.names: set[str] = set()
         self.on = False
         self._replaceable = True
-        self._owners: list[tuple[object, str]] = []
+        self._attached = False
+        self._in_new_threads = 0  # blocks in which threads that start are profiled
 
     def attach(self) -> None:
         """Has numpy's calls noted here from now on, if it is imported.
 
         A bit generator that cannot be replaced counts as called by all items.
         """
+        self._attached = True
         rand = getattr(getattr(sys.modules.get("numpy.random"), "mtrand", None), "_rand", None)
         if rand is None:
             return
@@ -69,17 +74,41 @@ class Touching:
         if self.on:
             self.names.add("numpy")
 
+    def note_all(self) -> None:
+        """Counts all generators as called, as calls cannot be noted."""
+        self.names.update(generator.name for generator in present())
+
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Notes calls of numpy's generator in a ``with`` block, of whatever thread."""
+        """Notes calls in a ``with`` block: of numpy's generator, of whatever thread.
+
+        Those of the others are noted in threads that start in the block.
+        """
         self.on = True
-        self._owners = [(generator.owner, generator.name) for generator in present()]
         if not self._replaceable:
             self.note_numpys()
         try:
+            with self.in_new_threads():
+                yield
+        finally:
+            self.on = False
+
+    @contextmanager
+    def in_new_threads(self) -> Iterator[None]:
+        """Notes calls of Python's and torch's generators in threads that start in the block."""
+        # Python 3.9 has no threading.getprofile.
+        before = threading._profile_hook
+        if before is not None and before != self._called:
+            self.note_all()
+            yield
+            return
+        self._in_new_threads += 1
+        threading.setprofile(self._called)
+        try:
             yield
         finally:
-            self.on, self._owners = False, []
+            threading.setprofile(before)
+            self._in_new_threads -= 1
 
     @contextmanager
     def profiled(self) -> Iterator[None]:
@@ -87,22 +116,41 @@ class Touching:
 
         It lies within :meth:`noting`.
         """
-        if sys.getprofile() is not None:  # calls cannot be noted
-            self.names.update(generator.name for generator in present())
-            yield
-            return
-        sys.setprofile(self._called)
+        self.begin()
         try:
             yield
         finally:
+            self.end()
+
+    def begin(self) -> None:
+        """Notes calls of Python's and torch's generators that this thread makes from now on."""
+        # A thread that started in a block of in_new_threads has the function already.
+        if sys.getprofile() in (None, self._called):
+            sys.setprofile(self._called)
+        else:
+            self.note_all()
+
+    def end(self) -> None:
+        """Notes them no longer, after :meth:`begin`."""
+        if sys.getprofile() == self._called:
             sys.setprofile(None)
+        else:  # items have put another in its place, as cProfile does before Python 3.12
+            self.note_all()
 
     def _called(self, frame: FrameType, event: str, function: object) -> None:
-        if event == "c_call":
-            called = getattr(function, "__self__", None)
-            for owner, name in self._owners:
-                if owner is called and owner is not None:
-                    self.names.add(name)
+        if event != "c_call":
+            return
+        if not self._attached and not self._in_new_threads:
+            # A thread that items have started, after the last item that is looked at.
+            sys.setprofile(None)
+            return
+        owner = getattr(function, "__self__", None)
+        if owner is not None:
+            for generator in present():
+                if generator.owner is owner:
+                    self.names.add(generator.name)
+        if function is sys.setprofile and frame.f_globals is not globals():
+            self.note_all()
 
 
 class _Lock:
