@@ -265,6 +265,32 @@ def test_items_that_ask_for_a_state_have_their_own(caplog):
     assert len({*made[100:]}) == ITEMS - 100
 
 
+class Sharing(Dataset):
+    """Items that draw by an object which shares numpy's global bit generator."""
+
+    def __init__(self, of):
+        self.random = of(numpy.random.mtrand._rand._bit_generator)
+
+    def __len__(self):
+        return ITEMS
+
+    def __getitem__(self, i):
+        return i, float(self.random.random())
+
+
+@pytest.mark.parametrize("of", [numpy.random.Generator, numpy.random.RandomState])
+def test_what_shares_numpys_bit_generator_still_does(of, caplog):
+    """It is not replaced, and numpy counts as called by all items, of which it is seeded."""
+    caplog.set_level(logging.WARNING, "hdmlp")
+    one = values(Sharing(of), 1)
+    caplog.clear()
+    assert values(Sharing(of), THREADS) == one
+    (line,) = (m for m in caplog.messages if "worker_threads has no effect" in m)
+    assert "numpy" in line
+    drawn = [value for _, batch in one for value in batch]
+    assert len({*drawn}) == ITEMS
+
+
 def test_a_bit_generator_of_numpys_stays_what_it_was():
     """In a process of its own, where it was replaced by one that notes calls."""
     code = """

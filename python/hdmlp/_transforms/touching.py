@@ -47,9 +47,13 @@ class Touching:
     def attach(self) -> None:
         """Has numpy's calls noted here from now on, if it is imported.
 
-        A bit generator that cannot be replaced counts as called by all items.
+        A bit generator that cannot be replaced counts as called by all items. Nor is one replaced
+        that others refer to, as a ``Generator`` of ``numpy.random.get_bit_generator()`` does: they
+        would no longer share its state.
         """
         self._attached = True
+        if not self._replaceable:
+            return
         rand = getattr(getattr(sys.modules.get("numpy.random"), "mtrand", None), "_rand", None)
         if rand is None:
             return
@@ -57,6 +61,12 @@ class Touching:
             bits = rand._bit_generator
             if hasattr(bits, "noted_by"):
                 bits.noted_by = self
+                return
+            forget_numpys()  # which refers to it
+            alone = type(rand)()
+            fresh = alone._bit_generator
+            if sys.getrefcount(bits) != sys.getrefcount(fresh):
+                self._replaceable = False
                 return
             state = rand.get_state(legacy=False)
             noting = _noting(type(bits))()
