@@ -460,8 +460,8 @@ def test_where_there_are_no_threads_it_is_refused(folder):
         (Subset(Whole(), [0]), {}, "Subset has __getitems__"),
         (Stream(), {}, "iterable dataset"),
         (Drawing(), {"files": lambda i: files[i % len(files)]}, "that the daemon reads ahead"),
-        (Drawing(), {"files": lambda i: "/nowhere/x"}, "leave files= out to have threads"),
-        (Drawing(), {"files": lambda i: files[0]}, "leave files= out to have threads"),
+        (Drawing(), {"files": lambda i: "/nowhere/x"}, "threads need a loader without files="),
+        (Drawing(), {"files": lambda i: files[0]}, "threads need a loader without files="),
         (ht.ImageFolder(folder), {}, "transform_threads"),
     ):
         with pytest.raises(ConfigError, match="worker_threads=") as raised:

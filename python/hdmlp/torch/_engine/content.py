@@ -220,7 +220,7 @@ class Content:
                 return ""
             return (
                 "with files= items are made one after the other, also if it names no file that "
-                "the daemon can read ahead; leave files= out to have threads"
+                "the daemon can read ahead (threads need a loader without files=)"
             )
         if isinstance(self.folder, Declared):
             return "items are made of files that the daemon reads ahead, one item after the other"
