@@ -17,6 +17,7 @@ from hdmlp._daemon import connecting
 from object_server import BUCKET, ObjectServer
 from storedfiles import stored  # noqa: F401
 from torch.utils.data import DistributedSampler
+from waiting import until
 
 LMDB = pathlib.Path(__file__).parents[2] / "internal/source/formats/lmdb/testdata/deep.mdb.gz"
 NAMES = [f"train/{name}/{i}.jpg" for name in ("ant", "bee") for i in range(40)]
@@ -119,7 +120,10 @@ def test_it_goes_on_when_the_daemon_died(name, root):
     with loader(dataset, shuffle=True, seed=3, prefetch_batches=2) as second:
         batches = iter(second)
         got = items([next(batches)])
-        subprocess.run([connecting.find_binary(), "stop", "--force"], check=True)
+        binary = connecting.find_binary()
+        subprocess.run([binary, "stop", "--force"], check=True)
+        # It is told, and may deliver some more batches until it has ended.
+        until(lambda: subprocess.run([binary, "stats"], capture_output=True).returncode == 1)
         died = 0
         while True:
             try:
