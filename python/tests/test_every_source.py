@@ -122,7 +122,7 @@ def test_it_goes_on_when_the_daemon_died(name, root):
         got = items([next(batches)])
         binary = connecting.find_binary()
         subprocess.run([binary, "stop", "--force"], check=True)
-        # It is told, and may deliver some more batches until it has ended.
+        # The command does not wait for its end, until which it may deliver some more batches.
         until(lambda: subprocess.run([binary, "stats"], capture_output=True).returncode == 1)
         died = 0
         while True:

@@ -252,7 +252,7 @@ func (c *client) ask(ctx context.Context, q question) ([]byte, error) {
 }
 
 // lost returns why the connection ended. A context that ends does that, too, and may be seen later
-// than the end of the connection: node 0 knows the deadline, and may be first to act on it.
+// than the end of the connection: the stream carries the deadline, and node 0 may end it first.
 func (c *client) lost() error {
 	if d, ok := c.ctx.Deadline(); ok && !time.Now().Before(d) {
 		return context.DeadlineExceeded
