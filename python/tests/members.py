@@ -88,7 +88,10 @@ def member(folder):
 
 
 def transformed():
-    """Returns how many samples were transformed, by job: the group's, and the others together."""
+    """Returns how many samples were transformed, by job: the group's, and the others together.
+
+    Those of a member are left out that the others had to wait for, for a second: it is detached.
+    """
     client = connecting.connect()
     frame = connecting.protocol.encode_json(
         connecting.protocol.CALL, {"id": 1, "method": "stats", "params": {}}
@@ -100,7 +103,7 @@ def transformed():
         n = (job.get("preprocessing") or {}).get("samples", 0)
         if job["job"].startswith("share "):
             group += n
-        else:
+        elif not any(rank.get("group", {}).get("detached") for rank in job["ranks"]):
             rest += n
     return group, rest
 

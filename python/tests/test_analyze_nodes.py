@@ -160,7 +160,7 @@ def test_nodes_in_namespaces_are_measured_and_validated(
     done = subprocess.run(
         [
             *(spaces, "dev", "cluster", "-n", "2", "--rate", "1gbit", "--"),
-            *(spaces, "analyze", "--json", "--time", "6s", "--validate", "--"),
+            *(spaces, "analyze", "--json", "--time", "8s", "--validate", "--"),
             *(preloaded.PYTHON, script("served.py"), images, kind),
         ],
         env={**environment, "OMP_NUM_THREADS": "1", "HDMLP_SECRET": uuid.uuid4().hex},
