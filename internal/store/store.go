@@ -75,7 +75,8 @@ type Class interface {
 	Kind() string
 	// Open returns the dataset's store with a capacity of at least capacity bytes in total,
 	// including what it already holds: a store that an earlier job left is reopened with its
-	// samples. If it holds more than capacity, the newest samples are dropped. Opening a store that
+	// samples. If it holds samples of more bytes than capacity, the newest are dropped; if it holds
+	// some in other forms (Forms), it may have more than capacity. Opening a store that
 	// is open returns the same store, its capacity unchanged. If capacity is short, stores of other
 	// datasets that no job has open are evicted, least recently opened first; the error is a
 	// *LimitError if there is too little even so.
@@ -106,8 +107,8 @@ type Store interface {
 	// lie in segments is freed by segment: when the last sample of one was dropped.
 	Drop(ids ...int)
 	// Read fills dst, whose length must be the sample's size. It returns ErrNotHeld if the sample
-	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it
-	// may be put again.
+	// is not held, ErrForm if it is held in another form than as read, and ErrCorrupt if its checksum
+	// was wrong: the store has then dropped it, and it may be put again.
 	Read(id int, dst []byte) error
 	// Close returns the store to its class, which keeps its samples until the capacity is needed for
 	// another dataset. Every Open needs one Close; no method may be called after the last one.
@@ -118,4 +119,6 @@ var (
 	ErrFull    = errors.New("the storage class is full")
 	ErrNotHeld = errors.New("the storage class does not hold the sample")
 	ErrCorrupt = errors.New("the cached copy of the sample is corrupt")
+	// ErrForm reports that the sample is held in another form than as read (Forms).
+	ErrForm = errors.New("the storage class holds the sample in another form")
 )

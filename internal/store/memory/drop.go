@@ -38,12 +38,9 @@ func (s *classStore) drop(id int) *segment {
 	if at <= 0 {
 		return nil
 	}
-	g := s.segments.Load().of(at.segment())
 	s.where[id].Store(absent)
 	s.mu.order.Gone(s.holds)
-	g.held--
-	g.dead += s.takes(id)
-	return g
+	return s.leave(id, at)
 }
 
 // uncounted does not count memory as given back, which is for want of memory.

@@ -84,6 +84,9 @@ func (s *classStore) giveBack(number uint32,
 	var ids []int32
 	for _, id := range g.samples {
 		if g.holds(id) {
+			if at := packed(s.where[id].Load()); at.form() {
+				s.uncount(int(id), g.head(at))
+			}
 			s.where[id].Store(absent)
 			s.mu.order.Gone(s.holds)
 			ids = append(ids, id)
@@ -92,8 +95,10 @@ func (s *classStore) giveBack(number uint32,
 	g.held = 0
 	_, used := g.space.Capacity()
 	s.mu.used -= used
-	if s.mu.current == g {
-		s.mu.current = nil
+	for i, current := range s.mu.current {
+		if current == g {
+			s.mu.current[i] = nil
+		}
 	}
 	g.since = time.Now()
 	s.mu.leaving = append(s.mu.leaving, g)

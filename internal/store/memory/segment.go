@@ -60,6 +60,7 @@ type segment struct {
 	file   *os.File
 	mapped []byte // writable
 	size   int64
+	form   bool // it holds forms, and else samples as read
 	// uses counts the views of its samples, and 1 until all tenants have settled. At 0 the segment
 	// is unmapped.
 	uses atomic.Int64
@@ -184,10 +185,10 @@ func limited(room int64, err error) error {
 }
 
 // add makes the segment's copy of a sample the one that is held. store.mu must be held.
-func (g *segment) add(id int, offset int64) {
+func (g *segment) add(id int, offset int64, form bool) {
 	g.held++
 	g.samples = append(g.samples, int32(id))
-	g.store.where[id].Store(int64(pack(g.number, offset)))
+	g.store.where[id].Store(int64(pack(g.number, offset, form)))
 	g.adding--
 }
 
@@ -222,8 +223,8 @@ func (g *segment) unmap() {
 }
 
 // back allocates pages up to the segment's byte end, a chunk at a time, and reports whether it
-// could. store.mu must be held.
-func (g *segment) back(end int64) bool {
+// could. beyond: the class's allowance does not limit it. store.mu must be held.
+func (g *segment) back(end int64, beyond bool) bool {
 	s := g.store
 	if end <= g.backed {
 		return true
@@ -233,7 +234,7 @@ func (g *segment) back(end int64) bool {
 	}
 	chunk := min(maxChunk, max(g.size/fewest, minChunk))
 	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity, g.backed+s.most()))
-	if !s.class.allow(to - g.backed) {
+	if !s.class.allow(to-g.backed) && !beyond {
 		return false
 	}
 	for {

@@ -37,12 +37,12 @@ type classStore struct {
 
 	mu struct { // guards the following, and the fields of segments that say so
 		invariants.Mutex[classStore]
-		capacity int64 // bytes that samples may take
-		used     int64 // bytes that samples take
-		size     int64 // of new segments
-		current  *segment
-		last     uint32 // number of the segment that was made last, plus 1
-		refused  bool   // the kernel refused more memory
+		capacity int64       // bytes that samples may take
+		used     int64       // bytes that samples take
+		size     int64       // of new segments
+		current  [2]*segment // for samples as read, and for forms
+		last     uint32      // number of the segment that was made last, plus 1
+		refused  bool        // the kernel refused more memory
 		order    arena.Order
 		tenants  []*tenancy
 		leaving  []*segment // dropping or lent
@@ -50,12 +50,13 @@ type classStore struct {
 		// waits is set when a sample was refused that will fit once what is leaving is free.
 		waits    bool
 		returned store.Returned
+		formed   store.Formed
 		released bool
 	}
 }
 
 var _ interface {
-	store.InPlace
+	store.Forms
 	store.Shrinker
 } = (*classStore)(nil)
 
@@ -73,15 +74,15 @@ func newStore(c *Class, ds store.Dataset, capacity int64) (*classStore, error) {
 	s.resize(capacity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.extend(0, capacity); err != nil {
+	if err := s.extend(0, capacity, place{}); err != nil {
 		return nil, limited(capacity, err)
 	}
 	return s, nil
 }
 
 // extend makes a segment that has n bytes free, and no more than room if n allows it, and makes it
-// the current one. s.mu must be held.
-func (s *classStore) extend(n, room int64) error {
+// the current one for what is placed so. s.mu must be held.
+func (s *classStore) extend(n, room int64, p place) error {
 	if s.mu.last == store.MaxSegments {
 		return store.ErrFull
 	}
@@ -90,7 +91,8 @@ func (s *classStore) extend(n, room int64) error {
 		return err
 	}
 	s.mu.last++
-	s.mu.current = g
+	g.form = p.form
+	s.mu.current[p.which()] = g
 	s.segments.Store(s.segments.Load().with(g))
 	return nil
 }
@@ -148,7 +150,7 @@ func (s *classStore) Put(id int, data []byte, origin store.Origin) error {
 		return err
 	}
 	copy(g.mapped[offset:], data)
-	s.publish(id, g, offset, origin)
+	s.publish(id, g, offset, false, origin)
 	return nil
 }
 
@@ -196,7 +198,7 @@ func (s *classStore) Fill(id int, read func(dst []byte) (store.Origin, error)) e
 		return err
 	}
 	done = true
-	s.publish(id, g, offset, origin)
+	s.publish(id, g, offset, false, origin)
 	return nil
 }
 
@@ -212,7 +214,7 @@ func (s *classStore) Locate(id int) (at store.Position, ok bool) {
 		return store.Position{}, false
 	}
 	p := packed(s.where[id].Load())
-	if p <= 0 {
+	if p <= 0 || p.form() {
 		return store.Position{}, false
 	}
 	return store.Position{Segment: p.segment(), Offset: p.offset()}, true
@@ -220,10 +222,15 @@ func (s *classStore) Locate(id int) (at store.Position, ok bool) {
 
 // View implements store.InPlace.
 func (s *classStore) View(id int) (v store.View, ok bool) {
-	g, offset, ok := s.find(id)
+	g, at, ok := s.find(id)
 	if !ok {
 		return v, false
 	}
+	if at.form() {
+		g.Release()
+		return v, false
+	}
+	offset := at.offset()
 	end := offset + s.dataset.Size(id)
 	return store.View{
 		Hold: g, Data: g.mapped[offset:end:end],
@@ -231,8 +238,8 @@ func (s *classStore) View(id int) (v store.View, ok bool) {
 	}, true
 }
 
-// find returns the segment of a sample, which the caller must release, and the sample's offset.
-func (s *classStore) find(id int) (g *segment, offset int64, ok bool) {
+// find returns the segment of a sample, which the caller must release, and the sample's location.
+func (s *classStore) find(id int) (g *segment, at packed, ok bool) {
 	if uint(id) >= uint(len(s.where)) {
 		return nil, 0, false
 	}
@@ -243,7 +250,7 @@ func (s *classStore) find(id int) (g *segment, offset int64, ok bool) {
 		}
 		if g := s.segments.Load().of(p.segment()); g != nil && g.use() {
 			if packed(s.where[id].Load()) == p {
-				return g, p.offset(), true
+				return g, p, true
 			}
 			g.Release()
 		}
@@ -252,15 +259,18 @@ func (s *classStore) find(id int) (g *segment, offset int64, ok bool) {
 
 // Read implements store.Store. It never returns ErrCorrupt: memory is trusted.
 func (s *classStore) Read(id int, dst []byte) error {
-	g, offset, ok := s.find(id)
+	g, at, ok := s.find(id)
 	if !ok {
 		return store.ErrNotHeld
 	}
 	defer g.Release()
+	if at.form() {
+		return store.ErrForm
+	}
 	if int64(len(dst)) != s.dataset.Size(id) {
 		return fmt.Errorf("memory class: read: %w", s.check(id, len(dst)))
 	}
-	copy(dst, g.mapped[offset:])
+	copy(dst, g.mapped[at.offset():])
 	return nil
 }
 
@@ -288,9 +298,11 @@ func (s *classStore) check(id, length int) error {
 	return nil
 }
 
-// takes returns how many bytes of the class a sample takes: it begins where Dataset.Align says.
-func (s *classStore) takes(id int) int64 {
-	n := s.dataset.Size(id)
+// takes returns how many bytes of the class a sample takes as read: it begins where Dataset.Align
+// says.
+func (s *classStore) takes(id int) int64 { return s.aligned(s.dataset.Size(id)) }
+
+func (s *classStore) aligned(n int64) int64 {
 	if align := s.dataset.Align; align > 1 {
 		n = (n + align - 1) &^ (align - 1)
 	}
@@ -303,7 +315,7 @@ func (s *classStore) reserve(id int) (*segment, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, room := s.takes(id), s.room()
-	if g, offset, ok := s.allocate(n, room); ok {
+	if g, offset, ok := s.allocate(n, room, place{}); ok {
 		return g, offset, nil
 	}
 	s.mu.waits = s.mu.waits || n > room && n <= s.mu.capacity-s.mu.used
@@ -311,12 +323,27 @@ func (s *classStore) reserve(id int) (*segment, int64, error) {
 	return nil, 0, store.ErrFull
 }
 
+// place restricts where bytes are allocated.
+type place struct {
+	form   bool     // in a segment for forms
+	not    *segment // not there; nil: anywhere
+	beyond bool     // the class's allowance does not limit it
+}
+
+// which returns the index of the current segment for what is placed so.
+func (p place) which() int {
+	if p.form {
+		return 1
+	}
+	return 0
+}
+
 // allocate allocates n of room bytes. s.mu must be held.
-func (s *classStore) allocate(n, room int64) (*segment, int64, bool) {
+func (s *classStore) allocate(n, room int64, p place) (*segment, int64, bool) {
 	if n > room {
 		return nil, 0, false
 	}
-	g, offset, ok := s.fit(n, room)
+	g, offset, ok := s.fit(n, room, p)
 	if !ok {
 		return nil, 0, false
 	}
@@ -336,29 +363,33 @@ func (s *classStore) abandon(g *segment, offset, n int64) {
 
 // fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
 // must be held.
-func (s *classStore) fit(n, room int64) (*segment, int64, bool) {
-	if g := s.mu.current; g != nil {
-		if offset, ok := g.reserve(n); ok {
+func (s *classStore) fit(n, room int64, p place) (*segment, int64, bool) {
+	current := s.mu.current[p.which()]
+	if g := current; g != nil && g != p.not {
+		if offset, ok := g.reserve(n, p.beyond); ok {
 			return g, offset, true
 		}
 	}
 	for _, g := range s.segments.Load().list {
-		if g != nil && g.state == live && g != s.mu.current {
-			if offset, ok := g.reserve(n); ok {
+		if g != nil && g.state == live && g.form == p.form && g != current && g != p.not {
+			if offset, ok := g.reserve(n, p.beyond); ok {
 				return g, offset, true
 			}
 		}
 	}
-	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 || s.extend(n, room) != nil {
+	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 && !p.beyond ||
+		s.extend(n, room, p) != nil {
 		return nil, 0, false
 	}
-	offset, ok := s.mu.current.reserve(n)
-	return s.mu.current, offset, ok
+	current = s.mu.current[p.which()]
+	offset, ok := current.reserve(n, p.beyond)
+	return current, offset, ok
 }
 
-// reserve allocates n bytes of the segment, and their pages. store.mu must be held.
-func (g *segment) reserve(n int64) (offset int64, ok bool) {
-	if offset, ok = g.space.Reserve(n); ok && !g.back(offset+n) {
+// reserve allocates n bytes of the segment, and their pages; beyond as in back. store.mu must be
+// held.
+func (g *segment) reserve(n int64, beyond bool) (offset int64, ok bool) {
+	if offset, ok = g.space.Reserve(n); ok && !g.back(offset+n, beyond) {
 		g.space.Release(offset, n)
 		return 0, false
 	}
@@ -366,13 +397,13 @@ func (g *segment) reserve(n int64) (offset int64, ok bool) {
 }
 
 // publish makes the sample, whose bytes are complete, visible to readers.
-func (s *classStore) publish(id int, g *segment, offset int64, origin store.Origin) {
+func (s *classStore) publish(id int, g *segment, offset int64, form bool, origin store.Origin) {
 	s.digests[id].Store(origin.Digest)
 	s.instances[id].Store(uint64(origin.Directory)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.order.Came(int32(id))
-	g.add(id, offset)
+	g.add(id, offset, form)
 }
 
 // resize sets the capacity of a store that no job has open.

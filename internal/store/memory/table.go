@@ -8,18 +8,30 @@ const (
 	coming = -1 // a Put or Fill is in progress
 )
 
-// packed is the location of a sample: its segment's number and the offset there, and 1 so that it
-// is above 0.
+// packed is the location of a sample: its segment's number, whether the copy is in another form
+// than as read, the offset there, and 1 so that it is above 0.
 type packed int64
 
-const offsetBits = 40
+// A segment has less than 2^offsetBits bytes.
+const (
+	offsetBits  = 39
+	formBit     = 1 << offsetBits
+	segmentBits = offsetBits + 1
+)
 
-func pack(number uint32, offset int64) packed {
-	return packed(int64(number)<<offsetBits|offset) + 1
+func pack(number uint32, offset int64, form bool) packed {
+	p := packed(int64(number)<<segmentBits | offset)
+	if form {
+		p |= formBit
+	}
+	return p + 1
 }
 
-func (p packed) segment() uint32 { return uint32((p - 1) >> offsetBits) }
-func (p packed) offset() int64   { return int64(p-1) & (1<<offsetBits - 1) }
+func (p packed) segment() uint32 { return uint32((p - 1) >> segmentBits) }
+func (p packed) offset() int64   { return int64(p-1) & (formBit - 1) }
+
+// form reports whether the copy is in another form than as read. It begins with a head then (head).
+func (p packed) form() bool { return (p-1)&formBit != 0 }
 
 // table has the mapped segments of a store, by number minus first; nil for those that are not.
 type table struct {

@@ -38,6 +38,7 @@ func Run(t *testing.T, factory Factory) {
 		{"Model", testModel},
 		{"InPlace", testInPlace},
 		{"Shrinker", testShrinker},
+		{"Forms", testForms},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
 	}

@@ -1,0 +1,40 @@
+package store
+
+// Forms is implemented by stores that are InPlace and can hold a sample in another form than as
+// read, in the place of its bytes. Forms are bytes of a kind, which stores do not interpret; 0 is
+// the sample as read.
+//
+// A sample in another form is held: Has, Held and Origin say so, and Drop drops it. Locate and View
+// do not find it, and Read returns ErrForm, so that only what asks for forms gets one.
+type Forms interface {
+	InPlace
+	// Replace puts a form of a sample in the place of the copy that is held. Views of that copy stay
+	// valid. Of kind 0, data are the sample's bytes. If the copy was a form, or becomes the sample,
+	// there is room for it even if memory may not grow (Shrinker), and up to a segment beyond the
+	// capacity: once a segment is empty, there is more room than before. Replace returns ErrNotHeld
+	// if the sample is not held, or its copy was dropped or replaced meanwhile, and ErrFull as Put
+	// does; the store is then unchanged.
+	Replace(id int, kind uint8, data []byte) error
+	// Form returns the copy of a sample that is held in another form than as read, which must be
+	// released once. It returns ErrNotHeld if the sample is not held, or is as read, and ErrCorrupt
+	// if the copy's checksum is wrong: the store has then dropped it. There is nothing to release
+	// after an error.
+	Form(id int) (Form, error)
+	// Formed returns what is held in other forms than as read.
+	Formed() Formed
+}
+
+// Form is a copy of a sample in another form than as read. Data must not be modified, and is valid
+// until the Hold is released.
+type Form struct {
+	Hold
+	Data []byte
+	Kind uint8
+}
+
+// Formed describes what a store holds in other forms than as read.
+type Formed struct {
+	Samples int64
+	Bytes   int64 // that their forms take
+	AsRead  int64 // bytes that they have as read
+}
