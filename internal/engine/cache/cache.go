@@ -10,14 +10,15 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), run (samples that are read together), fetch (how it is
-// brought), use and serve. The cache's contents affect only time, never what is delivered.
+// route (which tier a sample is read from), run (samples that are read together), convert and forms
+// (copies that are decoded faster), fetch (how it is brought), use and serve. The cache's contents
+// affect only time, never what is delivered.
 //
 // # Goroutines
 //
 // A Cache owns its workers (pool), which do every read that may block, writers for each class that
-// is not in memory, and a watchdog, which gives up hung reads (watch.go). Reads for other nodes run
-// on the goroutine that calls Serve.
+// is not in memory, and a watchdog, which gives up hung reads (watch.go); with a Converter also
+// what converts copies (convert.go). Reads for other nodes run on the goroutine that calls Serve.
 //
 // # Locks
 //
@@ -88,6 +89,9 @@ type Cache struct {
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
 
+	conversion *conversion // nil: all samples are kept as read
+	formCounts formCounts
+
 	between       atomic.Int64 // bytes between samples that were read together (spend)
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
@@ -113,6 +117,12 @@ type Options struct {
 	// TrustVersion accepts copies of files in other directories, of datasets of the same version,
 	// although their files are others.
 	TrustVersion bool
+	// Converter makes other forms of samples, for classes that implement store.Forms, on so many
+	// goroutines, at least 1; nil: all samples are kept as read.
+	Converter Converter
+	Converts  int
+	// Crowded is set if what the classes hold takes more than they may: forms become samples again.
+	Crowded bool
 	// Foreign, if not nil, is called once, when a copy is dropped that TrustVersion would accept.
 	Foreign func()
 }
@@ -147,7 +157,9 @@ func New(o Options) *Cache {
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(store.InPlace)
 		shrinker, _ := cl.Store.(store.Shrinker)
-		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace, shrinker: shrinker})
+		forms, _ := cl.Store.(store.Forms)
+		c.classes = append(c.classes,
+			class{Class: cl, inPlace: inPlace, shrinker: shrinker, forms: forms})
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
@@ -169,6 +181,7 @@ func New(o Options) *Cache {
 		}
 	}
 	c.dog = flights.Watch(c.timeout, c.giveUp)
+	c.startConversion(o.Converter, o.Converts, o.Crowded)
 	return c
 }
 
@@ -209,6 +222,7 @@ type (
 // caller, and must remain open until Settle has returned.
 func (c *Cache) Close() Hung {
 	c.watchers.Leave()
+	c.conversion.close()
 	c.dog.End()
 	hung := Hung{Source: !c.pool.Close(time.Second)}
 	hangs := make([]bool, len(c.classes))

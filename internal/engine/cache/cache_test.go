@@ -49,6 +49,9 @@ type rigOptions struct {
 	wrap     func(store.Store) store.Store
 	responds func(class int, responds bool)
 	trust    bool
+	// converter converts copies in memory; nil: none
+	converter Converter
+	crowded   bool
 	// source replaces the source; nil: it is not
 	source func(s *cachetest.Source) source.Source
 }
@@ -88,6 +91,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 
 		Responds:     o.responds,
 		TrustVersion: o.trust,
+		Converter:    o.converter,
+		Converts:     2,
+		Crowded:      o.crowded,
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)

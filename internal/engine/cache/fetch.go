@@ -15,7 +15,8 @@ import (
 
 // Sample is a fetched sample.
 type Sample struct {
-	Data    []byte  // must not be modified if InPlace
+	Data    []byte  // must not be modified if InPlace, or of a Kind
+	Kind    uint8   // Data is a form of this kind (Converter), for a Request of Forms; 0: as read
 	InPlace bool    // Data is in a class, where a process can read it
 	At      Located // where, if InPlace
 	From    Tier    // the tier that it was found in
@@ -61,7 +62,7 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 //
 // Each iteration:
 //
-//   - returns the sample if it is in a class of memory;
+//   - returns the sample if it is in a class of memory, or makes it of its form there;
 //   - chooses the tier to read it from, and reads it if that is another class;
 //   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
 //     it got a copy, and else looks again, as it does if the flight failed for reasons of its
@@ -80,6 +81,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				return s, nil
 			}
 			to = c.destination(id)
+		}
+		if s, ok, err := c.formed(r, id, dst); ok || err != nil {
+			return s, err
 		}
 		var into []byte
 		if to == nil {
@@ -104,6 +108,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		})
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
+			if err == errFormed {
+				continue
+			}
 			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
 			}
@@ -145,6 +152,9 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 ) (s Sample, err error) {
 	id := int(fl.ID)
 	c.confirm(ctx, id)
+	if c.holdsForm(id) {
+		return Sample{}, c.land(ctx, fl, Sample{}, errFormed)
+	}
 	if to == nil {
 		s, _, err = c.bring(ctx, r, fl, way, into)
 	} else {

@@ -37,6 +37,7 @@ type Request struct {
 	Consumer Consumer // nil: ahead of time, or for another node
 	// CacheFirst is set if samples that a class or another node has are not read from the source.
 	CacheFirst bool
+	Forms      bool // samples may come in another form than as read (Sample.Kind)
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
 	Due    func(now time.Time) float64
 	remote bool // on behalf of another node
@@ -73,5 +74,5 @@ var (
 
 // retry reports whether a flight failed for reasons of its leader alone.
 func retry(err error) bool {
-	return errors.Is(err, flights.ErrLeader) || errors.Is(err, ErrNoCapacity)
+	return errors.Is(err, flights.ErrLeader) || errors.Is(err, ErrNoCapacity) || err == errFormed
 }

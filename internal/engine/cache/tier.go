@@ -59,6 +59,7 @@ type class struct {
 	Class
 	inPlace  store.InPlace  // nil: samples cannot be delivered from where they are
 	shrinker store.Shrinker // nil: the class gives no memory back
+	forms    store.Forms    // nil: the class keeps samples as read
 	// nil if inPlace is not:
 	writer *writeback.Writer
 	reader *store.Reader

@@ -20,6 +20,7 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
+	forms  bool         // TakeForms was called
 	fills  []*pool.Fill // by class; nil: none was begun
 	plan   [][]int32
 	filled [][]int32 // the plan that was passed to Fill
@@ -40,12 +41,40 @@ type uses struct {
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
 // nodes; nil: the job has one node.
 func (c *Cache) Use(peers Peers) *Use {
-	u := &Use{cache: c, request: Request{Peers: peers}, moved: make(chan struct{}, 1)}
+	u := &Use{cache: c, request: Request{Peers: peers, Forms: true}, moved: make(chan struct{}, 1)}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	c.uses.list = append(c.uses.list, u)
+	c.settleForms()
 	return u
+}
+
+// TakeForms states that the job takes samples in other forms than as read: it has one node, its
+// Requests are of Forms, and it does not compare samples with the source's (Verify). While all jobs
+// do, copies in memory become forms, as far as there is memory for it.
+func (u *Use) TakeForms() {
+	u.cache.uses.Lock()
+	defer u.cache.uses.Unlock()
+	u.forms = true
+	u.cache.settleForms()
+}
+
+// settleForms settles whether all jobs take forms. While there are no jobs, nothing changes. c.uses
+// must be held.
+func (c *Cache) settleForms() {
+	if c.conversion == nil || len(c.uses.list) == 0 {
+		return
+	}
+	all := !slices.ContainsFunc(c.uses.list, func(u *Use) bool { return !u.forms })
+	c.conversion.setForms(all)
+}
+
+// inUse reports whether a job uses the cache.
+func (c *Cache) inUse() bool {
+	c.uses.Lock()
+	defer c.uses.Unlock()
+	return len(c.uses.list) > 0
 }
 
 // Keep sets, by class, which samples are kept for the job, and replaces its earlier plan. Samples
@@ -75,6 +104,7 @@ func (c *Cache) combine() {
 	} else {
 		c.planned.Store(nil)
 	}
+	c.conversion.poke()
 }
 
 // Fill brings the samples of a plan that was passed to Keep into their storage classes ahead of
@@ -220,5 +250,6 @@ func (u *Use) Close() {
 	defer c.uses.Unlock()
 	u.stopFills()
 	c.uses.list = slices.DeleteFunc(c.uses.list, func(other *Use) bool { return other == u })
+	c.settleForms()
 	c.combine()
 }

@@ -1,0 +1,141 @@
+package cache
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/store"
+)
+
+// # Samples in other forms
+//
+// A class of memory may hold a sample in another form than as read, which is decoded in less time
+// and takes somewhat more memory (Converter). What fetches samples gets a form only if it asks for
+// that (Request.Forms); everything else gets the sample: made of the form, or, if the form does not
+// give it, read from the source, which is counted.
+//
+// Copies are converted once they are held (convert.go), so nothing is read for it. A form takes the
+// place of its sample, and has the sample's origin: it is confirmed, doubted and dropped as that
+// is. A form whose digest is wrong is dropped, and the sample is read again.
+
+// Converter makes other forms of samples, and samples of these. It is safe for concurrent use.
+type Converter interface {
+	// Convert appends the sample's form to dst, and returns the form's kind, which is not 0. ok is
+	// false if the sample has no form.
+	Convert(dst, sample []byte) (form []byte, kind uint8, ok bool)
+	// Restore appends the sample of a form to dst. ok is false if the form does not give the sample.
+	Restore(dst, form []byte, kind uint8) (sample []byte, ok bool)
+}
+
+// Forms describes what a cache holds in other forms than as read, and what was done for that since
+// the cache was made.
+type Forms struct {
+	store.Formed
+	Converted, Restored int64         // copies that took the place of others, to and from forms
+	Took                time.Duration // of all conversions
+	// Reread are the samples that had to be read from the source again because their form did not
+	// give them, and Damaged those whose form was altered.
+	Reread, Damaged int64
+	// Wanted: samples are converted, as long as there is memory.
+	Wanted bool
+}
+
+// formCounts are the counters of Forms.
+type formCounts struct {
+	converted, restored, took, reread, damaged atomic.Int64
+}
+
+// Forms returns what the cache holds in other forms; ok is false if it has no Converter, or no
+// class that can hold any.
+func (c *Cache) Forms() (f Forms, ok bool) {
+	if c.conversion == nil {
+		return f, false
+	}
+	for j := range c.classes {
+		if p := c.classes[j].forms; p != nil {
+			formed := p.Formed()
+			f.Samples += formed.Samples
+			f.Bytes += formed.Bytes
+			f.AsRead += formed.AsRead
+		}
+	}
+	n := &c.formCounts
+	f.Converted, f.Restored = n.converted.Load(), n.restored.Load()
+	f.Took = time.Duration(n.took.Load())
+	f.Reread, f.Damaged = n.reread.Load(), n.damaged.Load()
+	f.Wanted = c.conversion.wanted()
+	return f, true
+}
+
+// errFormed reports that a flight was of no use, because a class holds the sample in another form.
+var errFormed = errors.New("a class holds the sample in another form")
+
+// holdsForm reports whether a class holds a valid copy of the sample in another form than as read.
+func (c *Cache) holdsForm(id int) bool {
+	if c.conversion == nil || !c.confirmed.has(id) {
+		return false
+	}
+	for j := range c.classes {
+		if p := c.classes[j].forms; p != nil && c.classes[j].Store.Has(id) {
+			if _, ok := p.Locate(id); !ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// formed fetches a sample that a class holds in another form: the form, or the sample in dst. ok is
+// false if there is none any more: if the form is damaged or does not give the sample, it is
+// dropped. The error is ErrNoCapacity if the sample needs a buffer and dst is too short.
+func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err error) {
+	if c.conversion == nil || !c.confirmed.has(id) {
+		return s, false, nil
+	}
+	for j := range c.classes {
+		p := c.classes[j].forms
+		if p == nil {
+			continue
+		}
+		form, err := p.Form(id)
+		if err != nil {
+			if errors.Is(err, store.ErrCorrupt) {
+				c.formCounts.damaged.Add(1)
+			}
+			continue
+		}
+		s := Sample{Data: form.Data, Kind: form.Kind, From: FirstClass + Tier(j), hold: form.Hold}
+		if r.Forms {
+			return s, true, nil
+		}
+		if int64(len(dst)) < c.index.Size(id) {
+			s.Release()
+			return Sample{}, false, ErrNoCapacity
+		}
+		data, ok := c.restore(id, dst, s)
+		s.Release()
+		if ok {
+			return Sample{Data: data, From: s.From}, true, nil
+		}
+		c.conversion.asRead.set(id)
+		c.formCounts.reread.Add(1)
+		c.classes[j].Store.Drop(id)
+	}
+	return s, false, nil
+}
+
+// restore writes the sample of a form to dst.
+func (c *Cache) restore(id int, dst []byte, form Sample) (data []byte, ok bool) {
+	size := int(c.index.Size(id))
+	data, ok = c.conversion.converter.Restore(dst[:0:size], form.Data, form.Kind)
+	if known, read := c.digests.Of(id); !ok || len(data) != size ||
+		read && digest.Of(data) != known {
+		return nil, false
+	}
+	if size > 0 && &data[0] != &dst[0] {
+		copy(dst, data)
+	}
+	return dst[:size], true
+}
