@@ -6,6 +6,7 @@ import (
 	"image"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
@@ -219,7 +220,12 @@ func (v *view) decode() (need image.Rectangle, err error) {
 	if v.w.memory > 0 {
 		v.w.decoder.Memory = v.w.memory - beside // at least 1, or takeResize had refused
 	}
-	origin, err := v.w.decoder.Decode(&v.w.buffers[0], v.sample, want)
+	var origin image.Point
+	if v.w.form != forms.AsRead {
+		origin, err = forms.Decode(&v.w.decoder, &v.w.buffers[0], v.sample, want)
+	} else {
+		origin, err = v.w.decoder.Decode(&v.w.buffers[0], v.sample, want)
+	}
 	v.w.lap(0)
 	if err != nil {
 		if e := (*MemoryError)(nil); errors.As(err, &e) {

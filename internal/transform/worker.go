@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
@@ -42,7 +43,8 @@ type Worker struct {
 	times []time.Duration
 	last  time.Time // until when times have been charged
 
-	whole   bool  // damage anywhere in a sample is an error
+	whole   bool // damage anywhere in a sample is an error
+	form    forms.Kind
 	memory  int64 // most bytes that a sample may use at a time; 0: no limit
 	taken   int64 // bytes that the current sample uses, without the following
 	resized int64 // by resizing
@@ -88,6 +90,25 @@ func (w *Worker) Limit(memory, most, kept int64) {
 // Whole sets whether damage anywhere in a sample is an error, also where the result does not depend
 // on it (codec.Want).
 func (w *Worker) Whole(on bool) { w.whole = on }
+
+// Form sets the kind that samples come in, which is AsRead unless the Program TakesForms. Results
+// are the same, bit for bit. The caller has checked the form's digest.
+func (w *Worker) Form(kind forms.Kind) { w.form = kind }
+
+// TakesForms reports whether a Worker takes samples that are forms: those of one image, of which
+// nothing but the pixels is delivered.
+func (p *Program) TakesForms() bool {
+	k := &p.known
+	return k.joint == nil && k.stored == nil && k.stage != raw && k.stage != sizes
+}
+
+// header describes the image src.
+func (w *Worker) header(src []byte) (codec.Header, error) {
+	if w.form != forms.AsRead {
+		return forms.Header(&w.decoder, src)
+	}
+	return w.decoder.Header(src)
+}
 
 // Drop frees all memory that the worker keeps between samples and returns it to the operating
 // system.
@@ -248,7 +269,7 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		}
 		return w.moved(alloc, src, key, &codec.Header{})
 	}
-	header, err := w.decoder.Header(src)
+	header, err := w.header(src)
 	if err != nil {
 		return err
 	}

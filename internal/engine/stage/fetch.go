@@ -87,7 +87,18 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	b.parts[i].awaited = s.Awaited()
 	b.parts[i].slow = false
 	b.latest.Store(int32(i + 1))
-	if err := b.apply(i, id, s.Data); err != nil {
+	err = b.apply(i, id, s.Data, s.Kind)
+	if errors.Is(err, errAsRead) {
+		s.Release()
+		request := b.request
+		request.Forms = false
+		s, err = c.FetchView(b.ctx, w, &request, id)
+		if b.count(id, s, err); err != nil {
+			return err
+		}
+		err = b.apply(i, id, s.Data, 0)
+	}
+	if err != nil {
 		if errors.Is(err, errParked) {
 			return errParked
 		}
@@ -100,8 +111,8 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	return nil
 }
 
-// apply makes the outputs of sample i, whose packed bytes are data.
-func (b *batch) apply(i, id int, data []byte) error {
+// apply makes the outputs of sample i, whose packed bytes are data, or a form of this kind.
+func (b *batch) apply(i, id int, data []byte, kind uint8) error {
 	steps := len(b.spent) / len(b.parts)
 	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
 	var few [4][]byte
@@ -116,7 +127,7 @@ func (b *batch) apply(i, id int, data []byte) error {
 		n := out.steps()
 		var err error
 		if out.View == 0 {
-			err = b.applyTo(o, at, id, fields, whole, spent[:n:n])
+			err = b.applyTo(o, at, id, fields, kind, whole, spent[:n:n])
 		}
 		if err != nil {
 			clear(b.spent[i*steps : (i+1)*steps])
@@ -143,10 +154,15 @@ func (b *batch) withhold(at int) error {
 var (
 	errNoField = errors.New("the sample does not have it")
 	errNoBytes = errors.New("it has no bytes: the file, or its part, is empty")
+	// errAsRead reports that a form does not suffice for what is made of the sample, or that it is
+	// damaged: the sample as read decides what becomes of it.
+	errAsRead = errors.New("the sample is needed as it was read")
 )
 
 // applyTo makes output o of sample id, at its place in the columns, and its further views.
-func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time.Duration) error {
+func (b *batch) applyTo(o, at, id int, fields [][]byte, kind uint8, whole bool,
+	spent []time.Duration,
+) error {
 	out := &b.o.Outputs[o]
 	src := fields[out.Field]
 	srcs := [][]byte{src}
@@ -181,9 +197,12 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, whole bool, spent []time
 		return b.resultBuffer(&b.o.Outputs[o+view], at+view*len(b.IDs), size)
 	}
 	occurrence := int(b.Occurrences[at%len(b.IDs)])
-	err := out.Preprocessor.Apply(alloc, srcs, b.Epoch, id, occurrence, whole, spent)
-	if err == nil {
+	err := out.Preprocessor.Apply(alloc, srcs, kind, b.Epoch, id, occurrence, whole, spent)
+	switch {
+	case err == nil:
 		return nil
+	case kind != 0 && !errors.Is(err, errParked):
+		return errAsRead
 	}
 	if left, usual := out.Preprocessor.Left(err); left {
 		clear(spent)

@@ -61,8 +61,8 @@ type sized struct{ summary }
 func (sized) Size(int) int         { return 0 }
 func (sized) Expected(int64) int64 { return 1000 }
 
-func (sized) Apply(alloc func(int, int) ([]byte, error), _ [][]byte, _, id, _ int, _ bool,
-	_ []time.Duration,
+func (sized) Apply(alloc func(int, int) ([]byte, error), _ [][]byte, _ uint8, _, id, _ int,
+	_ bool, _ []time.Duration,
 ) error {
 	_, err := alloc(0, 1000*(1+id/2))
 	return err

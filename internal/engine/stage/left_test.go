@@ -34,12 +34,12 @@ func (p leaving) fault(id int) error {
 }
 
 func (p leaving) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
-	epoch, id, occurrence int, whole bool, spent []time.Duration,
+	kind uint8, epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	if err := p.fault(id); err != nil {
 		return err
 	}
-	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
+	return p.summary.Apply(alloc, src, kind, epoch, id, occurrence, whole, spent)
 }
 
 func (leaving) Left(err error) (left, usual bool) { return errors.Is(err, errLeft), true }
@@ -135,14 +135,14 @@ type counting struct {
 }
 
 func (p counting) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
-	epoch, id, occurrence int, whole bool, spent []time.Duration,
+	kind uint8, epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	if whole {
 		p.mu.Lock()
 		p.whole[id]++
 		p.mu.Unlock()
 	}
-	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
+	return p.summary.Apply(alloc, src, kind, epoch, id, occurrence, whole, spent)
 }
 
 // TestSamplesAreDecodedToTheirEndOnce checks that a sample is decoded to its end when it is first

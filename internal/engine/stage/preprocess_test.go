@@ -38,9 +38,10 @@ func (summary) Steps() []string { return []string{"Read", "Sum"} }
 func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
+func (summary) TakesForms() bool  { return false }
 
 func (d summary) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
-	epoch, id, occurrence int, _ bool, spent []time.Duration,
+	_ uint8, epoch, id, occurrence int, _ bool, spent []time.Duration,
 ) error {
 	dst, err := alloc(0, 20)
 	if err != nil {
@@ -175,14 +176,14 @@ type late struct {
 }
 
 func (p late) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
-	epoch, id, occurrence int, whole bool, spent []time.Duration,
+	kind uint8, epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	<-time.After(time.Second)
 	if p.bad[id] {
 		spent[0] += time.Second
 		return errBad
 	}
-	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
+	return p.summary.Apply(alloc, src, kind, epoch, id, occurrence, whole, spent)
 }
 
 // TestStallIsNotChargedToStepsThatFailed checks that a stall is divided among the steps by their

@@ -237,7 +237,7 @@ func (g *rig) want(rank int, at step) []seen {
 		if p := g.ranks[rank].stager.preprocessor; p != nil {
 			var made []byte
 			alloc := func(_, size int) ([]byte, error) { made = make([]byte, size); return made, nil }
-			err := p.Apply(alloc, [][]byte{s.data}, at.epoch, int(id), 0, false,
+			err := p.Apply(alloc, [][]byte{s.data}, 0, at.epoch, int(id), 0, false,
 				make([]time.Duration, len(p.Steps())))
 			if err == nil {
 				s.data = made

@@ -28,6 +28,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
@@ -90,13 +91,16 @@ type Preprocessor interface {
 	Expected(bytes int64) int64
 	// Steps returns the names of the steps, in order.
 	Steps() []string
-	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch. It
-	// writes each result into a buffer from alloc, and adds the time of each step to spent. An error
-	// of alloc is returned, wrapped. What is random follows from the epoch, the sample's ID, and how
-	// often the epoch has the sample before. whole makes damage an error also in parts of the bytes
-	// that the result does not depend on. Any other error is permanent.
-	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, epoch, id, occurrence int,
-		whole bool, spent []time.Duration) error
+	// TakesForms reports whether samples may come in another form than as read.
+	TakesForms() bool
+	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch; kind, if
+	// not 0, is the form that those of the only input are in. It writes each result into a buffer
+	// from alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped.
+	// What is random follows from the epoch, the sample's ID, and how often the epoch has the sample
+	// before. whole makes damage an error also in parts of the bytes that the result does not depend
+	// on. Any other error is permanent.
+	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, kind uint8,
+		epoch, id, occurrence int, whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and
 	// whether it is a file like others, of which only what is drawn is uncertain. That depends only
 	// on the sample's bytes, the epoch, and the sample's ID and occurrence.
@@ -197,6 +201,13 @@ func Preprocesses(outputs []Output) Preprocessor {
 		}
 	}
 	return nil
+}
+
+// TakesForms reports whether all outputs are made of samples in another form than as read as well.
+func TakesForms(outputs []Output) bool {
+	return len(outputs) > 0 && !slices.ContainsFunc(outputs, func(o Output) bool {
+		return o.Preprocessor == nil || !o.Preprocessor.TakesForms()
+	})
 }
 
 // Steps returns the names of the steps of all outputs.

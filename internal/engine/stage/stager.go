@@ -18,7 +18,8 @@ type Stager struct {
 	reap   sync.WaitGroup
 	// of the outputs; nil: there is none
 	preprocessor Preprocessor
-	steps        int // of all outputs
+	steps        int  // of all outputs
+	takesForms   bool // samples may come in another form than as read
 
 	mu          sync.Mutex // guards the following, but for barriers, sizes, moved, staged, left
 	outstanding int        // batches planned and not yet sent
@@ -53,7 +54,10 @@ func New(o Options) *Stager {
 	return &Stager{
 		o: o, ahead: o.Ahead,
 		preprocessor: Preprocesses(o.Outputs), steps: len(Steps(o.Outputs)),
-		demand: make(chan struct{}, 1), asked: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		takesForms: !o.Verify && TakesForms(o.Outputs) && o.Cache.Index().Fields() == nil,
+		demand:     make(chan struct{}, 1),
+		asked:      make(chan struct{}, 1),
+		moved:      make(chan struct{}, 1),
 	}
 }
 

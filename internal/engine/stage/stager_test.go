@@ -190,11 +190,11 @@ type lasting struct {
 }
 
 func (p lasting) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
-	epoch, id, occurrence int, whole bool, spent []time.Duration,
+	kind uint8, epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	<-time.After(p.Duration)
 	spent[1] += p.Duration
-	return p.summary.Apply(alloc, src, epoch, id, occurrence, whole, spent)
+	return p.summary.Apply(alloc, src, kind, epoch, id, occurrence, whole, spent)
 }
 
 // TestStallIsChargedToTheSlower checks that a stall is charged to fetching or preprocessing,

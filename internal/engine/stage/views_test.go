@@ -16,8 +16,8 @@ type pair struct {
 func (pair) Size(view int) int    { return []int{3, 5}[view] }
 func (pair) Expected(int64) int64 { return 8 }
 
-func (p pair) Apply(alloc func(view, size int) ([]byte, error), _ [][]byte, _, id, _ int, _ bool,
-	spent []time.Duration,
+func (p pair) Apply(alloc func(view, size int) ([]byte, error), _ [][]byte, _ uint8,
+	_, id, _ int, _ bool, spent []time.Duration,
 ) error {
 	if err := p.fault(id); err != nil {
 		return err

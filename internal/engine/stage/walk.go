@@ -88,6 +88,7 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	b.request = cache.Request{
 		Peers: s.o.Peers, Consumer: b, Due: b.due,
 		CacheFirst: s.o.CacheFirst != nil && s.o.CacheFirst(),
+		Forms:      s.takesForms,
 	}
 	if len(s.o.Outputs) > 0 {
 		b.spent = make([]time.Duration, n*s.steps)

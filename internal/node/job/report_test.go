@@ -196,14 +196,15 @@ func (*twice) Size(int) int               { return 2 * sampleSize }
 func (*twice) Expected(bytes int64) int64 { return 2 * bytes }
 func (*twice) Steps() []string            { return []string{"twice"} }
 func (*twice) Takes(int) float64          { return 0 }
+func (*twice) TakesForms() bool           { return false }
 func (*twice) Left(error) (bool, bool)    { return false, false }
 
 func (*twice) ThreadChanges() iter.Seq2[time.Time, int] {
 	return maps.All(map[time.Time]int{{}: 3})
 }
 
-func (p *twice) Apply(alloc func(int, int) ([]byte, error), src [][]byte, _, _, _ int,
-	_ bool, _ []time.Duration,
+func (p *twice) Apply(alloc func(int, int) ([]byte, error), src [][]byte, _ uint8,
+	_, _, _ int, _ bool, _ []time.Duration,
 ) error {
 	data := src[0]
 	dst, err := alloc(0, 2*len(data))

@@ -91,6 +91,9 @@ type Info struct {
 
 // Converter makes forms and JPEGs. The zero value is ready to use; Close frees C memory.
 type Converter struct {
+	// Memory is how many bytes Convert may use for an image, besides the form; 0: no limit. One that
+	// needs more is a codec.MemoryError.
+	Memory  int64
 	decoder codec.Decoder
 	packed  codec.Packed
 }
@@ -104,6 +107,7 @@ func (c *Converter) Close() { c.decoder.Close() }
 func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
 	p := &c.packed
 	limit := len(src) / mostDenominator * mostNumerator
+	c.decoder.Memory = c.Memory
 	if err := c.decoder.Pack(p, src, limit); err != nil {
 		return dst, err
 	}

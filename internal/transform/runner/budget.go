@@ -51,6 +51,7 @@ func (b *budget) limit(w *transform.Worker) {
 // apply calls the worker's ApplyTo, with as much memory as the sample needs.
 func (b *budget) apply(w *transform.Worker, it *item) error {
 	w.Whole(it.whole)
+	w.Form(it.kind)
 	err := w.ApplyTo(it.alloc, it.srcs, it.key)
 	var short *transform.MemoryError
 	for b != nil && errors.As(err, &short) {

@@ -54,7 +54,7 @@ func TestBudget(t *testing.T) {
 	spent := make([]time.Duration, 3)
 	for i, src := range files {
 		dst := make([]byte, free.Size(0))
-		if err := free.Apply(into(dst), [][]byte{src}, 0, i, 0, false, spent); err != nil {
+		if err := free.Apply(into(dst), [][]byte{src}, 0, 0, i, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, dst)
@@ -68,7 +68,7 @@ func TestBudget(t *testing.T) {
 			for range 3 {
 				for i, src := range files {
 					dst := make([]byte, p.Size(0))
-					if err := p.Apply(into(dst), [][]byte{src}, 0, i, 0, false, spent); err != nil {
+					if err := p.Apply(into(dst), [][]byte{src}, 0, 0, i, 0, false, spent); err != nil {
 						t.Error(err)
 					} else if !bytes.Equal(dst, want[i]) {
 						t.Errorf("file %d has other pixels", i)
@@ -101,7 +101,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 	bad[len(bad)/2] ^= 0x40
 	full := errors.New("full")
 	for range 3 {
-		if err := p.Apply(into(dst), [][]byte{bad}, 0, 0, 0, false, spent); err == nil {
+		if err := p.Apply(into(dst), [][]byte{bad}, 0, 0, 0, 0, false, spent); err == nil {
 			t.Fatal("a damaged sample is taken")
 		}
 		wholeBudget(t, p)
@@ -111,7 +111,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 				return dst, nil
 			}
 			return nil, full // once it has the memory
-		}, [][]byte{sound}, 0, 0, 0, false, spent)
+		}, [][]byte{sound}, 0, 0, 0, 0, false, spent)
 		if !errors.Is(err, full) {
 			t.Fatalf("%v, want %v", err, full)
 		}
@@ -152,7 +152,7 @@ func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 	dst := make([]byte, p.Size(0))
 	spent := make([]time.Duration, 3)
 	for range 2 {
-		if err := p.Apply(into(dst), [][]byte{large}, 0, 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), [][]byte{large}, 0, 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		p.gate.mu.Lock()
@@ -177,7 +177,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		defer p.Close()
 		spent := make([]time.Duration, 3)
 		dst := make([]byte, p.Size(0))
-		if err := p.Apply(into(dst), [][]byte{pngOf(t, 300)}, 0, 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), [][]byte{pngOf(t, 300)}, 0, 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		w := p.gate.spare[0]
@@ -191,7 +191,7 @@ func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 		done := make(chan error, 1)
 		large := pngOf(t, 900)
 		go func() {
-			done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false, spent)
+			done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, 0, false, spent)
 		}()
 		synctest.Wait()
 		select {
@@ -216,18 +216,18 @@ func TestBudgetError(t *testing.T) {
 	for _, threads := range []int{1, 2, 16} {
 		p := newField(compiled(t, shrink), Options{Threads: threads, Memory: 16 << 20})
 		dst, spent := make([]byte, p.Size(0)), make([]time.Duration, 3)
-		err := p.Apply(into(dst), [][]byte{src}, 0, 0, 0, false, spent)
+		err := p.Apply(into(dst), [][]byte{src}, 0, 0, 0, 0, false, spent)
 		var e *BudgetError
 		if !errors.As(err, &e) || e.Need < 3*2500*2500 || e.Most > 16<<20 || e.Total != 16<<20 ||
 			!strings.Contains(err.Error(), "set decode_memory to") {
 			t.Fatalf("%d threads: %v", threads, err)
 		}
-		if err := p.Apply(into(dst), [][]byte{pngOf(t, 50)}, 0, 1, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), [][]byte{pngOf(t, 50)}, 0, 0, 1, 0, false, spent); err != nil {
 			t.Errorf("%d threads: the next sample: %v", threads, err)
 		}
 		p.Close()
 		p = newField(compiled(t, shrink), Options{Threads: threads, Memory: e.Enough})
-		if err := p.Apply(into(dst), [][]byte{src}, 0, 0, 0, false, spent); err != nil {
+		if err := p.Apply(into(dst), [][]byte{src}, 0, 0, 0, 0, false, spent); err != nil {
 			t.Errorf("%d threads, with decode_memory = %d: %v", threads, e.Enough, err)
 		}
 		p.Close()
@@ -246,11 +246,11 @@ func TestBudgetWaits(t *testing.T) {
 	large, small := pngOf(t, 1500), pngOf(t, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, false,
+		done <- p.Apply(into(make([]byte, p.Size(0))), [][]byte{large}, 0, 0, 0, 0, false,
 			make([]time.Duration, 3))
 	}()
 	for range 3 {
-		if err := p.Apply(into(make([]byte, p.Size(0))), [][]byte{small}, 0, 1, 0, false,
+		if err := p.Apply(into(make([]byte, p.Size(0))), [][]byte{small}, 0, 0, 1, 0, false,
 			make([]time.Duration, 3)); err != nil {
 			t.Error(err)
 		}
@@ -292,7 +292,7 @@ func TestBudgetRagged(t *testing.T) {
 			return got, nil
 		}
 		spent := make([]time.Duration, 2)
-		if err := p.Apply(alloc, [][]byte{src}, 0, 0, 0, false, spent); err != nil {
+		if err := p.Apply(alloc, [][]byte{src}, 0, 0, 0, 0, false, spent); err != nil {
 			t.Fatalf("%d x %d: %v", side, side, err)
 		}
 		if len(asked) != times || asked[0] != asked[len(asked)-1] {
@@ -302,7 +302,7 @@ func TestBudgetRagged(t *testing.T) {
 		if err := free.Apply(func(_, size int) ([]byte, error) {
 			want = make([]byte, size)
 			return want, nil
-		}, [][]byte{src}, 0, 0, 0, false, spent); err != nil {
+		}, [][]byte{src}, 0, 0, 0, 0, false, spent); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) || side == 3000 && !bytes.HasSuffix(got, src) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
 // Options configure a Runner.
@@ -117,6 +118,7 @@ type work struct {
 	field int
 	alloc transform.Alloc
 	srcs  [][]byte // of its fields that the program takes
+	kind  forms.Kind
 	key   transform.Key
 	whole bool
 	spent []time.Duration
@@ -129,13 +131,14 @@ type work struct {
 // spent, which has an entry per transform of the field, and distributes the time waited in
 // proportion, because it waited for transforms of other samples. id is the sample's ID, and
 // occurrence how often the epoch has it before; with the epoch they determine all random
-// parameters. whole makes damage anywhere in srcs an error, whatever is decoded of them. The
-// error says why they cannot be transformed.
-func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte,
+// parameters. kind is the form of the only field's bytes (forms.Kind), if the program takes forms.
+// whole makes damage anywhere in srcs an error, whatever is decoded of them. The error says why
+// they cannot be transformed.
+func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, kind uint8,
 	epoch, id, occurrence int, whole bool, spent []time.Duration,
 ) error {
 	it, inside := f.gate.enter(work{
-		field: f.number, alloc: alloc, srcs: srcs,
+		field: f.number, alloc: alloc, srcs: srcs, kind: forms.Kind(kind),
 		key: transform.Key{
 			Seed: f.seed, Epoch: epoch, Sample: id, Occurrence: occurrence,
 		},
@@ -148,6 +151,9 @@ func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte,
 	f.gate.forget(it)
 	return err
 }
+
+// TakesForms reports whether samples may be of another forms.Kind than as read.
+func (f *Field) TakesForms() bool { return f.program.TakesForms() }
 
 // Left reports whether an error of Apply means that the receiver is to transform the sample, and
 // whether it is a file like others, of which only what is drawn is uncertain.

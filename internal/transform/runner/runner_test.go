@@ -33,7 +33,7 @@ func TestReportedTimes(t *testing.T) {
 	began := time.Now()
 	const n = 30
 	for i := range n {
-		err := p.Apply(into(dst), [][]byte{src}, 0, i, 0, false, make([]time.Duration, 3))
+		err := p.Apply(into(dst), [][]byte{src}, 0, 0, i, 0, false, make([]time.Duration, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestClosed(t *testing.T) {
 	err := p.Apply(func(int, int) ([]byte, error) {
 		p.Close()
 		return dst, nil
-	}, [][]byte{src}, 0, 0, 0, false, make([]time.Duration, 3))
+	}, [][]byte{src}, 0, 0, 0, 0, false, make([]time.Duration, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 	defer alone.Close()
 	for side := 20; side < 40; side++ {
 		src, dst := pngOf(t, side), make([]byte, alone.Size(0))
-		err := alone.Apply(into(dst), [][]byte{src}, 0, 0, 0, false, make([]time.Duration, 3))
+		err := alone.Apply(into(dst), [][]byte{src}, 0, 0, 0, 0, false, make([]time.Duration, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 				for i := range together {
 					all.Go(func() {
 						dst := make([]byte, p.Size(0))
-						if err := p.Apply(into(dst), [][]byte{files[i]}, 0, 0, 0, false,
+						if err := p.Apply(into(dst), [][]byte{files[i]}, 0, 0, 0, 0, false,
 							make([]time.Duration, 3)); err != nil || !bytes.Equal(dst, want[i]) {
 							t.Errorf("%d threads, round %d, sample %d: %v, or it is another's",
 								threads, round, i, err)
