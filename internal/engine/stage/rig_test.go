@@ -142,6 +142,7 @@ type rigOptions struct {
 	policy       Policy
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
+	converter    cache.Converter // of copies in memory; the job takes forms
 }
 
 func newRig(t cachetest.T, o rigOptions) *rig {
@@ -170,8 +171,13 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		Classes: classes,
 		Threads: cache.Threads{Start: o.threads},
 		Timeout: o.timeout,
+
+		Converter: o.converter,
 	})
 	g.use = g.cache.Use(nil)
+	if o.converter != nil {
+		g.use.TakeForms()
+	}
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
 		buffer, err := staging.New(o.buffer, o.mostBuffer)
