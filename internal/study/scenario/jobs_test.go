@@ -77,6 +77,9 @@ func TestJobsRefused(t *testing.T) {
 			[]string{"cores=2"},
 			[]string{`environment.cores is 2: profile "thesis" knows threads only`},
 		},
+		{[]string{"profile=model", "forms=0"}, []string{"job.forms is 0", "above 0, at most 1"}},
+		{[]string{"profile=model", "forms=1.5"}, []string{"job.forms is 1.5", "at most 1"}},
+		{[]string{"forms=0.5"}, []string{`job.forms is 0.5: profile "thesis" has no forms`}},
 		{[]string{"job.job=2"}, []string{`job.job is 2: unknown key`, `did you mean "jobs"?`}},
 	} {
 		_, err := read(t, small, test.set...)

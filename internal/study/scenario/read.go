@@ -188,6 +188,7 @@ func (r *reader) job(path string, value any) {
 		{name: "drop_last", read: r.truth(&s.DropLast)},
 		{name: "jobs", read: r.whole(&s.Jobs, 1, maxJobs)},
 		{name: "share", read: r.truth(&s.Share)},
+		{name: "forms", read: r.part(&s.Forms)},
 		{name: "scheme", read: func(key string, v any) {
 			schemes := []string{
 				string(access.Uniform), string(access.Strided),
@@ -245,6 +246,21 @@ func (r *reader) mix(key string, v any) {
 }
 
 // truth reads a boolean.
+// part returns a reader of a number above 0, up to 1.
+func (r *reader) part(to *float64) func(string, any) {
+	return func(key string, v any) {
+		switch n := v.(type) {
+		case float64:
+			*to = n
+		case int64:
+			*to = float64(n)
+		}
+		if !(*to > 0 && *to <= 1) {
+			r.fault(key, v, "not a part", "a number above 0, at most 1")
+		}
+	}
+}
+
 func (r *reader) truth(to *bool) func(string, any) {
 	return func(key string, v any) {
 		b, ok := v.(bool)

@@ -41,6 +41,7 @@ type Scenario struct {
 	Scheme      access.Scheme
 	Jobs        int      // that train on the nodes at the same time
 	Share       bool     // what they prepare
+	Forms       float64  // as simulate.Job's
 	Policies    []string // each once
 	Profile     simulate.Profile
 	Seed        uint64
@@ -183,6 +184,7 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 	job := &simulate.Job{
 		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch,
 		DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed, Jobs: s.Jobs, Share: s.Share,
+		Forms:   s.Forms,
 		Mixture: s.mix,
 	}
 	job.Sizes = s.file.known.drawn(s.Seed, s.Dataset)

@@ -91,6 +91,9 @@ func (r *reader) sharing() {
 		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" knows one job only`,
 			`1, or profile "model"`)
 	}
+	if s.Profile == simulate.Thesis && s.Forms > 0 {
+		r.fault("job.forms", s.Forms, `profile "thesis" has no forms`, `no forms, or profile "model"`)
+	}
 	if s.Profile == simulate.Thesis && p.Cores > 0 {
 		r.fault("environment.cores", int64(p.Cores), `profile "thesis" knows threads only`,
 			`no cores, or profile "model"`)

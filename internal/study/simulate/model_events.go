@@ -131,7 +131,8 @@ func (m *simulation) waiter(w waiter) int32 {
 }
 
 // stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
-// equations 3.3 and 3.4). Its read has taken `work` seconds of a thread's processor.
+// equations 3.3 and 3.4). Its read has taken `work` seconds of a thread's processor; negative: what
+// its form saves.
 func (m *simulation) stage(n *rank, p *position, t, size, work float64) {
 	alone := size*m.write + work
 	p.at = n.cpu.run(m.now, t, alone*m.slowdown, alone*m.perThread)

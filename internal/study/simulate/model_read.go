@@ -145,7 +145,11 @@ func (m *simulation) readCopy(i int, n *rank, at int, c, own int32, end float64)
 		m.links[n.on].begin(&m.links[cp.node], m.now, size*m.peer)
 	}
 	m.count(cp, c == own, own, size)
-	m.stage(n, p, end, size, 0)
+	saved := 0.0
+	if c == own && cp.class == 1 {
+		saved = size * m.saved
+	}
+	m.stage(n, p, end, size, -saved)
 	*n.slot() = p.at
 	n.copied++
 }

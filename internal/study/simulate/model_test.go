@@ -128,6 +128,11 @@ func TestByHand(t *testing.T) {
 		// Loaded in 3 s; then in the buffer 0.2 s later, and never late again.
 		{"deepio_ordered", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		{"lbann_preloading", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
+		// Forms are written in half the 0.1 s: of all samples if there is room for 3.36 MB, of half of
+		// them on average if there is half of that beside the 3 MB, and of none without.
+		{"lbann_preloading", forms(3.36), 3, []float64{3.15, 3}, 0, 4, 3, 0.15},
+		{"lbann_preloading", forms(3.18), 3, []float64{3.175, 3}, 0, 4, 3, 0.175},
+		{"lbann_preloading", forms(3), 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		// Room for sample 0 alone, loaded at 1, in the buffer at 1.2. Sample 1 is asked for at 2.2
 		// and read until 4.4; computed until 6.4. Sample 0 was there long before; until 7.4. Sample
 		// 1 is asked for again: 9.6, until 11.6.
@@ -159,6 +164,11 @@ func TestByHand(t *testing.T) {
 		near("samples from the source", float64(r.Reads.Source.Samples), float64(c.source))
 		near("samples from class 1", float64(r.Reads.Local["1"].Samples), float64(c.local))
 	}
+}
+
+// forms returns a change of a job: forms take half the time, and class 1 has so many MB.
+func forms(capacity float64) func(*Job) {
+	return func(j *Job) { j.Forms, j.Env.Classes[1].Capacity = 0.5, capacity }
 }
 
 // TestSharedSource: a node that reads alone gets more, from the moment on at which the other has
