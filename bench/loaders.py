@@ -338,7 +338,9 @@ class HDMLP:
 
             transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
-        keys = ("memory", "policy", "cache_size", "prefetch_batches", "share", "share_members")
+        keys = (
+            "memory", "policy", "cache_size", "prefetch_batches", "share", "share_members", "forms"
+        )  # fmt: skip
         options = {key: spec[key] for key in keys if spec.get(key)}
         if "cache_dir" in spec:  # one for each node
             options["cache_dir"] = spec["cache_dir"].format(rank=spec["rank"])

@@ -35,6 +35,9 @@ ONE = {"name": "HDMLP, 1 core", "contender": "hdmlp", "workers": 0, "cores": 1}
 TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
 FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
 
+FILES = dict(ONE, name="HDMLP, 1 core, files", forms="off")
+COEFFICIENTS = dict(ONE, name="HDMLP, 1 core, coefficients")
+
 #: With the newest torch; HDMLP with as many workers as it starts by default for what runs in
 #: Python.
 NEWEST2 = {
@@ -56,6 +59,7 @@ class Pipeline(Scenario):
         ("stall", "stall/epoch", "{:.3f} s"),
         ("resident", "resident", "{:,.0f} B"),
     ]
+    memory = 1.1  # times the dataset
 
     def __init__(
         self,
@@ -110,7 +114,7 @@ class Pipeline(Scenario):
                 "seed": 42,
                 "step": 0.0,
                 "world_size": 1,
-                "memory": int(1.1 * self._dataset["bytes"]),
+                "memory": int(self.memory * self._dataset["bytes"]),
                 "pipeline": self._pipeline,
             },
         )
@@ -144,6 +148,35 @@ class Pipeline(Scenario):
         return said
 
 
+class Forms(Pipeline):
+    """The same with room for coefficients in memory, over so many epochs that all are converted in
+    the later half."""
+
+    columns = [
+        *Pipeline.columns,
+        ("first", "daemon's CPU/image, first 3 epochs", "{:.0f} us"),
+        ("all", "daemon's CPU/image, all epochs", "{:.0f} us"),
+    ]
+    memory = 1.3
+
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
+        result = super().measure(contender)
+        epochs = result["ranks"][0]["epochs"]
+        for name, part in (("first", epochs[:3]), ("all", epochs)):
+            samples = sum(epoch["samples"] for epoch in part)
+            result["figures"][name] = part[-1]["daemon_cpu"] / samples * 1e6
+        return result
+
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
+        return [
+            f"{self.key}: with coefficients an image takes {ours[key] / files[key]:.2f} of the "
+            f"processor time {when}"
+            for files, ours in [(medians.get(FILES["name"]), medians.get(COEFFICIENTS["name"]))]
+            if files and ours
+            for key, when in (("cpu", "once all are"), ("first", "in the first three epochs"))
+        ]
+
+
 def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
     rows = [
@@ -162,4 +195,13 @@ def all_pipelines(quick: bool) -> list[Scenario]:
     return [
         Pipeline(key, pipeline, kind, few if quick else many, epochs, targets, contenders)
         for key, pipeline, kind, many, few, targets, contenders in rows
+    ]
+
+
+def all_forms(quick: bool) -> list[Scenario]:
+    """Those that compare coefficients with files."""
+    contenders, epochs = [FILES, COEFFICIENTS], 4 if quick else 24
+    return [
+        Forms(f"forms/{kind}", "crop", kind, few if quick else many, epochs, {}, contenders)
+        for kind, many, few in (("photos", 600, 200), ("large", 300, 128))
     ]

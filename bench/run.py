@@ -72,6 +72,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + lmdb_values.all_lmdb(quick)
         + lmdbio.all_lmdbio(quick)
         + recipes.all_recipes(quick)
+        + pipelines.all_forms(quick)
         + worker_threads.all_worker_threads(quick)
         + ray_search.all_searches(quick)
     )
