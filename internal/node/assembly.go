@@ -82,6 +82,7 @@ type Assembly struct {
 	cached       bool           // whether the dataset's cache was joined
 	live         *catalog.Live  // what is known of the node; nil: the cache was not joined
 	preprocessor *runner.Runner // nil: samples are delivered unchanged
+	forms        bool           // the job takes samples in other forms than as read
 }
 
 // Assemble puts together a job. If it fails, nothing is left running or open.
@@ -134,6 +135,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		Waits: func() { a.spec.Progress(request.CachesOfAnotherWait) },
 		Suits: func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
 		Stays: a.spec.Stays,
+		Forms: a.forms, Processors: a.node.Processors,
 	}
 	if err := a.spec.Dataset.AwaitEnd(ctx, join); err != nil {
 		return err
@@ -168,6 +170,9 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.live.Network.Know(a.live.Start().Network)
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
+	if a.forms {
+		a.parts.Use.TakeForms()
+	}
 	a.parts.Planning = a.planning()
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer
 	c.Entries = a.Config.Entries != ""

@@ -49,6 +49,7 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		}
 	}
 	c.Samples = sizesOf(made)
+	a.forms = a.takesForms(made)
 	return func() {
 		if len(parts) > 0 {
 			a.preprocessor = runner.New(parts, a.threads(c))
@@ -68,6 +69,18 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 			}
 		}
 	}, nil
+}
+
+// takesForms reports whether the job takes samples in other forms than as read: it decodes all that
+// it reads, compares nothing with the source, and no other nodes ask for its samples.
+func (a *Assembly) takesForms(made []request.Output) bool {
+	index := a.spec.Dataset.Index()
+	if !a.Config.KeepsForms() || a.nodes() > 1 || a.spec.Request.Verify || !catalog.Forms(index) {
+		return false
+	}
+	return !slices.ContainsFunc(made, func(m request.Output) bool {
+		return m.Program == nil || !m.Program.TakesForms()
+	})
 }
 
 // resultsOf returns what processes are to know of an output of this field: one, or each view.
@@ -215,9 +228,13 @@ func (a *Assembly) classMemory() (sum int64) {
 	if a.spec.Dataset.Cached() {
 		return 0
 	}
+	most := a.spec.Dataset.Index().Bytes()
+	if a.forms {
+		most = catalog.WithForms(most)
+	}
 	for _, c := range a.Config.StorageClasses {
 		if c.Memory {
-			sum = budget.Add(sum, min(c.Capacity(), a.spec.Dataset.Index().Bytes()))
+			sum = budget.Add(sum, min(c.Capacity(), most))
 		}
 	}
 	return sum

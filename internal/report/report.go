@@ -258,6 +258,8 @@ type Class struct {
 	Written *Written `json:"written,omitempty"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
+	// Forms is what it holds in other forms than as read; nil: nothing, and nothing was.
+	Forms *Forms `json:"forms,omitempty"`
 }
 
 // Written is what was written to a class, and the time in which at least one write was in progress,

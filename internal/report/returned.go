@@ -51,6 +51,13 @@ func (c *Class) add(o Class) {
 		}
 		c.Hangs = &sum
 	}
+	if o.Forms != nil {
+		sum := *o.Forms
+		if c.Forms != nil {
+			sum.add(c.Forms)
+		}
+		c.Forms = &sum
+	}
 	if o.Returned == nil {
 		return
 	}
@@ -102,6 +109,9 @@ func (r *Returned) String() string {
 func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
+			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
+		}
+		if said := c.Forms.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
 		}
 		if c.Stopped != "" {

@@ -22,6 +22,7 @@ type Class struct {
 	Store    store.Store
 	Capacity int64 // capacity in bytes
 	Threads  int   // p_j: how many samples are written to it at the same time
+	crowded  bool  // its store holds more than it was opened for
 	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
 	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
@@ -39,6 +40,10 @@ type Join struct {
 	// another job has been opening or closing its caches of the dataset for so long; nil: nothing is.
 	Slow  func(dir string)
 	Waits func()
+	// Forms: the job takes samples in other forms than as read. Processors are how many there are for
+	// making these.
+	Forms      bool
+	Processors int
 	// Suits reports whether a cache will do that was made by another configuration (AwaitEnd); nil:
 	// any does.
 	Suits func(madeBy *config.Config) bool
@@ -71,7 +76,7 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 		}
 		return e.cache, e.madeBy, nil
 	}
-	classes, err := d.openStores(ctx, cfg, j.Slow)
+	classes, err := d.openStores(ctx, &j)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,8 +95,12 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 				"cache_trust = \"version\" they would be used, if the datasets are known to be equal")
 		},
 	}
+	// Also without forms, as the stores may hold some that an earlier job has left.
+	made := &converter{}
+	o.Converter, o.Converts = made, j.Processors/convertShare
 	o.Known, o.Written = tiersOf(&known)
 	for _, c := range classes {
+		o.Crowded = o.Crowded || c.crowded
 		o.Classes = append(o.Classes,
 			cache.Class{
 				Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll,
@@ -100,7 +109,7 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cache = cache.New(o)
+	e.cache, e.converter = cache.New(o), made
 	e.madeBy = cfg
 	e.classes = classes
 	e.known = known
@@ -191,13 +200,29 @@ func (d *Dataset) Reports() (out []report.Class) {
 				report.Written = written(writes[c.Name].Speed(time.Now()))
 			}
 		}
-		report.Returned = returned(c.Store)
+		report.Returned = returned(c.Store, c.Capacity)
+		if _, ok := c.Store.(store.Forms); ok && e.cache != nil {
+			report.Forms = formsOf(e.cache)
+		}
 		if refuser, ok := c.Store.(store.Refuser); ok {
 			report.Stopped = refuser.Refuses()
 		}
 		out = append(out, report)
 	}
 	return out
+}
+
+// formsOf describes what a cache holds in other forms; nil: nothing, and nothing was.
+func formsOf(c *cache.Cache) *report.Forms {
+	f, ok := c.Forms()
+	if !ok || f.Converted == 0 && f.Samples == 0 {
+		return nil
+	}
+	return &report.Forms{
+		Amount: report.Amount{Samples: f.Samples, Bytes: f.Bytes}, AsRead: f.AsRead,
+		Converted: f.Converted, Restored: f.Restored, Seconds: f.Took.Seconds(),
+		Reread: f.Reread, Damaged: f.Damaged, Paused: !f.Wanted,
+	}
 }
 
 // longWrite is how long a write takes at least that is reported. Disks that are busy with other
@@ -237,14 +262,16 @@ func hangs(h store.Hangs) *report.Hangs {
 // nearlyFull is of how much of a class's capacity a part may be free because no sample fits there.
 const nearlyFull = 100
 
-// returned describes what a store gave back; nil: nothing, and it may grow or is full.
-func returned(s store.Store) *report.Returned {
+// returned describes what a store gave back; nil: nothing, and it may grow, or has as many bytes as
+// the plan has of it.
+func returned(s store.Store, planned int64) *report.Returned {
 	shrinker, ok := s.(store.Shrinker)
 	if !ok {
 		return nil
 	}
 	r := shrinker.Returned()
 	capacity, used := s.Capacity()
+	capacity = min(capacity, planned)
 	paused := used < capacity-capacity/nearlyFull && !shrinker.Growing()
 	if r.Segments == 0 && !paused {
 		return nil

@@ -158,14 +158,16 @@ type entry struct {
 	cached atomic.Bool // whether cache is set
 	// turn has a token while a cache is made or left, which may wait for reads and directories that
 	// hang: nothing that holds mu does.
-	turn    chan struct{}
-	mu      invariants.Mutex[entry] // guards the following
-	cache   *cache.Cache
-	madeBy  *config.Config           // what cache was made by
-	users   map[*Dataset]func() bool // what has joined cache, and whether it stays (Join.Stays)
-	over    chan struct{}            // closed when the last one has left cache
-	classes []Class
-	known   model.Node // what was known of the node when cache was made
+	turn   chan struct{}
+	mu     invariants.Mutex[entry] // guards the following
+	cache  *cache.Cache
+	madeBy *config.Config // what cache was made by
+	// converter makes forms of samples for cache; nil: there is no cache.
+	converter *converter
+	users     map[*Dataset]func() bool // what has joined cache, and whether it stays (Join.Stays)
+	over      chan struct{}            // closed when the last one has left cache
+	classes   []Class
+	known     model.Node // what was known of the node when cache was made
 	// How many closed caches a read hangs in, which uses their stores and the source.
 	hung int
 	left bool // all have closed the dataset

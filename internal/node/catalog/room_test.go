@@ -24,11 +24,11 @@ func TestClassThatMayNotGrowIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer opened.Close()
-	if r := returned(opened); r != nil {
+	if r := returned(opened, 400); r != nil {
 		t.Errorf("a class that may grow: %+v", r)
 	}
 	ram.Allow(0)
-	if r := returned(opened); r == nil || !r.Paused || r.Segments != 0 {
+	if r := returned(opened, 400); r == nil || !r.Paused || r.Segments != 0 {
 		t.Errorf("memory is short: %+v", r)
 	}
 	ram.Allow(math.MaxInt64)
@@ -38,7 +38,7 @@ func TestClassThatMayNotGrowIsReported(t *testing.T) {
 		}
 	}
 	ram.Allow(0)
-	if r := returned(opened); r != nil {
+	if r := returned(opened, 400); r != nil {
 		t.Errorf("memory is short, but the class is full, and has given nothing back: %+v", r)
 	}
 }

@@ -45,9 +45,11 @@ func (d *Dataset) LeaveCache() {
 	delete(e.users, d)
 	last := len(e.users) == 0
 	joined := e.cache
+	made := e.converter
 	classes := e.classes
 	if last {
 		e.cache = nil
+		e.converter = nil
 		e.madeBy = nil
 		e.classes = nil
 		e.cached.Store(false)
@@ -58,6 +60,7 @@ func (d *Dataset) LeaveCache() {
 		return
 	}
 	hung := joined.Close()
+	made.close()
 	if hung.Source { // the memory that a hung read may write to must remain
 		d.settle(joined, hung, classes)
 		return
@@ -138,9 +141,8 @@ func (e *entry) responds(classes []Class) func(class int, responds bool) {
 
 // openStores opens the storage classes' stores for the dataset, each with as much of its capacity
 // as the dataset needs.
-func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
-	slow func(dir string),
-) (out []Class, err error) {
+func (d *Dataset) openStores(ctx context.Context, j *Join) (out []Class, err error) {
+	cfg := j.Config
 	names := classNames(cfg.StorageClasses)
 	within, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -148,7 +150,7 @@ func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 		var opened Class
 		for again := true; again; {
 			changed := d.catalog.changes()
-			opened, err = d.openInTime(ctx, c, cfg.StartTimeout, slow)
+			opened, err = d.openInTime(ctx, c, j)
 			again = d.waitsForRoom(within, err, changed)
 		}
 		if err != nil {
@@ -205,12 +207,11 @@ func (d *Dataset) others() bool {
 	return false
 }
 
-// openInTime opens a store within the limit; 0: there is none.
-func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit time.Duration,
-	slow func(dir string),
-) (Class, error) {
+// openInTime opens a store within the configuration's StartTimeout; 0: there is no limit.
+func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, j *Join) (Class, error) {
+	limit, slow := j.Config.StartTimeout, j.Slow
 	if c.Path() == "" {
-		return d.openStore(c)
+		return d.openStore(c, j.Forms)
 	}
 	type result struct {
 		Class
@@ -218,7 +219,7 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit t
 	}
 	done := make(chan result, 1)
 	go func() {
-		class, err := d.openStore(c)
+		class, err := d.openStore(c, false)
 		done <- result{class, err}
 	}()
 	if slow != nil {
@@ -289,7 +290,8 @@ func about(spec *source.Spec, index *source.Index) store.About {
 	return a
 }
 
-func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+// openStore opens a class's store. forms: it may take more than the samples do, for other forms.
+func (d *Dataset) openStore(c config.StorageClass, forms bool) (Class, error) {
 	class, err := d.catalog.class(c)
 	if err != nil {
 		return Class{}, err
@@ -302,18 +304,24 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 			return Class{}, unusable(err)
 		}
 	}
+	room := capacity
 	capacity = min(capacity, most)
-	opened, err := class.Open(ds, capacity)
+	if room = min(room, capacity); forms && c.Memory {
+		room = min(c.Capacity(), WithForms(most))
+	}
+	opened, err := class.Open(ds, room)
 	if err != nil {
 		return Class{}, unusable(err)
 	}
 	_, inPlace := opened.(store.InPlace)
+	_, used := opened.Capacity()
 	return Class{
 		Name:     c.Kind,
 		Path:     c.Path(),
 		Store:    opened,
 		Capacity: capacity,
 		Threads:  c.Threads,
+		crowded:  used > room,
 		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }

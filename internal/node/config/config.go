@@ -38,6 +38,7 @@ type Config struct {
 	StagingBuffer    int64  // per rank; 0: computed from the size of a batch
 	PrefetchBatches  int
 	CacheTrust       string // instance, version
+	Forms            string // "": images are kept in forms that are decoded faster; off
 	SourceThreads    int
 	CacheThreads     int
 	TransformThreads int // samples transformed at the same time; 0: tuned automatically
@@ -78,6 +79,9 @@ type Config struct {
 	// libconfig file.
 	Warnings []string
 }
+
+// KeepsForms reports whether samples may be kept in other forms than as read.
+func (c *Config) KeepsForms() bool { return c.Forms != "off" }
 
 // Prefetches reports whether batches are prepared before they are asked for.
 func (c *Config) Prefetches() bool {

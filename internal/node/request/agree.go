@@ -177,6 +177,7 @@ func caching(cfg *config.Config) []Setting {
 		given(cfg, "cache_size", cfg.CacheSize),
 		given(cfg, "disk_reserve", cfg.DiskReserve),
 		set(cfg, "cache_trust", cfg.CacheTrust),
+		set(cfg, "forms", cfg.Forms),
 		set(cfg, "source_threads", cfg.SourceThreads),
 		set(cfg, "cache_threads", cfg.CacheThreads),
 		set(cfg, "source_timeout", cfg.SourceTimeout.String()),

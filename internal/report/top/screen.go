@@ -247,6 +247,9 @@ func (s *Screen) foot(j *report.ClusterReport) (out []string) {
 		if said := c.Returned.String(); said != "" {
 			out = append(out, s.wrap(yellow, human.Name(c.Name)+" "+human.Text(said))...)
 		}
+		if said := c.Forms.String(); said != "" {
+			out = append(out, s.wrap("", human.Name(c.Name)+" "+human.Text(said))...)
+		}
 	}
 	for i := range j.Nodes {
 		n := &j.Nodes[i]

@@ -26,6 +26,7 @@ KEYS = (
     "source_threads",
     "cache_threads",
     "cache_trust",
+    "forms",
     "transform_threads",
     "decode_memory",
     "source_timeout",

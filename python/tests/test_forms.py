@@ -1,0 +1,194 @@
+"""JPEGs that the daemon keeps as coefficients: the same pixels, and files for who needs these."""
+
+import pathlib
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht
+from hdmlp import data, errors
+from hdmlp import transforms as T
+from PIL import Image
+from reference import picture, read
+from waiting import until
+
+pytestmark = pytest.mark.usefixtures("real")
+
+TRAIN = [T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToTensor()]
+BASELINE, PROGRESSIVE, OTHERS = 150, 30, 20
+MEMORY = "64MiB"
+
+
+def grain(rng, image):
+    """The image with noise, without which forms of small JPEGs are more than 1.5 times as large."""
+    levels = numpy.asarray(image) + rng.normal(0, 12, (image.height, image.width, 1))
+    return Image.fromarray(levels.clip(0, 255).astype(numpy.uint8))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """JPEGs of all samplings, baseline and progressive, and some that have no form: of CMYK, and
+    PNGs by the wrong name."""
+    root = tmp_path_factory.mktemp("images")
+    rng = numpy.random.default_rng(5)
+    for i in range(BASELINE + PROGRESSIVE + OTHERS):
+        path = root / "ab"[i % 2] / f"{i:04d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        image = grain(rng, picture(rng, *rng.integers(100, 300, 2).tolist()))
+        other = i - BASELINE - PROGRESSIVE
+        if other >= 0:
+            image.convert("CMYK" if other % 2 else "RGB").save(path, "JPEG" if other % 2 else "PNG")
+            continue
+        if i % 7 == 0:
+            image = image.convert("L")
+        image.save(
+            path,
+            quality=int(rng.integers(60, 96)),
+            subsampling=i % 3,
+            progressive=i >= BASELINE,
+            restart_marker_blocks=8 if i % 5 == 0 else 0,
+        )
+    return str(root)
+
+
+@pytest.fixture(autouse=True)
+def lingers(monkeypatch):
+    monkeypatch.setenv("HDMLP_LINGER", "60s")
+
+
+def opened(folder, **options):
+    options = {"memory": MEMORY, "shuffle": True, "seed": 3, "num_workers": 0} | options
+    return ht.DataLoader(ht.ImageFolder(folder, TRAIN), 16, **options)
+
+
+def epoch(loader):
+    """The pixels and labels of an epoch, copied."""
+    return [(x.clone(), y.clone()) for x, y in loader]
+
+
+def same(got, want):
+    return len(got) == len(want) and all(
+        torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(got, want)
+    )
+
+
+def forms(loader):
+    return loader.report()["classes"][0].get("forms", {})
+
+
+def converted(loader):
+    """Waits until all JPEGs are kept as coefficients."""
+    most = BASELINE + PROGRESSIVE
+    until(lambda: forms(loader).get("samples", 0) >= most, "all samples are converted")
+    assert forms(loader)["samples"] == most
+
+
+def source_bytes(loader):
+    return loader.report()["source"]["bytes"]
+
+
+def progressive(files):
+    """The bytes of the progressive ones."""
+    return sum(path.stat().st_size for path in files if Image.open(path).info.get("progressive"))
+
+
+def test_pixels_are_the_same(folder):
+    """Over epochs in which none, some and all samples are coefficients, after a restart of the job,
+    and when it resumes within an epoch; and nothing is read again for it."""
+    with opened(folder, forms="off") as loader:
+        want = [epoch(loader) for _ in range(4)]
+        read = source_bytes(loader)
+        assert forms(loader) == {}
+    with opened(folder) as loader:
+        assert same(epoch(loader), want[0])
+        converted(loader)
+        assert same(epoch(loader), want[1])
+        batches = iter(loader)
+        first = [(x.clone(), y.clone()) for x, y in (next(batches) for _ in range(5))]
+        state = loader.state_dict()
+        assert source_bytes(loader) <= read
+        held = forms(loader)
+        assert held["as_read_bytes"] < held["bytes"] < 1.5 * held["as_read_bytes"]
+        assert held["converted"] == held["samples"]
+        assert not {"read_again", "damaged"} & held.keys()
+        assert "as coefficients" in loader.report()["sentence"]
+        del batches
+    with opened(folder) as loader:  # over what the job before has left
+        loader.load_state_dict(state)
+        assert same(first + epoch(loader), want[2])
+        assert same(epoch(loader), want[3])
+        assert forms(loader)["samples"] == BASELINE + PROGRESSIVE
+        assert source_bytes(loader) == 0
+
+
+def test_a_job_that_needs_files_gets_them(folder):
+    """Beside one that decodes. Progressive files are read again, once."""
+    files = sorted(pathlib.Path(folder).rglob("*.jpg"))
+    with opened(folder) as decodes:
+        want = epoch(decodes)
+        converted(decodes)
+        with data.DataLoader(folder, 16, memory=MEMORY, shuffle=False, epochs=2) as raw:
+            for _ in range(2):
+                got = [bytes(x) for batch in raw for x in batch.samples]
+                assert got == [read(path) for path in files]
+            held = forms(raw)
+            assert held["paused"] is True
+            assert held["read_again"] == PROGRESSIVE
+            until(lambda: forms(raw)["samples"] == 0, "all samples are files again")
+            assert source_bytes(raw) == progressive(files)
+        with opened(folder) as again:
+            assert same(epoch(again), want)
+
+
+@pytest.mark.parametrize("options", [{}, {"forms": "off"}])
+def test_a_later_job_gets_what_it_needs(folder, options):
+    """Of the memory that the job before has left, in which coefficients take more than files."""
+    files = sorted(pathlib.Path(folder).rglob("*.jpg"))
+    with opened(folder) as decodes:
+        want = epoch(decodes)
+        converted(decodes)
+    if options:
+        with opened(folder, **options) as loader:
+            assert same(epoch(loader), want)
+            assert source_bytes(loader) == 0
+        return
+    with data.DataLoader(folder, 16, memory=MEMORY, shuffle=False) as raw:
+        assert [bytes(x) for batch in raw for x in batch.samples] == [read(path) for path in files]
+        assert source_bytes(raw) == progressive(files)
+
+
+def test_verify_compares_files(folder):
+    with opened(folder) as decodes, opened(folder, verify=True, name="verifies") as loader:
+        want = epoch(decodes)
+        assert same(epoch(loader), want)
+        until(lambda: forms(loader).get("samples", 0) == 0, "all samples are files")
+
+
+def test_images_that_python_gets_are_files(folder):
+    """Transforms in Python get images as PIL opens them, with what their files say."""
+    with opened(folder) as decodes:
+        epoch(decodes)
+        converted(decodes)
+        dataset = ht.ImageFolder(folder, lambda image: torch.tensor(image.size))
+        with ht.DataLoader(dataset, 16, memory=MEMORY, shuffle=False) as loader:
+            sizes = [tuple(x) for batch, _ in loader for x in batch.tolist()]
+    files = sorted(pathlib.Path(folder).rglob("*.jpg"))
+    assert sizes == [Image.open(path).size for path in files]
+
+
+def test_little_memory_keeps_files(folder):
+    """Without room beside the samples, none is converted, and none is given up."""
+    size = sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*.jpg"))
+    with opened(folder, memory=size) as loader:
+        epoch(loader)
+        before = source_bytes(loader)
+        epoch(loader)
+        assert forms(loader) == {}
+        assert source_bytes(loader) == before
+
+
+def test_wrong_values(folder):
+    with pytest.raises(errors.ConfigError, match="forms"):
+        opened(folder, forms="maybe")
