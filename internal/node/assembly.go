@@ -135,7 +135,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		Waits: func() { a.spec.Progress(request.CachesOfAnotherWait) },
 		Suits: func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
 		Stays: a.spec.Stays,
-		Forms: a.forms, Processors: a.node.Processors,
+		Forms: a.makesForms(), Processors: a.node.Processors,
 	}
 	if err := a.spec.Dataset.AwaitEnd(ctx, join); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	if a.forms {
-		a.parts.Use.TakeForms()
+		a.parts.Use.TakeForms(a.makesForms())
 	}
 	a.parts.Planning = a.planning()
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer

@@ -83,6 +83,17 @@ func (a *Assembly) takesForms(made []request.Output) bool {
 	})
 }
 
+// formEpochs is from how many epochs on forms are made for a job: to make one takes two to three
+// decodings, and each epoch after that half a decoding less (decision 95).
+const formEpochs = 6
+
+// makesForms reports whether a job that takes forms reads samples often enough that making forms of
+// them pays.
+func (a *Assembly) makesForms() bool {
+	epochs := a.spec.Request.Stream.Epochs
+	return a.forms && (epochs == 0 || epochs >= formEpochs)
+}
+
 // resultsOf returns what processes are to know of an output of this field: one, or each view.
 func resultsOf(field string, m request.Output) []job.Output {
 	if m.Program == nil {
@@ -229,7 +240,7 @@ func (a *Assembly) classMemory() (sum int64) {
 		return 0
 	}
 	most := a.spec.Dataset.Index().Bytes()
-	if a.forms {
+	if a.makesForms() {
 		most = catalog.WithForms(most)
 	}
 	for _, c := range a.Config.StorageClasses {

@@ -46,6 +46,7 @@ type conversion struct {
 	asRead    bitset // samples that are not converted: they have no form, or it did not suffice
 
 	forms atomic.Bool   // all jobs take forms
+	worth atomic.Bool   // for one of them it is worth it to make some
 	short atomic.Bool   // memory was short: samples need what forms take more
 	poked chan struct{} // receives a token when forms has changed, or the plans have
 	end   context.CancelFunc
@@ -84,9 +85,10 @@ func (v *conversion) close() {
 // wanted reports whether copies are to become forms.
 func (v *conversion) wanted() bool { return v.forms.Load() && !v.short.Load() }
 
-// setForms sets whether all jobs take forms.
-func (v *conversion) setForms(all bool) {
-	if v.forms.Swap(all) != all {
+// setForms sets whether all jobs take forms, and whether it is worth it for one to make them.
+func (v *conversion) setForms(all, worth bool) {
+	before := v.worth.Swap(worth)
+	if v.forms.Swap(all) != all || before != worth {
 		v.poke()
 	}
 }
@@ -172,6 +174,9 @@ func (v *conversion) convert(ctx context.Context, cl *class, forms bool, planned
 	for _, segment := range segments {
 		if ctx.Err() != nil || v.wanted() != forms {
 			return false
+		}
+		if forms && !v.worth.Load() {
+			return true
 		}
 		total, used := cl.Store.Capacity()
 		room := total - used - planned

@@ -83,7 +83,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 		if f, ok := g.cache.Forms(); !ok || f.Samples != 0 || f.Wanted {
 			t.Fatalf("before the job takes forms: %+v, %v", f, ok)
 		}
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		want := int64(0)
 		for id := range samples {
@@ -122,6 +122,35 @@ func TestCopiesBecomeForms(t *testing.T) {
 	})
 }
 
+// TestFormsAreMadeIfTheyPay checks that a job for which it is not worth it makes no forms, and keeps
+// those that another one has made.
+func TestFormsAreMadeIfTheyPay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const samples = 200
+		g, _ := forming(t, samples, 1400, fakeForms{})
+		defer g.close()
+		formed := func() int64 {
+			settle()
+			f, _ := g.cache.Forms()
+			return f.Samples
+		}
+		g.use.TakeForms(false)
+		if n := formed(); n != 0 {
+			t.Errorf("%d forms that do not pay", n)
+		}
+		other := g.cache.Use(nil)
+		other.TakeForms(true)
+		all := formed()
+		if all == 0 {
+			t.Error("no forms that pay")
+		}
+		other.Close()
+		if n := formed(); n != all {
+			t.Errorf("%d forms after the job that made %d", n, all)
+		}
+	})
+}
+
 // TestJobsThatNeedFiles checks that forms become samples again when a job needs these, and that a
 // sample which its form does not give is read again, once, and stays as read.
 func TestJobsThatNeedFiles(t *testing.T) {
@@ -129,7 +158,7 @@ func TestJobsThatNeedFiles(t *testing.T) {
 		const samples = 200
 		g, _ := forming(t, samples, 1400, fakeForms{lossy: 5})
 		defer g.close()
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		lossy := 0
 		for id := range samples {
@@ -173,7 +202,7 @@ func TestFormsTakeNoSamplesPlace(t *testing.T) {
 		for _, perSample := range []int{1000, 1040, 1250} {
 			const samples = 400
 			g, _ := forming(t, samples, perSample, fakeForms{})
-			g.use.TakeForms()
+			g.use.TakeForms(true)
 			settle()
 			f, _ := g.cache.Forms()
 			if (f.Samples > 0) != (perSample > 1200) || len(g.stores[0].Held()) != samples {
@@ -196,7 +225,7 @@ func TestMemoryThatShrinks(t *testing.T) {
 		const samples = 400
 		g, class := forming(t, samples, 1400, fakeForms{})
 		defer g.close()
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		taken := class.Taken()
 		if f, _ := g.cache.Forms(); f.Samples != samples {
@@ -237,13 +266,13 @@ func TestPlansComeBeforeForms(t *testing.T) {
 		}
 		g.use.Keep([][]int32{half})
 		g.use.Fill([][]int32{half}, func(int64) {})
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		if f, _ := g.cache.Forms(); f.Samples != 200 {
 			t.Fatalf("%+v", f)
 		}
 		other := g.cache.Use(nil)
-		other.TakeForms()
+		other.TakeForms(true)
 		rest := make([]int32, 198)
 		for i := range rest {
 			rest[i] = int32(200 + i)
@@ -264,7 +293,7 @@ func TestAlteredFormIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := forming(t, 300, 1400, fakeForms{})
 		defer g.close()
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		form, err := g.stores[0].(store.Forms).Form(7)
 		if err != nil {
@@ -288,7 +317,7 @@ func TestFormsOfAnEarlierCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 300
 		g, class := forming(t, samples, 1400, fakeForms{})
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		g.close()
 		for _, forms := range []bool{true, false} {
@@ -299,7 +328,7 @@ func TestFormsOfAnEarlierCache(t *testing.T) {
 			o.converter = fakeForms{}
 			g = newRig(t, o)
 			if forms {
-				g.use.TakeForms()
+				g.use.TakeForms(true)
 			}
 			for id := range samples {
 				s, err := g.cache.FetchView(t.Context(), &Worker{}, &Request{Forms: forms}, id)
@@ -323,7 +352,7 @@ func TestStoreOfFormsOpenedWithLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 300
 		g, class := forming(t, samples, 1400, fakeForms{})
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		settle()
 		g.close()
 		o := plain(samples)
@@ -333,7 +362,7 @@ func TestStoreOfFormsOpenedWithLess(t *testing.T) {
 		o.converter, o.crowded = fakeForms{}, true
 		g = newRig(t, o)
 		defer g.close()
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 		for id := range samples {
 			if _, err := g.fetch(t.Context(), id); err != nil {
 				t.Fatal(err)

@@ -21,6 +21,7 @@ type Use struct {
 
 	// Guarded by cache.uses:
 	forms  bool         // TakeForms was called
+	worth  bool         // as TakeForms says
 	fills  []*pool.Fill // by class; nil: none was begun
 	plan   [][]int32
 	filled [][]int32 // the plan that was passed to Fill
@@ -52,11 +53,12 @@ func (c *Cache) Use(peers Peers) *Use {
 
 // TakeForms states that the job takes samples in other forms than as read: it has one node, its
 // Requests are of Forms, and it does not compare samples with the source's (Verify). While all jobs
-// do, copies in memory become forms, as far as there is memory for it.
-func (u *Use) TakeForms() {
+// do, forms stay, and copies in memory become forms, as far as there is memory for it, if that is
+// worth it for one of them: it reads samples often enough.
+func (u *Use) TakeForms(worth bool) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
-	u.forms = true
+	u.forms, u.worth = true, worth
 	u.cache.settleForms()
 }
 
@@ -67,7 +69,8 @@ func (c *Cache) settleForms() {
 		return
 	}
 	all := !slices.ContainsFunc(c.uses.list, func(u *Use) bool { return !u.forms })
-	c.conversion.setForms(all)
+	worth := slices.ContainsFunc(c.uses.list, func(u *Use) bool { return u.worth })
+	c.conversion.setForms(all, worth)
 }
 
 // inUse reports whether a job uses the cache.

@@ -176,7 +176,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	})
 	g.use = g.cache.Use(nil)
 	if o.converter != nil {
-		g.use.TakeForms()
+		g.use.TakeForms(true)
 	}
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
