@@ -20,6 +20,10 @@ type Forms interface {
 	// if the copy's checksum is wrong: the store has then dropped it. There is nothing to release
 	// after an error.
 	Form(id int) (Form, error)
+	// Discard drops a sample if the copy that is held is still this form, which must not have been
+	// released: another reader may have discarded it before, and a new copy come. It reports whether
+	// it did.
+	Discard(id int, form Form) bool
 	// Formed returns what is held in other forms than as read.
 	Formed() Formed
 }

@@ -155,8 +155,17 @@ def test_a_later_job_gets_what_it_needs(folder, options):
             assert source_bytes(loader) == 0
         return
     with data.DataLoader(folder, 16, memory=MEMORY, shuffle=False) as raw:
-        assert [bytes(x) for batch in raw for x in batch.samples] == [read(path) for path in files]
-        assert source_bytes(raw) == progressive(files)
+        want = [read(path) for path in files]
+        assert [bytes(x) for batch in raw for x in batch.samples] == want
+        # What is read ahead finds no room for the progressive ones until the others are files.
+        assert source_bytes(raw) >= progressive(files)
+        total = sum(map(len, want))
+        until(lambda: raw.report()["classes"][0]["used"] >= total, "all files are kept")
+        assert forms(raw).get("samples", 0) == 0
+        at = source_bytes(raw)
+        for _ in range(2):
+            assert [bytes(x) for batch in raw for x in batch.samples] == want
+        assert source_bytes(raw) == at
 
 
 def test_verify_compares_files(folder):

@@ -115,13 +115,15 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 			return Sample{}, false, ErrNoCapacity
 		}
 		data, ok := c.restore(id, dst, s)
-		s.Release()
 		if ok {
+			s.Release()
 			return Sample{Data: data, From: s.From}, true, nil
 		}
 		c.conversion.asRead.set(id)
-		c.formCounts.reread.Add(1)
-		c.classes[j].Store.Drop(id)
+		if p.Discard(id, form) { // else another request has, and its read may have come
+			c.formCounts.reread.Add(1)
+		}
+		s.Release()
 	}
 	return s, false, nil
 }

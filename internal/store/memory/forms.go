@@ -65,11 +65,43 @@ func (s *classStore) Form(id int) (store.Form, error) {
 	begin := at.offset() + headSize
 	data := g.mapped[begin : begin+h.size : begin+h.size]
 	if digest.Of(data) != h.digest {
+		s.discard(id, at)
 		g.Release()
-		s.Drop(id)
 		return store.Form{}, store.ErrCorrupt
 	}
 	return store.Form{Hold: g, Data: data, Kind: h.kind}, nil
+}
+
+// Discard implements store.Forms.
+func (s *classStore) Discard(id int, form store.Form) bool {
+	g, at, ok := s.find(id)
+	if !ok {
+		return false
+	}
+	defer g.Release()
+	begin := at.offset() + headSize
+	// A form is not empty. While it is held, its memory has no other copy.
+	if !at.form() || len(form.Data) == 0 || &g.mapped[begin] != &form.Data[0] {
+		return false
+	}
+	return s.discard(id, at)
+}
+
+// discard drops a sample if its copy at a location is still the one that is held, and reports
+// whether it is.
+func (s *classStore) discard(id int, at packed) bool {
+	s.mu.Lock()
+	if packed(s.where[id].Load()) != at {
+		s.mu.Unlock()
+		return false
+	}
+	g := s.drop(id)
+	empty := g.held == 0 && g.adding == 0
+	s.mu.Unlock()
+	if empty {
+		s.giveBack(g.number, uncounted)
+	}
+	return true
 }
 
 // Formed implements store.Forms.
