@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -193,7 +194,9 @@ func (v *conversion) convert(ctx context.Context, cl *class, forms bool, planned
 		case !cl.growing() && (returned.Now > 0 || returned.Used > 0):
 			return false
 		}
-		v.restoreSegment(ctx, cl, segment)
+		if !v.restoreSegment(ctx, cl, segment) {
+			return false
+		}
 	}
 	if !forms && planned > 0 && cl.growing() {
 		v.cache.Refill() // with what found no room
@@ -267,48 +270,63 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 }
 
 // restoreSegment replaces the forms of a segment by the samples. Forms that do not give these are
-// moved if there are others.
-func (v *conversion) restoreSegment(ctx context.Context, cl *class, segment store.Extent) {
+// moved if there are others. It reports whether there was room for that: there is none as long as
+// processes use memory that was given up.
+func (v *conversion) restoreSegment(ctx context.Context, cl *class, segment store.Extent,
+) (fits bool) {
 	ids := those(segment.Held, func(id int) bool {
 		_, ok := cl.forms.Locate(id)
 		return !ok
 	})
-	var restored atomic.Int64
+	var restored, full atomic.Int64
 	v.each(ctx, ids, func(buffer []byte, id int) []byte {
-		sample, ok := v.sample(cl, buffer, id)
-		if ok {
+		sample, err := v.sample(cl, buffer, id)
+		switch {
+		case err == nil:
 			restored.Add(1)
+		case errors.Is(err, store.ErrFull):
+			full.Add(1)
 		}
 		return sample
 	})
+	if full.Load() > 0 {
+		return false
+	}
 	left := len(ids) - int(restored.Load())
 	if ctx.Err() != nil || restored.Load() == 0 || left == 0 {
-		return
+		return true
 	}
 	for _, id := range ids {
 		if form, err := cl.forms.Form(id); err == nil {
-			_ = cl.forms.Replace(id, form.Kind, form.Data) // it stays where it is if that fails
+			err = cl.forms.Replace(id, form.Kind, form.Data)
 			form.Release()
+			if errors.Is(err, store.ErrFull) {
+				return false
+			}
 		}
 	}
+	return true
 }
 
+// errNotGiven reports that a form does not give its sample.
+var errNotGiven = errors.New("the form does not give its sample")
+
 // sample replaces a form by its sample, for which it uses a buffer that it returns.
-func (v *conversion) sample(cl *class, buffer []byte, id int) (_ []byte, ok bool) {
+func (v *conversion) sample(cl *class, buffer []byte, id int) ([]byte, error) {
 	form, err := cl.forms.Form(id)
 	if err != nil {
-		return buffer, false
+		return buffer, err
 	}
 	defer form.Release()
-	buffer, ok = v.converter.Restore(buffer[:0], form.Data, form.Kind)
+	buffer, ok := v.converter.Restore(buffer[:0], form.Data, form.Kind)
 	if known, read := v.cache.digests.Of(id); !ok || read && digest.Of(buffer) != known {
-		return buffer, false
+		return buffer, errNotGiven
 	}
-	if cl.forms.Replace(id, 0, buffer) != nil {
-		return buffer, false
+	if err := cl.forms.Replace(id, 0, buffer); err != nil {
+		return buffer, err
 	}
 	v.cache.formCounts.restored.Add(1)
-	return buffer, true
+	return buffer, nil
 }
 
 // those returns the samples for which is reports true.
