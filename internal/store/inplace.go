@@ -77,6 +77,7 @@ type Extent struct {
 	Number uint32
 	Bytes  int64   // of memory
 	Held   []int32 // the samples that it holds
+	Dead   int64   // bytes of samples that are not held any more
 }
 
 // Returned describes memory that a store gave back.

@@ -222,6 +222,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	case ctx.Err() != nil:
 	case errors.Is(err, store.ErrFull):
 		c.demoted.set(id)
+		c.conversion.note()
 		err = ErrNoCapacity
 	// Not begun: a hung read that was given up, or another cache over the same store, is filling
 	// it.

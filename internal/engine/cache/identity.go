@@ -107,6 +107,7 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 	}
 	if valid && dropped {
 		c.confirmed.set(id)
+		c.conversion.note()
 	}
 }
 
@@ -154,4 +155,5 @@ func (c *Cache) confirmKept(cl *class, id int, origin store.Origin) {
 		}
 	}
 	c.confirmed.set(id)
+	c.conversion.note()
 }

@@ -133,7 +133,8 @@ func (s *classStore) Replace(id int, kind uint8, data []byte) error {
 	p := place{form: kind != 0, not: s.segments.Load().of(old.segment())}
 	room := s.room()
 	if p.beyond = kind == 0 || old.form(); p.beyond {
-		room = s.most()
+		// A segment's samples may take as much besides as it has, though new ones may be smaller.
+		room = s.most() + max(p.not.backed-s.mu.size, 0)
 	}
 	g, offset, ok := s.allocate(n, room, p)
 	s.mu.Unlock()

@@ -43,7 +43,7 @@ func (s *classStore) Segments() (out []store.Extent) {
 		if g == nil || g.state != live || g.adding > 0 || g.backed == 0 {
 			continue
 		}
-		e := store.Extent{Number: g.number, Bytes: g.backed}
+		e := store.Extent{Number: g.number, Bytes: g.backed, Dead: g.dead}
 		for _, id := range g.samples {
 			if g.holds(id) {
 				e.Held = append(e.Held, id)
