@@ -10,15 +10,15 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), run (samples that are read together), convert and forms
-// (copies that are decoded faster), fetch (how it is brought), use and serve. The cache's contents
-// affect only time, never what is delivered.
+// route (which tier a sample is read from), run (samples that are read together), convert, settle
+// and forms (copies that are decoded faster), fetch (how it is brought), use and serve. The cache's
+// contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
 // A Cache owns its workers (pool), which do every read that may block, writers for each class that
 // is not in memory, and a watchdog, which gives up hung reads (watch.go); with a Converter also
-// what converts copies (convert.go). Reads for other nodes run on the goroutine that calls Serve.
+// what converts copies (settle.go). Reads for other nodes run on the goroutine that calls Serve.
 //
 // # Locks
 //

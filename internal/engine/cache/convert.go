@@ -24,8 +24,8 @@ import (
 // Rejected: threads of low priority, which keep the locks, and the processors of Go's scheduler,
 // that they have when they are preempted.
 //
-// Copies are replaced segment by segment, because memory is freed by segment. What has no form in a
-// segment of which the most has one is moved with it.
+// Copies are replaced segment by segment, because memory is freed by segment. What is left in one
+// is moved if it is at most half of it.
 
 const (
 	// restShare is how much longer than it worked a goroutine rests while batches wait.
@@ -35,31 +35,36 @@ const (
 )
 
 // makeForms converts the samples of segments to forms, as long as there is memory for that beside
-// the samples that the plans give to the class and that are not held, which need so many bytes.
+// the samples that the plans give to the class and that are not held, which need so many bytes. It
+// returns how much memory it misses.
 func (v *conversion) makeForms(ctx context.Context, cl *class, segments []store.Extent,
 	planned int64,
-) {
+) (misses int64) {
 	for _, segment := range segments {
-		total, used := cl.Store.Capacity()
-		room := total - used - planned
-		if ctx.Err() != nil || !v.wanted() || !v.worth.Load() || !cl.growing() ||
-			room < segment.Bytes/roomDenominator*roomNumerator {
-			return
+		if ctx.Err() != nil || !v.wanted() || !v.worth.Load() || !cl.growing() {
+			return 0
 		}
-		v.formSegment(ctx, cl, segment)
+		ids := those(segment.Held, func(id int) bool {
+			at, ok := cl.forms.Locate(id)
+			return ok && at.Segment == segment.Number && v.cache.confirmed.has(id) &&
+				!v.asRead.has(id)
+		})
+		total, used := cl.Store.Capacity()
+		misses = segment.Bytes/roomDenominator*roomNumerator - (total - used - planned)
+		switch {
+		case len(ids) == 0:
+		case misses > 0:
+			return misses
+		default:
+			v.formSegment(ctx, cl, segment, ids)
+		}
 	}
+	return 0
 }
 
-// formSegment replaces the samples of a segment by their forms, if these are most of what it holds,
-// and moves the others.
-func (v *conversion) formSegment(ctx context.Context, cl *class, segment store.Extent) {
-	ids := those(segment.Held, func(id int) bool {
-		at, ok := cl.forms.Locate(id)
-		return ok && at.Segment == segment.Number && v.cache.confirmed.has(id) && !v.asRead.has(id)
-	})
-	if 2*len(ids) < len(segment.Held) {
-		return
-	}
+// formSegment replaces samples of a segment by their forms, and moves the others if they are at
+// most half of it.
+func (v *conversion) formSegment(ctx context.Context, cl *class, segment store.Extent, ids []int) {
 	var formed atomic.Int64
 	v.each(ctx, true, ids, func(buffer []byte, id int) []byte {
 		form, ok := v.form(cl, buffer, id)
@@ -68,11 +73,19 @@ func (v *conversion) formSegment(ctx context.Context, cl *class, segment store.E
 		}
 		return form
 	})
-	if ctx.Err() == nil && formed.Load() > 0 {
-		v.move(cl, those(segment.Held, func(id int) bool { // what finds no room stays
-			at, ok := cl.forms.Locate(id)
-			return ok && at.Segment == segment.Number
-		}))
+	if ctx.Err() != nil || formed.Load() == 0 {
+		return
+	}
+	size := int64(0)
+	rest := those(segment.Held, func(id int) bool {
+		at, ok := cl.forms.Locate(id)
+		if ok = ok && at.Segment == segment.Number; ok {
+			size += v.cache.index.Size(id)
+		}
+		return ok
+	})
+	if 2*size <= segment.Bytes {
+		v.move(cl, rest) // what finds no room stays
 	}
 }
 

@@ -122,8 +122,8 @@ func TestCopiesBecomeForms(t *testing.T) {
 	})
 }
 
-// TestFormsAreMadeIfTheyPay checks that a job for which it is not worth it makes no forms, and keeps
-// those that another one has made.
+// TestFormsAreMadeIfTheyPay checks that a job for which it is not worth it makes no forms, and
+// keeps those that another one has made.
 func TestFormsAreMadeIfTheyPay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 200

@@ -18,17 +18,18 @@ import (
 //
 //	forms wanted, but memory may not grow,   forms are wanted no more until the cache is closed
 //	or samples need what forms take
-//	forms wanted, there is room for them     samples become forms (makeForms)
+//	forms wanted, there is room for them     samples become forms (makeForms); else segments are
+//	                                         emptied in which others have left many bytes (empty)
 //	no forms wanted, some are held           they become samples, as far as there is room
 //	                                         (makeSamples)
 //	samples were refused that would fit      they are brought (Cache.Refill)
-//	samples were refused, no forms wanted,   segments are emptied in which others have left their
-//	and no room for all will come            bytes (empty)
+//	samples were refused, no forms wanted,   segments are emptied in which others have left bytes
+//	and no room for all will come
 //
-// All that this depends on is in state, or counted there as an event. A class is settled once a look
-// has left its state as it was. It is compared with that every lookEvery, while jobs use the cache,
-// and looked at again if it differs. So nothing that makes room has to notify the conversion: forms
-// that requests have discarded, processes that unmap memory, plans that end.
+// All that this depends on is in state, or counted there as an event. A class is settled once a
+// look has left its state as it was. It is compared with that every lookEvery, while jobs use the
+// cache, and looked at again if it differs. So nothing that makes room has to notify the
+// conversion: requests that discard forms, processes that unmap memory, plans that end.
 
 const (
 	lookEvery = time.Second
@@ -38,6 +39,9 @@ const (
 	// refillEvery is how often refused samples are brought again although the class has not changed
 	// since: then the kernel refuses memory.
 	refillEvery = time.Minute
+	// fewDead is the share of a segment's bytes up to which what is left of samples is no reason to
+	// move the others, for the room of forms.
+	fewDead = 0.1
 )
 
 // conversion converts the copies of a cache's classes. It owns the goroutine of run.
@@ -180,16 +184,17 @@ func (v *conversion) look(ctx context.Context, cl *class, l *looks) {
 		return
 	}
 	missing, segments := v.cache.missing(cl), cl.shrinker.Segments()
-	took := time.Since(begun)
+	took, misses := time.Since(begun), int64(0)
 	if !now.growing || now.formed > 0 && missing.planned > now.total-now.used {
 		v.short.CompareAndSwap(false, now.wanted)
 	}
 	if v.wanted() {
-		v.makeForms(ctx, cl, segments, missing.planned)
+		misses = v.makeForms(ctx, cl, segments, missing.planned)
 	} else if now.formed > 0 {
 		v.makeSamples(ctx, cl, segments)
 	}
 	begun = time.Now()
+	v.empty(cl, misses, fewDead)
 	v.bring(cl, l, missing)
 	l.pause = time.Now().Add(lookShare * (took + time.Since(begun)))
 	if ctx.Err() == nil && v.state(cl) == now {
@@ -205,7 +210,7 @@ func (v *conversion) bring(cl *class, l *looks, missing missing) {
 	}
 	room := now.total - now.used // once processes have unmapped what is lent
 	if missing.refused > room && !now.wanted {
-		v.empty(cl, missing.refused-room)
+		v.empty(cl, missing.refused-room, 0)
 	}
 	now.events = 0
 	if room-now.lent < missing.least ||
@@ -216,12 +221,18 @@ func (v *conversion) bring(cl *class, l *looks, missing missing) {
 	v.cache.Refill()
 }
 
-// empty moves what segments hold in which so many bytes lie of samples that are not held any more.
-func (v *conversion) empty(cl *class, bytes int64) {
+// empty moves what segments hold in which so many bytes lie of samples that are not held any more,
+// or as many as lie in segments of which they are more than a share.
+func (v *conversion) empty(cl *class, bytes int64, share float64) {
+	if bytes <= 0 {
+		return
+	}
 	segments := cl.shrinker.Segments()
-	slices.SortStableFunc(segments, func(a, b store.Extent) int { return cmp.Compare(b.Dead, a.Dead) })
+	slices.SortStableFunc(segments, func(a, b store.Extent) int {
+		return cmp.Compare(b.Dead, a.Dead)
+	})
 	for _, segment := range segments {
-		if bytes <= 0 || segment.Dead == 0 ||
+		if bytes <= 0 || float64(segment.Dead) <= share*float64(segment.Bytes) ||
 			!v.move(cl, those(segment.Held, func(int) bool { return true })) {
 			return
 		}
