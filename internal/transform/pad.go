@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
@@ -22,29 +23,12 @@ var pad = kind{
 		{"padding", ""}, {"fill", "0"}, {"padding_mode", `"constant"`}, {"mask_fill", "null"},
 	},
 	joint: ofAll,
-	build: func(a *arguments) step { return padded{a.padding("padding"), a.border()} },
+	build: func(a *arguments) step { return padded{a.Margins("padding"), a.border()} },
 }
 
 type padded struct {
-	margins margins
+	margins describe.Margins
 	border  border
-}
-
-// margins is the width of the border on each side, in pixels.
-type margins struct{ left, top, right, bottom int }
-
-// padding returns an argument that specifies margins.
-func (a *arguments) padding(name string) margins {
-	m := a.Margins(name)
-	return margins{m[0], m[1], m[2], m[3]}
-}
-
-// outside returns r extended by the margins.
-func (m margins) outside(r image.Rectangle) image.Rectangle {
-	return image.Rectangle{
-		image.Point{r.Min.X - m.left, r.Min.Y - m.top},
-		image.Point{r.Max.X + m.right, r.Max.Y + m.bottom},
-	}
 }
 
 // border is the contents of a border: the arguments fill and padding_mode.
@@ -94,8 +78,7 @@ func (s padded) follow(k *known) error {
 		k.shorter = 0
 		return nil
 	}
-	m := s.margins
-	width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
+	width, height := s.margins.Size(k.width, k.height)
 	if width < 1 || height < 1 {
 		return fmt.Errorf("nothing is left of %d x %d pixels", k.width, k.height)
 	}
@@ -105,8 +88,8 @@ func (s padded) follow(k *known) error {
 
 func (s padded) apply(v *view, _ *draws) error {
 	width, height := v.size()
-	all := s.margins.outside(image.Rect(0, 0, width, height))
-	whole, err := s.margins.around(v)
+	all := s.margins.Around(image.Rect(0, 0, width, height))
+	whole, err := v.around(s.margins)
 	if err != nil {
 		return err
 	}
@@ -119,19 +102,13 @@ func (s padded) apply(v *view, _ *draws) error {
 
 // around returns the image's rectangle extended by the margins. It first crops what negative
 // margins cut off, so that a border does not show it.
-func (m margins) around(v *view) (image.Rectangle, error) {
+func (v *view) around(m describe.Margins) (image.Rectangle, error) {
 	width, height := v.size()
-	left := margins{
-		min(m.left, 0), min(m.top, 0), min(m.right, 0),
-		min(m.bottom, 0),
-	}.outside(image.Rect(0, 0, width, height))
+	left := m.Cropping().Around(image.Rect(0, 0, width, height))
 	if left.Dx() < 1 || left.Dy() < 1 {
 		return left,
 			fmt.Errorf("padding leaves nothing of an image of %d x %d pixels", width, height)
 	}
 	v.crop(left)
-	return margins{
-		max(m.left, 0), max(m.top, 0), max(m.right, 0),
-		max(m.bottom, 0),
-	}.outside(left.Sub(left.Min)), nil
+	return m.Adding().Around(left.Sub(left.Min)), nil
 }

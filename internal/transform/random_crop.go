@@ -3,6 +3,8 @@ package transform
 import (
 	"fmt"
 	"image"
+
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 )
 
 // RandomCrop crops a part of a fixed size, at a uniformly random position.
@@ -32,7 +34,7 @@ var randomCrop = kind{
 		s.height, s.width = a.Size("size")
 		s.apart = a.Choice("draws", "v1", "v2") == "v2"
 		if !a.None("padding") {
-			s.padding = a.padding("padding")
+			s.padding = a.Margins("padding")
 		}
 		return s
 	},
@@ -40,7 +42,7 @@ var randomCrop = kind{
 
 type randomCropped struct {
 	width, height int
-	padding       margins
+	padding       describe.Margins
 	needed        bool
 	border        border
 	apart         bool // a number is drawn only for an edge that is longer
@@ -54,14 +56,13 @@ func (s randomCropped) follow(k *known) error {
 		return err
 	}
 	if k.width > 0 && !s.needed {
-		m := s.padding
-		width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
+		width, height := s.padding.Size(k.width, k.height)
 		if width < s.width || height < s.height {
 			return fmt.Errorf("%d x %d pixels (height x width) cannot be cut from %d x %d; "+
 				"pad_if_needed=True puts a border around them", s.height, s.width, height, width)
 		}
 	}
-	if k.shorter > 0 && !s.needed && s.padding == (margins{}) &&
+	if k.shorter > 0 && !s.needed && s.padding == (describe.Margins{}) &&
 		min(s.width, s.height) > k.shorter {
 		return fmt.Errorf("%d x %d pixels (height x width) cannot be cut from images whose shorter "+
 			"edge is %d; pad_if_needed=True puts a border around them", s.height, s.width, k.shorter)
@@ -74,11 +75,11 @@ func (s randomCropped) apply(v *view, d *draws) error {
 	if err := s.pad(v); err != nil {
 		return err
 	}
-	whole, err := s.padding.around(v)
+	whole, err := v.around(s.padding)
 	if err != nil {
 		return err
 	}
-	if s.padding != (margins{}) {
+	if s.padding != (describe.Margins{}) {
 		v.bare = true
 	}
 	if s.needed && (whole.Dx() < s.width || whole.Dy() < s.height) {
@@ -119,13 +120,13 @@ func (s randomCropped) apply(v *view, d *draws) error {
 // pad pads masks and boxes: v2 once, v1 for each reason that there is.
 func (s randomCropped) pad(v *view) error {
 	width, height := v.size()
-	all := s.padding.outside(image.Rect(0, 0, width, height))
+	all := s.padding.Around(image.Rect(0, 0, width, height))
 	across, down := 0, 0
 	if s.needed {
 		across, down = max(s.width-all.Dx(), 0), max(s.height-all.Dy(), 0)
 	}
 	if s.apart {
-		all = margins{across, down, across, down}.outside(all)
+		all = describe.Margins{Left: across, Top: down, Right: across, Bottom: down}.Around(all)
 		across, down = 0, 0
 	}
 	if v.targets == nil {

@@ -35,10 +35,7 @@ var randomResizedCrop = kind{
 		s := &randomPart{filters: a.Filters("interpolation"), order: a.Order("pillow")}
 		a.Antialias("antialias")
 		s.height, s.width = a.Size("size")
-		s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
-		s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
-		s.Timm = a.Choice("draws", "torchvision", "timm") == "timm"
-		s.Logs = a.Logs("log_ratio", s.Ratio)
+		s.Part = policy.ReadPart(&a.Arguments)
 		return s
 	},
 }

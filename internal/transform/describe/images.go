@@ -165,18 +165,3 @@ func (a *Arguments) Apart() bool { return a.Choice("draws", "v1", "v2") == "v2" 
 
 // Strict returns whether the argument pillow is a release that does not posterize to 0 bits.
 func (a *Arguments) Strict() bool { return a.Whole("pillow", 1, 1000) >= 13 }
-
-// Margins returns an argument that is the left, top, right and bottom of a margin: one number for
-// all, one for left and right and one for the others, or four.
-func (a *Arguments) Margins(name string) [4]int {
-	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
-	switch m := a.Wholes(name, -MaxEdge, MaxEdge, allowed, 1, 2, 4); len(m) {
-	case 1:
-		return [4]int{m[0], m[0], m[0], m[0]}
-	case 2:
-		return [4]int{m[0], m[1], m[0], m[1]}
-	case 4:
-		return [4]int(m)
-	}
-	return [4]int{}
-}

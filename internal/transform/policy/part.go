@@ -4,6 +4,7 @@ import (
 	"image"
 	"math"
 
+	"github.com/hdmlp/hdmlp/internal/transform/describe"
 	"github.com/hdmlp/hdmlp/internal/transform/random"
 )
 
@@ -12,6 +13,15 @@ type Part struct {
 	Scale, Ratio [2]float64 // of the area, as a share of the image's; width / height
 	Logs         [2]float32 // of Ratio
 	Timm         bool       // numbers are drawn as timm does
+}
+
+// ReadPart reads the arguments scale, ratio, draws and log_ratio.
+func ReadPart(a *describe.Arguments) (s Part) {
+	s.Scale[0], s.Scale[1] = a.Pair("scale", 0, 1e6)
+	s.Ratio[0], s.Ratio[1] = a.Pair("ratio", 1e-6, 1e6)
+	s.Timm = a.Choice("draws", "torchvision", "timm") == "timm"
+	s.Logs = a.Logs("log_ratio", s.Ratio)
+	return s
 }
 
 // Attempt is an area and an aspect ratio that were drawn for a part. torch's exponential gives the
