@@ -71,6 +71,15 @@ var (
 		"of that, what it gave back since memory became short; 0 if it no longer is", "class")
 	viewed = desc("hdmlp_storage_class_viewed_bytes",
 		"given back memory that is not free yet, because processes use it", "class")
+	formed = desc("hdmlp_storage_class_forms_samples",
+		"JPEGs that a storage class holds as coefficients", "class")
+	formedBytes  = desc("hdmlp_storage_class_forms_bytes", "bytes of these coefficients", "class")
+	formedAsRead = desc("hdmlp_storage_class_forms_as_read_bytes",
+		"bytes that the files of these JPEGs have", "class")
+	formedSeconds = desc("hdmlp_storage_class_forms_seconds_total",
+		"time of processors that JPEGs took to become coefficients, and files again", "class")
+	formedAgain = desc("hdmlp_storage_class_forms_read_again_total",
+		"files that were read again, because their coefficients do not give them", "class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -142,6 +151,13 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeRep
 		send(gaveBack, prometheus.CounterValue, float64(r.Bytes), class.Name)
 		send(short, prometheus.GaugeValue, float64(r.Now), class.Name)
 		send(viewed, prometheus.GaugeValue, float64(r.Viewed), class.Name)
+		if f := class.Forms; f != nil {
+			send(formed, prometheus.GaugeValue, float64(f.Samples), class.Name)
+			send(formedBytes, prometheus.GaugeValue, float64(f.Bytes), class.Name)
+			send(formedAsRead, prometheus.GaugeValue, float64(f.AsRead), class.Name)
+			send(formedSeconds, prometheus.CounterValue, f.Seconds, class.Name)
+			send(formedAgain, prometheus.CounterValue, float64(f.Reread), class.Name)
+		}
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))
 	if r := n.Requests; r != nil {

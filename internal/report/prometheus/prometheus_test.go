@@ -72,6 +72,9 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			{
 				Name: "memory", Capacity: 500, Used: 300,
 				Returned: &report.Returned{Bytes: 70, Now: 30, Viewed: 10},
+				Forms: &report.Forms{
+					Amount: report.Amount{Samples: 6, Bytes: 130}, AsRead: 110, Seconds: 1.5, Reread: 2,
+				},
 			},
 			{Name: "file", Capacity: 5},
 		}},
@@ -115,6 +118,11 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 	} {
 		want["hdmlp_storage_class_"+name+`{class="memory",`+label+"}"] = v[0]
 		want["hdmlp_storage_class_"+name+`{class="file",`+label+"}"] = v[1]
+	}
+	for name, v := range map[string]float64{
+		"samples": 6, "bytes": 130, "as_read_bytes": 110, "seconds_total": 1.5, "read_again_total": 2,
+	} {
+		want["hdmlp_storage_class_forms_"+name+`{class="memory",`+label+"}"] = v
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", lines(got), lines(want))
