@@ -167,6 +167,7 @@ def test_a_later_job_gets_what_it_needs(folder, options):
         assert source_bytes(raw) >= progressive(files)
         until(lambda: forms(raw).get("samples", 0) == 0, "all samples are files")
         until(lambda: reads() + reads() == 0, "all files are kept")
+        assert forms(raw)["read_again"] == PROGRESSIVE
 
 
 def test_verify_compares_files(folder):

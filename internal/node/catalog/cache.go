@@ -215,7 +215,7 @@ func (d *Dataset) Reports() (out []report.Class) {
 // formsOf describes what a cache holds in other forms; nil: nothing, and nothing was.
 func formsOf(c *cache.Cache) *report.Forms {
 	f, ok := c.Forms()
-	if !ok || f.Converted == 0 && f.Samples == 0 {
+	if !ok || f.Samples == 0 && f.Converted+f.Restored+f.Reread+f.Damaged == 0 {
 		return nil
 	}
 	return &report.Forms{
