@@ -214,7 +214,10 @@ func testReplacedSegments(t *testing.T, factory Factory) {
 		Put(t, s, ds, id)
 	}
 	first := p.Segments()[0]
-	for _, id := range first.Held {
+	for i, id := range first.Held {
+		if now := p.Segments()[0]; now.Number != first.Number || now.Dead != int64(i*size) {
+			t.Fatalf("%d bytes of %d replaced samples are in segment %d", now.Dead, i, now.Number)
+		}
 		replace(t, s, ds, int(id))
 	}
 	for _, e := range p.Segments() {
