@@ -36,7 +36,7 @@ func TestPapers(t *testing.T) {
 		"thesis-1": 1, "thesis-2": 2, "thesis-3": 3, "thesis-4": 4, "thesis-environment": 4,
 		"imagenet-1k": 2, "openimages": 3, "places365": 3,
 		"imagenet-22k": 4, "cosmoflow": 4, "cosmoflow-32": 4, "coordl-ssd-v100": 4,
-		"coordl-hdd-1080ti": 3,
+		"coordl-hdd-1080ti": 3, "coefficients": 1,
 	}
 	for _, f := range papers(t) {
 		s, err := f.Scenario()
