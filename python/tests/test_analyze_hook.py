@@ -217,3 +217,22 @@ def test_each_worker_delivers_two_batches(monkeypatch):
     delivered.drain(2, 1.0 / 8)
     assert len(delivered.within(1.5)) == 6
     assert len(delivered.within(0.0)) == 3  # one each, if there is no time left
+
+
+def test_parts_are_equal_and_each_worker_gets_each():
+    """11 and 5 samples of each batch in turns were 51 samples/s by two workers that prepare 96."""
+    drawn = [list(range(at, at + 16)) for at in (0, 16, 32)]
+    made = queued.parts(drawn, 11)
+    assert [len(part) for part in made] == [8] * 6
+    assert [sample for part in made for sample in part] == list(range(48))
+    assert [len(part) for part in queued.parts([[1, 2, 3, 4, 5], [6]], 2)] == [1, 2, 2, 1]
+    assert queued.parts([[1, 2]], 7) == [[1, 2]]
+    for count in range(1, 30):
+        for workers in range(9):
+            turns = queued.in_turn(list(range(count)), workers)
+            assert turns == list(range(len(turns)))
+            assert len(turns) > count - max(workers, 1)
+            got = [[] for _ in range(max(workers, 1))]
+            for number in range(len(turns) * len(got)):
+                got[number % len(got)].append(turns[number % len(turns)])
+            assert all(sorted(each) == turns for each in got)

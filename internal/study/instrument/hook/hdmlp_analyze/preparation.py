@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from . import description, rereading, sample_files
 from .channel import SETTINGS, Channel
-from .queued import Delivered
+from .queued import Delivered, in_turn, parts
 
 #: How many batches of the sampler are used at most.
 MOST_BATCHES = 256
@@ -59,11 +59,6 @@ def measure(
     records = None if content is None else content.folder
     _say_files(dataset, records, opened, looked, channel)
     _say_transforms(loader, channel)
-
-
-def _parts(given: list[Any], most: int) -> list[Any]:
-    """Returns batches in parts of so many samples; samples of different batches stay apart."""
-    return [batch[at : at + most] for batch in given for at in range(0, len(batch), most)]
 
 
 def _whole(given: list[Any], samples: int) -> list[Any]:
@@ -136,7 +131,7 @@ def _measure_torchs(
     end = time.perf_counter() + SETTINGS["preparation"]
     opened = sample_files.Opened()
     seen: list[Any] = []  # indices of samples
-    given = _parts(drawn, FIRST) if batched else drawn
+    given = parts(drawn, FIRST) if batched else drawn
     first = made(given, 0)
     number = 0
     began = time.perf_counter()
@@ -151,7 +146,7 @@ def _measure_torchs(
     counts = _worker_counts(loader.num_workers, ranks)
     longest = min(LONGEST, max(end - time.perf_counter(), 0.0) / len(counts) / LEAST)
     size = max(int(longest / alone), 1)
-    given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
+    given = parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
     reading = rereading.Reading(opened.data(), _different(seen))
     if reading.uncached:
         channel.send("uncached")
@@ -165,8 +160,9 @@ def _measure_torchs(
     for at, workers in enumerate(counts):
         seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - at)
         channel.send("phase", name="preparation", workers=workers)
-        samples = [len(batch) for batch in given] if batched else [1]
-        delivered = Delivered(made(given, workers), samples, workers)
+        turns = in_turn(given, workers)
+        samples = [len(batch) for batch in turns] if batched else [1]
+        delivered = Delivered(made(turns, workers), samples, workers)
         delivered.drain(queued, alone)
         found = delivered.within(seconds)
         each = max(workers, 1)

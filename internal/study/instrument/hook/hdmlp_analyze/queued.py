@@ -5,6 +5,7 @@ They were prepared before anything was measured, and say nothing of how fast the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -44,6 +45,32 @@ class Draining:
             self._until = now - waited - step + self._most
         self._over = now > self._until or waited > EMPTY * (waited + step)
         return True
+
+
+def parts(given: list[Any], most: int) -> list[Any]:
+    """Returns batches in parts of so many samples at most, as equal as they can be.
+
+    Workers deliver in turns, so that one that got the smaller ones would wait for the others.
+    Samples of different batches stay apart.
+    """
+    found: list[Any] = []
+    for batch in given:
+        count = max(-(-len(batch) // most), 1)
+        ends = [len(batch) * part // count for part in range(count + 1)]
+        found += [batch[begin:end] for begin, end in zip(ends, ends[1:])]
+    return found
+
+
+def in_turn(given: list[Any], workers: int) -> list[Any]:
+    """Returns the batches without as many of the last ones as it takes for each worker to get each.
+
+    If all are given again and again, in turns, one of two workers would always get the same half of
+    an even number of batches.
+    """
+    count = len(given)
+    while count > 1 and math.gcd(count, max(workers, 1)) > 1:
+        count -= 1
+    return given[:count]
 
 
 class Delivered:
