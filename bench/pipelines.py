@@ -114,7 +114,7 @@ class Pipeline(Scenario):
                 "seed": 42,
                 "step": 0.0,
                 "world_size": 1,
-                "memory": int(self.memory * self._dataset["bytes"]),
+                "memory": int(contender.get("times", self.memory) * self._dataset["bytes"]),
                 "pipeline": self._pipeline,
             },
         )
@@ -177,6 +177,40 @@ class Forms(Pipeline):
         ]
 
 
+#: By how many times the dataset memory has room for.
+MEMORY = (0.5, 1, 1.3, 2, 4)
+
+
+class FormsByMemory(Forms):
+    """Coefficients beside files, by how much memory there is."""
+
+    columns = [
+        *Pipeline.columns[:2],
+        ("read", "read/dataset", "{:.2f}"),
+        ("forms", "coefficients/dataset", "{:.2f}"),
+    ]
+
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
+        result = super().measure(contender)
+        report = result["ranks"][0]["report"]
+        result["figures"]["read"] = report["source"]["bytes"] / self._dataset["bytes"]
+        held = sum(one.get("forms", {}).get("samples", 0) for one in report["classes"])
+        result["figures"]["forms"] = held / self._samples
+        return result
+
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
+        said = []
+        for times in MEMORY:
+            files, ours = (medians.get(f"{one['name']}, {times}x") for one in (FILES, COEFFICIENTS))
+            if files and ours:
+                said.append(
+                    f"with memory for {times} times the dataset an image takes "
+                    f"{ours['cpu'] / files['cpu']:.2f} of the processor time, and "
+                    f"{ours['read'] / files['read']:.3f} of the bytes of the source"
+                )
+        return said
+
+
 def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
     rows = [
@@ -200,8 +234,14 @@ def all_pipelines(quick: bool) -> list[Scenario]:
 
 def all_forms(quick: bool) -> list[Scenario]:
     """Those that compare coefficients with files."""
-    contenders, epochs = [FILES, COEFFICIENTS], 4 if quick else 24
+    contenders, epochs = [FILES, COEFFICIENTS], 8 if quick else 24
     return [
         Forms(f"forms/{kind}", "crop", kind, few if quick else many, epochs, {}, contenders)
         for kind, many, few in (("photos", 600, 200), ("large", 300, 128))
-    ]
+    ] + [
+        FormsByMemory(
+            "forms/memory", "crop", "photos", 200 if quick else 600, epochs, {},
+            [dict(one, name=f"{one['name']}, {times}x", times=times)
+             for times in MEMORY for one in contenders],
+        )
+    ]  # fmt: skip
