@@ -211,7 +211,7 @@ OLDEST := $(wildcard python/tests/test_dropin*.py python/tests/test_samplers*.py
 	$(patsubst %,python/tests/test_%.py, augmentations batches damage datasets epoch_ends exit \
 	foreign left metadata moved offload offload_faults offload_rest on_error originals pixel_limit \
 	ragged random_stream ranks seeds tail tensor_types timm torch torch_modes torch_workers train \
-	transforms transforms_parts view_wrappers views worker_info worker_seeds)
+	transforms transforms_parts view_wrappers views vision worker_info worker_seeds)
 
 test-oldest: build throttle exchange objects bytecode $(VENV)/stamp
 	@$(VENV)/bin/python -c 'import torch; print("oldest torch:", torch.__version__)'

@@ -290,6 +290,7 @@ def test_subclasses_make_their_items_themselves(voc, caplog, monkeypatch):
 
 def wrapped(dataset):
     """What v2 makes of a dataset; skipped where there is no v2."""
+    pytest.importorskip("torchvision.transforms.v2")
     return pytest.importorskip("torchvision.datasets").wrap_dataset_for_transforms_v2(dataset)
 
 
