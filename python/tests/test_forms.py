@@ -1,6 +1,8 @@
 """JPEGs that the daemon keeps as coefficients: the same pixels, and files for who needs these."""
 
+import io
 import pathlib
+import struct
 
 import numpy
 import pytest
@@ -121,6 +123,37 @@ def test_pixels_are_the_same(folder):
         assert same(epoch(loader), want[3])
         assert forms(loader)["samples"] == BASELINE + PROGRESSIVE
         assert source_bytes(loader) == 0
+
+
+def test_files_that_pillow_decodes_are_read_once(tmp_path):
+    """Progressive ones, whose form would not give the file: they have none."""
+    V = pytest.importorskip("torchvision.transforms")
+    rng = numpy.random.default_rng(7)
+    entry = struct.pack(">HHHI", 1, 0x011A, 2, 2) + b"a\0\0\0"  # a resolution of one letter
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + entry + bytes(4)
+    root = tmp_path / "data"
+    (root / "a").mkdir(parents=True)
+    for i in range(48):
+        made = io.BytesIO()
+        grain(rng, picture(rng, 120, 100)).save(made, "JPEG", progressive=True)
+        file = made.getvalue()
+        if i % 2:
+            file = b"\xff\xd8\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + file[2:]
+        (root / "a" / f"{i}.jpg").write_bytes(file)
+    dataset = ht.ImageFolder(str(root), V.Compose([V.RandomResizedCrop(64), V.ToTensor()]))
+
+    def all_are_converted():
+        epoch(loader)  # what was read for a job before is confirmed when it is needed
+        return forms(loader).get("samples", 0) >= 24
+
+    with ht.DataLoader(dataset, 8, shuffle=True, memory=MEMORY) as loader:
+        until(all_are_converted, "all others are converted")
+        for _ in range(3):
+            assert len(epoch(loader)) == 6
+        assert forms(loader)["samples"] == 24
+        assert "read_again" not in forms(loader)
+        size = sum(path.stat().st_size for path in (root / "a").iterdir())
+        assert source_bytes(loader) == size
 
 
 def test_a_job_that_needs_files_gets_them(folder):

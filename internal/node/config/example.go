@@ -34,6 +34,8 @@ func Example(classes []store.Kind) string {
 			b.WriteByte('\n')
 			comment(&b, p.Help+".")
 			switch {
+			case p.Kind == option.Enum && p.Default == option.Auto:
+				comment(&b, option.Auto+": "+p.Derived+". Or: "+strings.Join(p.Values, ", ")+".")
 			case p.Kind == option.Enum:
 				comment(&b, "One of: "+strings.Join(p.Values, ", ")+".")
 			case p.Default == option.Auto:

@@ -36,9 +36,9 @@ func (p *Packed) head() []byte {
 // Pack packs a JPEG into dst, whose memory it uses. It checks that the result gives the JPEG's
 // coefficients and, where there is one scan, its bytes.
 //
-// Images of other formats, and JPEGs that are damaged, incomplete, of CMYK colours, arithmetically
-// coded, or whose Body would have more than limit bytes, result in an Error of ErrNotPacked that
-// says why. Decode of src need not fail then. Other errors are those of Header.
+// Images of other formats, and JPEGs that are damaged, incomplete, odd (Header.Odd), of CMYK
+// colours, arithmetically coded, or whose Body would have more than limit bytes, result in an Error
+// of ErrNotPacked that says why. Decode of src need not fail then. Other errors are those of Header.
 func (d *Decoder) Pack(dst *Packed, src []byte, limit int) error {
 	d.taken = 0
 	h, err := d.Header(src)
@@ -51,6 +51,8 @@ func (d *Decoder) Pack(dst *Packed, src []byte, limit int) error {
 		return fail(ErrNotPacked, "CMYK")
 	case h.Incomplete:
 		return fail(ErrNotPacked, "an incomplete progressive JPEG")
+	case h.Odd: // it is left to PIL, which needs the file each time
+		return fail(ErrNotPacked, "what the file says beside its pixels may make PIL refuse it")
 	}
 	return d.pack(dst, src, &h, max(limit, 0))
 }

@@ -172,6 +172,11 @@ func TestStaysAsRead(t *testing.T) {
 	for i := scan + 50; i < len(altered)-2; i += 7 {
 		altered[i] = 0x55
 	}
+	// A resolution of one letter in the EXIF data, of which PIL makes nothing or an error.
+	exif := "Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01" +
+		"\x01\x1a\x00\x02\x00\x00\x00\x02a\x00\x00\x00" + "\x00\x00\x00\x00"
+	odd := append([]byte{0xff, 0xd8, 0xff, 0xe1, 0, byte(len(exif) + 2)}, exif...)
+	odd = append(odd, jpegNamed(t, "restart-progressive")[2:]...)
 	tiny := jpegNamed(t, "gray-22")
 	var c Converter
 	defer c.Close()
@@ -186,6 +191,7 @@ func TestStaysAsRead(t *testing.T) {
 		{"without an end", "damaged", whole[:len(whole)-2]},
 		{"altered", "", altered},
 		{"cut progressive", "incomplete", jpegNamed(t, "restart-progressive")[:900]},
+		{"odd", "beside its pixels", odd},
 	} {
 		dst, err := c.Convert([]byte("before"), test.src)
 		if !errors.Is(err, codec.ErrNotPacked) || !strings.Contains(err.Error(), test.says) ||
