@@ -38,7 +38,8 @@ func (p *Packed) head() []byte {
 //
 // Images of other formats, and JPEGs that are damaged, incomplete, odd (Header.Odd), of CMYK
 // colours, arithmetically coded, or whose Body would have more than limit bytes, result in an Error
-// of ErrNotPacked that says why. Decode of src need not fail then. Other errors are those of Header.
+// of ErrNotPacked that says why. Decode of src need not fail then. Other errors are those of
+// Header.
 func (d *Decoder) Pack(dst *Packed, src []byte, limit int) error {
 	d.taken = 0
 	h, err := d.Header(src)
