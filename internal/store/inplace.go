@@ -32,9 +32,12 @@ type InPlace interface {
 // to another segment. Numbers of segments are never used twice, nor is the memory of a segment: so
 // nothing that refers to a segment, or views it, ever sees other bytes there.
 type Shrinker interface {
-	// Growing reports whether the memory of samples may grow now. If not, Put and Fill return
-	// ErrFull although there is room.
+	// Growing reports whether the memory of samples may grow now. If not, Put and Fill return ErrFull
+	// although there is room, once nothing is Freed.
 	Growing() bool
+	// Freed returns the memory that samples may take although it may not grow, in bytes: of what they
+	// took when it could last, what has become free since, and was not given back. 0 if it may grow.
+	Freed() int64
 	// Horizon returns for how long ahead of its use a sample should be located: so long it may take
 	// until a segment that is given back is free. 0: as long as one likes.
 	Horizon() time.Duration

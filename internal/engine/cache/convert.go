@@ -41,7 +41,7 @@ func (v *conversion) makeForms(ctx context.Context, cl *class, segments []store.
 	planned int64,
 ) (misses int64) {
 	for _, segment := range segments {
-		if ctx.Err() != nil || !v.wanted() || !v.worth.Load() || !cl.growing() {
+		if ctx.Err() != nil || !v.wanted() || !v.worth.Load() || !cl.shrinker.Growing() {
 			return 0
 		}
 		ids := those(segment.Held, func(id int) bool {
@@ -136,11 +136,9 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 // makeSamples converts the forms of segments to samples, as long as there is memory for that.
 func (v *conversion) makeSamples(ctx context.Context, cl *class, segments []store.Extent) {
 	for _, segment := range segments {
-		// While memory may not grow, what was given back is needed by others, or the memory of the
-		// segment before is not free yet.
-		returned := cl.shrinker.Returned()
+		// While memory may not grow, only one segment at a time takes more.
 		if ctx.Err() != nil || v.wanted() ||
-			!cl.growing() && (returned.Now > 0 || returned.Used > 0) {
+			!cl.shrinker.Growing() && cl.shrinker.Returned().Used > 0 {
 			return
 		}
 		if !v.restoreSegment(ctx, cl, segment) {
@@ -173,7 +171,8 @@ func (v *conversion) restoreSegment(ctx context.Context, cl *class, segment stor
 	if full.Load() > 0 {
 		return false
 	}
-	if ctx.Err() != nil || restored.Load() == 0 {
+	if ctx.Err() != nil ||
+		restored.Load() == 0 && float64(segment.Dead) <= fewDead*float64(segment.Bytes) {
 		return true
 	}
 	return v.move(cl, those(segment.Held, isForm))

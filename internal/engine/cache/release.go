@@ -12,7 +12,7 @@ import (
 // A class in memory consists of segments, which the class gives back when memory is short, while
 // jobs read. The cache ranks the samples by which it can do without first (Rank), and notifies its
 // watchers (Watch) of the segments that are given back, and of the samples in them. Until the
-// memory may grow again (store.Shrinker.Growing), nothing is destined for the class (destination):
+// memory may grow again (store.Shrinker), nothing is destined for the class (destination):
 // samples that were dropped are read from the source without being kept, and not for other nodes
 // (short). Then they are brought again, as they are needed and ahead of time (Refill).
 

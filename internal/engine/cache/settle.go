@@ -22,7 +22,8 @@ import (
 //	                                         emptied in which others have left many bytes (empty)
 //	no forms wanted, some are held           they become samples, as far as there is room
 //	                                         (makeSamples)
-//	samples were refused that would fit      they are brought (Cache.Refill)
+//	samples were refused that would fit      they are brought (Cache.Refill), if memory may grow, or
+//	                                         into what has become free
 //	samples were refused, no forms wanted,   segments are emptied in which others have left bytes
 //	and no room for all will come
 //
@@ -136,8 +137,8 @@ type state struct {
 
 func (v *conversion) state(cl *class) state {
 	s := state{
-		events: v.events.Load(), wanted: v.wanted(), worth: v.worth.Load(), growing: cl.growing(),
-		formed: cl.forms.Formed().Samples,
+		events: v.events.Load(), wanted: v.wanted(), worth: v.worth.Load(),
+		growing: cl.shrinker.Growing(), formed: cl.forms.Formed().Samples,
 	}
 	s.total, s.used = cl.Store.Capacity()
 	returned := cl.shrinker.Returned()
@@ -205,11 +206,14 @@ func (v *conversion) look(ctx context.Context, cl *class, l *looks) {
 // bring brings samples that were refused if one of them fits, and else makes room for them.
 func (v *conversion) bring(cl *class, l *looks, missing missing) {
 	now := v.state(cl)
-	if missing.refused == 0 || !now.growing {
+	if missing.refused == 0 || !cl.growing() {
 		return
 	}
 	room := now.total - now.used // once processes have unmapped what is lent
-	if missing.refused > room && !now.wanted {
+	if !now.growing {
+		room = min(room, cl.shrinker.Freed()+now.lent)
+	}
+	if now.growing && missing.refused > room && !now.wanted {
 		v.empty(cl, missing.refused-room, 0)
 	}
 	now.events = 0

@@ -301,3 +301,31 @@ func TestRefusedThoughTheyFit(t *testing.T) {
 		}
 	})
 }
+
+// TestFormsBecomeSamplesAfterSomeWereGivenBack checks that when memory was given back before forms
+// could become samples, the rest does all the same, and what that frees is used for samples that
+// were given back.
+func TestFormsBecomeSamplesAfterSomeWereGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const samples, size = 400, 1000
+		g, class := forming(t, samples, 1400, fakeForms{})
+		defer g.close()
+		g.use.TakeForms(true)
+		settle()
+		g.fill()
+		class.Allow(0)
+		given := class.GiveBack(60_000, "a test")
+		taken := class.Taken()
+		settle()
+		f, _ := g.cache.Forms()
+		held := len(g.stores[0].Held())
+		if f.Samples != 0 || given < 60_000 || int64(held*size) < samples*size-given+taken/20 {
+			t.Errorf("%d samples are held after %d bytes were given back: %+v", held, given, f)
+		}
+		if now := class.Taken(); now > taken {
+			t.Errorf("%d bytes are taken, and %d were", now, taken)
+		}
+		class.Allow(1 << 30)
+		g.checkAllKept(t)
+	})
+}

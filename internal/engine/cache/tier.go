@@ -66,7 +66,9 @@ type class struct {
 }
 
 // growing reports whether the class may take memory for samples now.
-func (cl *class) growing() bool { return cl.shrinker == nil || cl.shrinker.Growing() }
+func (cl *class) growing() bool {
+	return cl.shrinker == nil || cl.shrinker.Growing() || cl.shrinker.Freed() > 0
+}
 
 // Reader returns what reads class j (from 0); nil: it is in memory.
 func (c *Cache) Reader(j int) *store.Reader { return c.classes[j].reader }

@@ -242,11 +242,16 @@ func (c *Class) all() (stores []*classStore) {
 // called again; negative counts as 0. If they may grow again after they could not, for this reason
 // or because memory that was given back was not free, their tenants are notified. If it is never
 // called, there is no limit.
+//
+// While it is 0, they may still use again what becomes free of what they have, as when forms become
+// samples: up to a ceiling, which GiveBack lowers.
 func (c *Class) Allow(bytes int64) {
 	before := c.allowance.Swap(max(bytes, 0))
 	if bytes <= 0 {
+		c.ceiling.CompareAndSwap(noCeiling, c.taken.Load())
 		return
 	}
+	c.ceiling.Store(noCeiling)
 	for _, s := range c.all() {
 		s.mu.Lock()
 		again := s.mu.waits && (s.mu.lent == 0 || s.room() >= s.mu.size)
@@ -271,6 +276,17 @@ func (c *Class) Allow(bytes int64) {
 // SetHorizon sets for how long ahead of their use samples should be located.
 func (c *Class) SetHorizon(d time.Duration) { c.horizon.Store(int64(d)) }
 
+// take counts n bytes more as taken, of the allowance or below the ceiling, or beyond both. It
+// reports whether it did.
+func (c *Class) take(n int64, beyond bool) bool {
+	allowed := c.allow(n)
+	if now := c.taken.Add(n); allowed || beyond || now <= c.ceiling.Load() {
+		return true
+	}
+	c.taken.Add(-n)
+	return false
+}
+
 // allow takes n bytes of the allowance. If there are too few, none are left afterwards, so that the
 // samples that follow need not try.
 func (c *Class) allow(n int64) bool {
@@ -293,6 +309,12 @@ func (c *Class) allow(n int64) bool {
 // first: the one whose samples its tenants can do without first, by the mean over its samples
 // (store.Tenant.Rank); of equal ones, the newest.
 func (c *Class) GiveBack(bytes int64, why string) (begun int64) {
+	taken := c.taken.Load()
+	defer func() {
+		if ceiling := c.ceiling.Load(); ceiling != noCeiling {
+			c.ceiling.Store(max(min(ceiling, taken)-begun, 0))
+		}
+	}()
 	begun = c.evictIdle(bytes)
 	type candidate struct {
 		store *classStore

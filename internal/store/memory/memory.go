@@ -43,6 +43,7 @@ type Class struct {
 	segment   int64
 	taken     atomic.Int64 // bytes allocated by all stores
 	allowance atomic.Int64 // bytes that they may allocate now (Allow)
+	ceiling   atomic.Int64 // of taken, up to which they may allocate besides, or noCeiling
 	horizon   atomic.Int64 // a time.Duration; 0: none was set
 	returns   returns
 
@@ -54,12 +55,16 @@ type Class struct {
 	}
 }
 
+// noCeiling is the ceiling while the stores may grow.
+const noCeiling = -1
+
 var _ store.Class = (*Class)(nil)
 
 // New returns a class without stores.
 func New(options Options) *Class {
 	c := &Class{limit: options.Limit, segment: options.Segment}
 	c.allowance.Store(math.MaxInt64)
+	c.ceiling.Store(noCeiling)
 	if c.limit == nil {
 		c.limit = func() (int64, error) { return math.MaxInt64, nil }
 	}

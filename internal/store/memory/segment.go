@@ -25,6 +25,8 @@ const (
 	// most: the daemon and each process that samples are delivered to have a map and a descriptor
 	// for each.
 	fewest, most = 16, 128
+	// See formSize.
+	formSegment, mostForms = 4 << 20, 1024
 )
 
 // segmentSize returns how large the segments of a store with so much room are, in bytes.
@@ -32,6 +34,15 @@ func segmentSize(room int64) int64 {
 	wanted := max(min(room/fewest, defaultSegment), room/most, leastSegment)
 	page := int64(os.Getpagesize())
 	return (wanted + page - 1) / page * page
+}
+
+// formSize returns how large the segments for forms are, in bytes. When memory is short, forms
+// become samples a segment at a time, and until one is empty, its samples take as much besides: at
+// most formSegment, a quarter of the least reserve that package pressure keeps, by which more than
+// the reserve is free once some was given back. So that takes no more to be given back. No process
+// maps these segments, so there may be more of them: mostForms.
+func (s *classStore) formSize() int64 {
+	return min(s.mu.size, max(formSegment, s.mu.capacity/mostForms))
 }
 
 // segment is one memfd with samples.
@@ -234,18 +245,20 @@ func (g *segment) back(end int64, beyond bool) bool {
 	}
 	chunk := min(maxChunk, max(g.size/fewest, minChunk))
 	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity, g.backed+s.most()))
-	if !s.class.allow(to-g.backed) && !beyond {
-		return false
+	if !s.class.take(to-g.backed, beyond) {
+		if to = end; !s.class.take(to-g.backed, beyond) {
+			return false
+		}
 	}
 	for {
 		err := unix.Fallocate(int(g.file.Fd()), 0, g.backed, to-g.backed)
 		switch {
 		case err == nil:
-			s.class.taken.Add(to - g.backed)
 			g.backed = to
 			return true
 		case errors.Is(err, unix.EINTR):
 		default:
+			s.class.taken.Add(g.backed - to)
 			s.mu.refused = true
 			return false
 		}

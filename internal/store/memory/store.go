@@ -86,7 +86,11 @@ func (s *classStore) extend(n, room int64, p place) error {
 	if s.mu.last == store.MaxSegments {
 		return store.ErrFull
 	}
-	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, room)))
+	size := s.mu.size
+	if p.form {
+		size = s.formSize()
+	}
+	g, err := newSegment(s, s.mu.last, max(n, min(size, room)))
 	if err != nil {
 		return err
 	}
@@ -204,6 +208,14 @@ func (s *classStore) Fill(id int, read func(dst []byte) (store.Origin, error)) e
 
 // Growing implements store.Shrinker.
 func (s *classStore) Growing() bool { return s.class.allowance.Load() > 0 }
+
+// Freed implements store.Shrinker.
+func (s *classStore) Freed() int64 {
+	if s.Growing() {
+		return 0
+	}
+	return max(s.class.ceiling.Load()-s.class.taken.Load(), 0)
+}
 
 // Horizon implements store.Shrinker.
 func (s *classStore) Horizon() time.Duration { return time.Duration(s.class.horizon.Load()) }
@@ -377,7 +389,7 @@ func (s *classStore) fit(n, room int64, p place) (*segment, int64, bool) {
 			}
 		}
 	}
-	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 && !p.beyond ||
+	if s.mu.refused || n > 0 && !s.Growing() && s.Freed() < n && !p.beyond ||
 		s.extend(n, room, p) != nil {
 		return nil, 0, false
 	}
