@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 // Levels of vector instructions. pixels_level returns the highest one that the machine supports.
-enum { level_plain, level_avx2, level_avx512 };
+enum { level_plain, level_avx2, level_avx512, level_vbmi };
 
 int pixels_level(void);
 

@@ -9,7 +9,7 @@
 enum { precision = 22, half = 1 << (precision - 1) };
 
 // Bytes that a vector may read past the end of what it needs.
-enum { overrun = 32 };
+enum { overrun = 64 };
 
 // Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel
 // splits a weight into a sum of parts, w = sum of part[i] << shift[i], and sums the products of
@@ -20,12 +20,15 @@ enum { overrun = 32 };
 typedef struct {
 	// Bytes of a group of four weights.
 	size_t group;
-	// Writes count weights as groups.
-	void (*split)(void *to, const int32_t *weights, int count, int groups);
-	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each
-	// group reads 16 bytes.
+	// The most target pixels of a row that lines computes at once, and how many pixels the first
+	// source pixels of the last one and the first one are apart then, at most.
+	int together, apart;
+	// Writes count weights as groups, which begin stride bytes apart.
+	void (*split)(void *to, size_t stride, const int32_t *weights, int count, int groups);
+	// The horizontal pass of four rows of RGB, n pixels at a time. Target pixel i starts at source
+	// pixel first[i]. The weights of n pixels lie together: the first group of each, and so on.
 	void (*lines)(uint8_t *const dst[4], const uint8_t *const src[4], int width,
-		const int32_t *first, int origin, const void *weights, int groups);
+		const int32_t *first, int origin, const void *weights, int groups, int n);
 	// The vertical pass of one target row of n samples, from count rows.
 	void (*column)(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights,
 		int groups, int n);
@@ -40,6 +43,6 @@ static inline void store_pixel(uint8_t *row, int i, int width, uint32_t pixel) {
 		memcpy(row + i * 3, &pixel, 3);
 }
 
-extern const vector_passes passes_avx2, passes_avx512;
+extern const vector_passes passes_avx2, passes_avx512, passes_vbmi;
 
 #endif

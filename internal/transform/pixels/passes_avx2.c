@@ -10,9 +10,9 @@
 // pmaddwd multiplies 16 bits by 16: a weight is split into its low 11 bits, unsigned, and the rest.
 enum { low_bits = 11, low_mask = (1 << low_bits) - 1 };
 
-static void split(void *to, const int32_t *weights, int count, int groups) {
+static void split(void *to, size_t stride, const int32_t *weights, int count, int groups) {
 	int16_t *part = to;
-	for (int k = 0; k < groups * 4; k += 4, part += 8)
+	for (int k = 0; k < groups * 4; k += 4, part += stride / 2)
 		for (int i = 0; i < 4; i++) {
 			int32_t w = k + i < count ? weights[k + i] : 0;
 			part[i] = (int16_t)(w >> low_bits);
@@ -39,7 +39,8 @@ static inline AVX2 __m256i joined(__m256i high, __m256i low) {
 		4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7)
 
 static AVX2 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int width,
-	const int32_t *first, int origin, const void *weights, int groups) {
+	const int32_t *first, int origin, const void *weights, int groups, int n) {
+	(void)n;
 	const __m256i pairs = PAIRS, spread = SPREAD;
 	const int64_t *w = weights;
 	for (int i = 0; i < width; i++) {
@@ -125,4 +126,4 @@ static AVX2 void column(uint8_t *dst, const uint8_t *src, size_t stride, int cou
 	}
 }
 
-const vector_passes passes_avx2 = {16, split, lines, column};
+const vector_passes passes_avx2 = {16, 1, 0, split, lines, column};

@@ -10,7 +10,7 @@ int pixels_level(void) {
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
-		return level_avx512;
+		return __builtin_cpu_supports("avx512vbmi") ? level_vbmi : level_avx512;
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
 		__builtin_cpu_supports("f16c"))
 		return level_avx2;
@@ -20,6 +20,8 @@ int pixels_level(void) {
 
 static const vector_passes *passes_of(int level) {
 #if defined(__x86_64__)
+	if (level == level_vbmi)
+		return &passes_vbmi;
 	if (level == level_avx512)
 		return &passes_avx512;
 	if (level == level_avx2)
@@ -68,12 +70,27 @@ static int groups_of(const pixels_axis *a, int n) {
 	return (most + 3) / 4;
 }
 
-// split_all writes an axis' weights as groups.
+// split_all writes an axis' weights as groups, those of each together targets side by side.
 static void split_all(const vector_passes *v, uint8_t *to, const pixels_axis *a, int n,
-	int groups) {
-	for (int i = 0; i < n; i++)
-		v->split(to + (size_t)i * (size_t)groups * v->group,
-			a->weights + (size_t)i * (size_t)a->taps, a->counts[i], groups);
+	int groups, int together) {
+	size_t stride = (size_t)together * v->group;
+	for (int i = 0; i < n; i += together, to += (size_t)groups * stride)
+		for (int k = 0; k < together && i + k < n; k++)
+			v->split(to + (size_t)k * v->group, stride,
+				a->weights + (size_t)(i + k) * (size_t)a->taps, a->counts[i + k], groups);
+}
+
+// together returns how many pixels lines computes at once.
+static int together(const vector_passes *v, const pixels_axis *a, int width) {
+	int n = v->together;
+	for (int i = 0; i < width; i += n) {
+		int last = i + n < width ? i + n - 1 : width - 1;
+		if (a->first[last] - a->first[i] > v->apart) {
+			n--;
+			i = -n;
+		}
+	}
+	return n;
 }
 
 // Size of an input row in scratch, for rows at the end of an image that vector loads would read
@@ -82,11 +99,11 @@ static size_t row_in(int src_width, int taps) {
 	return (size_t)src_width * 3 + (size_t)(taps + 3) * 3 + overrun;
 }
 
-enum { widest_group = 16 };
+enum { widest_group = 16, most_together = 5 };
 
 size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps,
 	int vertical_taps) {
-	size_t across = (size_t)width * (size_t)((horizontal_taps + 3) / 4);
+	size_t across = (size_t)(width + most_together - 1) * (size_t)((horizontal_taps + 3) / 4);
 	size_t down = (size_t)height * (size_t)((vertical_taps + 3) / 4);
 	size_t weights = (across > down ? across : down) * widest_group;
 	return weights + 4 * row_in(src_width, horizontal_taps) + (size_t)width * 3;
@@ -97,9 +114,11 @@ static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, i
 	const uint8_t *src,
 	int src_width, int stride, size_t size, const pixels_axis *a, uint8_t *scratch) {
 	int groups = groups_of(a, width);
-	split_all(v, scratch, a, width, groups);
+	int n_together = together(v, a, width);
+	split_all(v, scratch, a, width, groups, n_together);
 	size_t room = row_in(src_width, a->taps), n = (size_t)width * 3;
-	uint8_t *in = scratch + (size_t)width * (size_t)groups * v->group, *nowhere = in + 4 * room;
+	uint8_t *in = scratch + (size_t)(width + most_together - 1) * (size_t)groups * v->group;
+	uint8_t *nowhere = in + 4 * room;
 	for (int y = 0; y < height; y += 4) {
 		const uint8_t *from[4];
 		uint8_t *to[4];
@@ -114,7 +133,7 @@ static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, i
 				from[i] = copy;
 			}
 		}
-		v->lines(to, from, width, a->first, a->origin, scratch, groups);
+		v->lines(to, from, width, a->first, a->origin, scratch, groups, n_together);
 	}
 }
 
@@ -139,7 +158,7 @@ void pixels_resample(
 		return;
 	int groups = groups_of(&down, height);
 	if (v != NULL)
-		split_all(v, scratch, &down, height, groups);
+		split_all(v, scratch, &down, height, groups, 1);
 	for (int y = 0; y < height; y++) {
 		const uint8_t *from = src + (size_t)(down.first[y] - down.origin) * (size_t)stride;
 		uint8_t *to = dst + (size_t)y * (size_t)n;

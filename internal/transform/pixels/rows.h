@@ -57,7 +57,7 @@ extern const row_loops rows_plain, rows_avx2, rows_avx512;
 
 static inline const row_loops *rows_of(int level) {
 #if defined(__x86_64__)
-	if (level == level_avx512)
+	if (level >= level_avx512)
 		return &rows_avx512;
 	if (level == level_avx2)
 		return &rows_avx2;
