@@ -134,6 +134,16 @@ static int ends(const struct jpeg_source_mgr *s) {
 	return 0;
 }
 
+// libjpeg-turbo writes rows of pixels past the caches if their addresses are multiples of streamed,
+// and they would be read from memory again.
+enum { streamed = 32, not_streamed = 16 };
+
+// row_pitch returns how many bytes d->row has for each of four rows.
+static size_t row_pitch(const codec_jpeg *d) {
+	size_t n = d->cinfo.output_width * (size_t)d->request.channels;
+	return (n + streamed - 1) / streamed * streamed;
+}
+
 // read_rows reads the region's rows into dst.
 static void read_rows(codec_jpeg *d, uint8_t *dst, size_t stride, JDIMENSION left) {
 	j_decompress_ptr cinfo = &d->cinfo;
@@ -144,18 +154,21 @@ static void read_rows(codec_jpeg *d, uint8_t *dst, size_t stride, JDIMENSION lef
 	if (first > 0)
 		jpeg_skip_scanlines(cinfo, first);
 	int direct = cinfo->output_width == (JDIMENSION)r->width;
+	uint8_t *row = d->row + ((not_streamed - (uintptr_t)d->row) & (streamed - 1));
+	size_t pitch = row_pitch(d);
 	JSAMPROW rows[4];
 	while (cinfo->output_scanline < end) {
 		JDIMENSION y = cinfo->output_scanline - first, want = end - cinfo->output_scanline;
 		if (want > 4)
 			want = 4;
 		for (JDIMENSION i = 0; i < want; i++)
-			rows[i] = direct
+			rows[i] = direct && (uintptr_t)(dst + (y + i) * stride) % streamed != 0
 				? dst + (y + i) * stride
-				: d->row + i * cinfo->output_width * (size_t)r->channels;
+				: row + i * pitch;
 		JDIMENSION got = jpeg_read_scanlines(cinfo, rows, want);
-		for (JDIMENSION i = 0; !direct && i < got; i++)
-			memcpy(dst + (y + i) * stride, rows[i] + skip, n);
+		for (JDIMENSION i = 0; i < got; i++)
+			if (rows[i] != dst + (y + i) * stride)
+				memcpy(dst + (y + i) * stride, rows[i] + skip, n);
 	}
 }
 
@@ -184,7 +197,7 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 		left = 0;
 	else if (width < all)
 		jpeg_crop_scanline(cinfo, &left, &width);
-	size_t need = 4 * cinfo->output_width * (size_t)r->channels;
+	size_t need = 4 * row_pitch(d) + streamed;
 	if (d->row_capacity < need) {
 		free(d->row);
 		d->row = malloc(need);
