@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "idct.h"
+
 #if defined(__GLIBC__)
 #include <malloc.h>
 #include <unistd.h>
@@ -182,6 +184,8 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	cinfo->scale_num = (unsigned)r->scale;
 	cinfo->scale_denom = 8;
 	jpeg_start_decompress(cinfo);
+	if (!r->plain)
+		idct_start(cinfo, r->level);
 	JDIMENSION left = (JDIMENSION)r->x, width = (JDIMENSION)r->width, all = cinfo->output_width;
 	if (left + width > all || (JDIMENSION)(r->y + r->height) > cinfo->output_height ||
 	    cinfo->output_components != r->channels) {

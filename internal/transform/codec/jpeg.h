@@ -25,9 +25,9 @@ typedef struct {
 	int channels;
 	// In: decode to the file's end, so that damage after the region is an error.
 	int to_end;
-	// In, for tests: never use entropy.c.
+	// In, for tests: use neither entropy.c nor idct.c.
 	int plain;
-	// In, for tests: the instructions that a form's decoder may use, of form.h; 0: all.
+	// In, for tests: the instructions that a form's decoder and idct.c may use, of form.h; 0: all.
 	int level;
 	// Out: whether entropy.c decoded it, the number of libjpeg's warnings, and its last message.
 	int fast, warnings;

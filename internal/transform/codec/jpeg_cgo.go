@@ -24,9 +24,9 @@ import (
 type jpegDecoder struct {
 	c       *C.codec_jpeg
 	request *C.codec_request
-	// plain disables entropy.c. For tests.
+	// plain disables entropy.c and idct.c. For tests.
 	plain bool
-	// level limits the instructions of form.c (form.h). For tests. 0: no limit.
+	// level limits the instructions of form.c and idct.c (form.h). For tests. 0: no limit.
 	level int
 }
 

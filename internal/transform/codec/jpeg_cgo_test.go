@@ -13,7 +13,7 @@ import (
 
 const jpegExact = true
 
-// setPlain leaves libjpeg's own Huffman decoder in place.
+// setPlain leaves libjpeg's own Huffman decoder and inverse DCT in place.
 func setPlain(d *Decoder, plain bool) { d.jpeg.plain = plain }
 
 // FuzzEntropy: our Huffman decoder gives what libjpeg's does, or leaves the image to it.

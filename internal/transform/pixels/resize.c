@@ -70,26 +70,32 @@ static int groups_of(const pixels_axis *a, int n) {
 	return (most + 3) / 4;
 }
 
-// split_all writes an axis' weights as groups, those of each together targets side by side.
+// split_all writes the weights of an axis of n targets as groups, those of so many targets side by
+// side.
 static void split_all(const vector_passes *v, uint8_t *to, const pixels_axis *a, int n,
-	int groups, int together) {
-	size_t stride = (size_t)together * v->group;
-	for (int i = 0; i < n; i += together, to += (size_t)groups * stride)
-		for (int k = 0; k < together && i + k < n; k++)
+	int groups, int targets) {
+	size_t stride = (size_t)targets * v->group;
+	for (int i = 0; i < n; i += targets, to += (size_t)groups * stride)
+		for (int k = 0; k < targets && i + k < n; k++)
 			v->split(to + (size_t)k * v->group, stride,
 				a->weights + (size_t)(i + k) * (size_t)a->taps, a->counts[i + k], groups);
 }
 
-// together returns how many pixels lines computes at once.
+static int widest_step(const pixels_axis *a, int width, int targets) {
+	int widest = 0;
+	for (int i = 0; i < width; i += targets) {
+		int last = i + targets < width ? i + targets - 1 : width - 1;
+		int apart = a->first[last] - a->first[i];
+		widest = apart > widest ? apart : widest;
+	}
+	return widest;
+}
+
+// together returns how many targets lines computes at once.
 static int together(const vector_passes *v, const pixels_axis *a, int width) {
 	int n = v->together;
-	for (int i = 0; i < width; i += n) {
-		int last = i + n < width ? i + n - 1 : width - 1;
-		if (a->first[last] - a->first[i] > v->apart) {
-			n--;
-			i = -n;
-		}
-	}
+	while (n > 1 && widest_step(a, width, n) > v->apart)
+		n--;
 	return n;
 }
 
@@ -99,7 +105,7 @@ static size_t row_in(int src_width, int taps) {
 	return (size_t)src_width * 3 + (size_t)(taps + 3) * 3 + overrun;
 }
 
-enum { widest_group = 16, most_together = 5 };
+enum { widest_group = 16, most_together = 5 }; // of vector_passes
 
 size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps,
 	int vertical_taps) {
@@ -114,8 +120,8 @@ static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, i
 	const uint8_t *src,
 	int src_width, int stride, size_t size, const pixels_axis *a, uint8_t *scratch) {
 	int groups = groups_of(a, width);
-	int n_together = together(v, a, width);
-	split_all(v, scratch, a, width, groups, n_together);
+	int targets = together(v, a, width);
+	split_all(v, scratch, a, width, groups, targets);
 	size_t room = row_in(src_width, a->taps), n = (size_t)width * 3;
 	uint8_t *in = scratch + (size_t)(width + most_together - 1) * (size_t)groups * v->group;
 	uint8_t *nowhere = in + 4 * room;
@@ -133,7 +139,7 @@ static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, i
 				from[i] = copy;
 			}
 		}
-		v->lines(to, from, width, a->first, a->origin, scratch, groups, n_together);
+		v->lines(to, from, width, a->first, a->origin, scratch, groups, targets);
 	}
 }
 
