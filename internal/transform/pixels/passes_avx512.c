@@ -72,7 +72,7 @@ static AVX512 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int
 	}
 }
 
-// five_pixels is lines_vbmi for groups.
+// five_pixels is lines_vbmi, which compiles it for one group and for any number.
 INLINE AVX512_VBMI void five_pixels(uint8_t *const dst[4], const uint8_t *const src[4], int width,
 	const int32_t *first, int origin, const int8_t *w, int groups, int n) {
 	// Each number of 32 bits has four samples of a channel of a target pixel. Where the pixel's
@@ -133,7 +133,7 @@ static AVX512_VBMI void lines_vbmi(uint8_t *const dst[4], const uint8_t *const s
 		five_pixels(dst, src, width, first, origin, weights, groups, n);
 }
 
-// columns is column for groups.
+// columns is column, which compiles it for one group and for any number.
 INLINE AVX512 void columns(uint8_t *dst, const uint8_t *src, size_t stride, int count,
 	const int8_t *weights, int groups, int n) {
 	for (int x = 0; x < n; x += 64) {
