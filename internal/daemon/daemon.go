@@ -1,5 +1,5 @@
 // Package daemon is the node's process: it serves jobs to the training processes of one user over a
-// Unix socket (DESIGN 8), and exits a set time after the last of them has disconnected, no matter
+// Unix socket, and exits a set time after the last of them has disconnected, no matter
 // how it ended.
 //
 // Each connection has one goroutine that reads and handles frames, one that stages batches while a

@@ -12,7 +12,7 @@ import (
 )
 
 // Report describes a job on one node: what its ranks there waited for, where every byte came from,
-// and how close it came to the lower bound (DESIGN 6 and 7). Complete computes its sums.
+// and how close it came to the lower bound (plan.Bound). Complete computes its sums.
 type Report struct {
 	Settings
 	Sentence string `json:"sentence"` // summary of the numbers

@@ -27,7 +27,7 @@ type Stall struct {
 	Python time.Duration // the part in which Python code made the batch: report.Python
 }
 
-// Ledger is the stall ledger of one rank (DESIGN 7). By epoch, it charges all time for which next()
+// Ledger is the stall ledger of one rank. By epoch, it charges all time for which next()
 // was blocked to causes, and counts every sample for the tier that it came from. Its methods are
 // safe for concurrent use.
 type Ledger struct {

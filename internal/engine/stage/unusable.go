@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// Policy is what a job does about a sample that cannot be used (DESIGN 12).
+// Policy is what a job does about a sample that cannot be used: on_error.
 type Policy string
 
 const (

@@ -3,7 +3,7 @@
 //
 // A node that is dead, hangs, or sends corrupt data is bypassed: its samples are read from the
 // source until it works again. A request that takes much longer than the source would is given up.
-// That costs time and bytes, but never changes data or order (DESIGN 7: never wait for one place).
+// That costs time and bytes, but never changes data or order.
 //
 // A Set is safe for concurrent use. It starts no goroutine and closes nothing.
 package breaker
