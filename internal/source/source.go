@@ -1,8 +1,8 @@
 // Package source describes the samples of a dataset (their number, sizes and classes) and defines
-// how to read them. A kind of source builds an Index and implements Source; package sourcetest checks
-// that it conforms. There are two: a folder of class folders, and records, which are ranges of
-// objects. Sub-packages of formats find the records of tar shards, LMDB and so on; those of objects
-// read from a directory, an object store or a web server.
+// how to read them. A kind of source builds an Index and implements Source; package sourcetest
+// checks that it conforms. There are two: a folder of class folders, and records, which are ranges
+// of objects. Sub-packages of formats find the records of tar shards, LMDB and so on; those of
+// objects read from a directory, an object store or a web server.
 //
 // An Index is immutable and safe for concurrent use, and so must be a Source; a Builder is for one
 // goroutine. An Index is also a file, so that a dataset is scanned once (format.go). The package
