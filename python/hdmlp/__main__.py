@@ -13,7 +13,7 @@ from .errors import ConfigError, DaemonNotFoundError
 def main() -> None:
     """Replaces this process with the binary, with the same arguments.
 
-    ``hdmlp probe`` gets further ones, from what the launcher says of the nodes.
+    ``hdmlp probe`` gets further ones, from what the launcher gives of the nodes.
     """
     try:
         binary = find_binary()

@@ -72,7 +72,7 @@ class _MessageOnlyError(HDMLPError):
 class ConfigError(_InputError):
     """An argument, configuration key or value is wrong.
 
-    The message names it, and says what is allowed.
+    The message names it and what is allowed.
     """
 
     kind = "config"

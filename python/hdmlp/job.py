@@ -63,7 +63,7 @@ class Job:
             with the thesis's settings (listing 4.7).
         lib_path: Refused: the original took the path of its library, and there is none.
         extensions: As for :class:`hdmlp.data.Folder`. Default: None, torchvision's image suffixes.
-        buffer_p: Work as printed: :attr:`buffer_p` says where samples are, and with transforms
+        buffer_p: Work as printed: :attr:`buffer_p` is where samples are, and with transforms
             :meth:`get` returns batches. Default: False.
 
     Raises:

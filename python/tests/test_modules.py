@@ -1,7 +1,9 @@
-"""How the package is cut into modules."""
+"""How the package is cut into modules, and what its comments are like."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import hdmlp
@@ -159,3 +161,28 @@ def test_few_types_are_any():
         f"{occurrences} occurrences of Any in {lines} lines: name the type, a Protocol with what "
         "is used of it, or object where nothing is"
     )
+
+
+#: Words by which a comment has code talk, listen or want; house_figures_test.go has the same.
+PERSONIFIED = r"\b(told|tells|hears|knows|wants|says|lets go)\b"
+
+
+def comments(text):
+    """The lines of a module's comments and docstrings."""
+    first = True  # of a statement
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (first and token.type == tokenize.STRING):
+            yield from token.string.splitlines()
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            first = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+
+
+def test_comments_are_those_of_python():
+    text = '"""a\n\nb"""\nx = "no"  # c\ndef f():\n    """d"""\n    return """no"""\n\n\n# e\n'
+    assert list(comments(text)) == ['"""a', "", 'b"""', "# c", '"""d"""', "# e"]
+
+
+def test_few_comments_have_code_talk_or_want():
+    lines = [line for path in modules().values() for line in comments(path.read_text())]
+    found = [line for line in lines if re.search(PERSONIFIED, line)]
+    assert len(found) <= 0.005 * len(lines), "\n".join(found)

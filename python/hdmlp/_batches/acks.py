@@ -1,4 +1,4 @@
-"""Which batches were yielded and which slots are free, as the daemon is told."""
+"""Which batches were yielded and which slots are free, as the daemon is sent them."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ def _forget_all() -> None:
 
 os.register_at_fork(after_in_child=_forget_all)
 
-#: The bit of a slot's number that says that it lies in an extra segment.
+#: The bit of a slot's number that is set if it lies in an extra segment.
 _EXTRA = 1 << 31
-#: The bit of a segment's number that says that it belongs to a storage class.
+#: The bit of a segment's number that is set if it belongs to a storage class.
 _CLASS = 1 << 31
 _PAGE = mmap.PAGESIZE
 _RING = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
 _ENTRIES = _RING // 8 - 2
-_END = _ENTRIES + 1  # the word that says where the stream ends
+_END = _ENTRIES + 1  # the word that holds where the stream ends
 
 
 class Lease:
@@ -219,7 +219,7 @@ class Copy(Segment):
 
 
 def of_class(number: int) -> bool:
-    """Reports whether a segment belongs to a storage class, and the daemon is told when it goes."""
+    """Reports whether a segment belongs to a storage class, whose end the daemon is notified of."""
     return bool(number & _CLASS)
 
 

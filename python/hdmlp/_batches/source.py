@@ -198,7 +198,7 @@ class BatchSource(Protocol):
 
         Raises:
             StallTimeoutError: The time is up. The source stays usable.
-            HDMLPError: The source ended here; says why.
+            HDMLPError: The source ended here, and why.
         """
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ class TaskSource(Protocol):
         """Takes the next batch if it is there; returns None if it is not.
 
         Raises:
-            HDMLPError: The source ended here; says why.
+            HDMLPError: The source ended here, and why.
         """
 
     def ends(self, position: int) -> bool:

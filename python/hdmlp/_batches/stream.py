@@ -318,7 +318,7 @@ class Stream:
 
         Raises:
             EndError: The last batch of the last epoch has been taken.
-            HDMLPError: The stream ended here; says why.
+            HDMLPError: The stream ended here, and why.
         """
         link = self._link
         while self._items or self.pump():
@@ -376,7 +376,7 @@ class Stream:
                     self._on_drop(item.segment, self._staging.gone.append)
                 else:
                     self._staging.drop(item.segment)
-                return None  # poll says that it is gone, if it is
+                return None  # poll reports that it is gone, if it is
             if type(item) is _Failure:
                 if item.generation is None or item.generation == self._generation:
                     self.position = None
@@ -407,7 +407,7 @@ class Stream:
         return taken
 
     def next(self, timeout: float = 0.0) -> Taken:
-        """Takes the next batch, waiting for it; :attr:`stall` says for how long.
+        """Takes the next batch, waiting for it; :attr:`stall` is for how long.
 
         Args:
             timeout: Seconds to wait at most; 0 means no limit.

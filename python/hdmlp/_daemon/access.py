@@ -25,7 +25,7 @@ def access(url: str) -> int:
         url: The URL.
 
     Raises:
-        AccessDeniedError: There are no keys, or the environment says something wrong about them.
+        AccessDeniedError: There are no keys, or those of the environment are wrong.
         DatasetError: They cannot be looked for.
     """
     memory = create("hdmlp-access")

@@ -35,7 +35,7 @@ class Link:
     Attributes:
         connection: Its frames.
         busy: A section is under way in which the stream's books do not match the daemon's. Set
-            outside of a section, it says that an exception struck in one, in practice a
+            outside of a section, it means that an exception struck in one, in practice a
             KeyboardInterrupt, and that the link is of no more use.
     """
 
@@ -43,7 +43,7 @@ class Link:
         self.client = client
         self.connection = client.connection
         self.busy = False
-        self._ended = False  # the daemon has ended, and the reader knows
+        self._ended = False  # the daemon has ended, and the reader has noticed
         self._nodes = nodes
 
     @property

@@ -26,7 +26,7 @@ log = logging.getLogger("hdmlp")
 
 #: Seconds that a file system may take to open the root, unless ``source_timeout`` is given.
 _TIMEOUT = 60.0
-#: Seconds after which the log says that it takes long.
+#: Seconds after which it is logged that it takes long.
 _WARN_AFTER = 10.0
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}

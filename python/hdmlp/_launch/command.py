@@ -1,4 +1,4 @@
-"""What the ``hdmlp`` command passes to ``hdmlp probe`` of what the launcher says.
+"""What the ``hdmlp`` command passes to ``hdmlp probe`` of what the launcher gives.
 
 The binary reads no launcher's variables: it is given the number of nodes, this node's, and node
 0's address by flags, and the nodes' secret by ``HDMLP_SECRET``.

@@ -1,6 +1,6 @@
-"""The launchers: what each says of a process, and in which variables.
+"""The launchers: what each gives of a process, and in which variables.
 
-A launcher is a class with an object in :data:`LAUNCHERS`; nothing else knows one by name. It says
+A launcher is a class with an object in :data:`LAUNCHERS`; nothing else names one. It gives
 what it can: the variables of the rank, the node, the name of the launch, a secret. Nothing here
 talks to another machine.
 """
@@ -20,7 +20,7 @@ Environ = Mapping[str, str]
 
 
 class Layout(NamedTuple):
-    """The nodes of a job, as far as the launcher says.
+    """The nodes of a job, as far as the launcher gives them.
 
     Attributes:
         nodes: The number of nodes.
@@ -48,7 +48,7 @@ class Process(NamedTuple):
 
 
 class Variables(NamedTuple):
-    """Where a launcher says which rank a process is.
+    """Where a launcher gives which rank a process is.
 
     Attributes:
         rank: The variable of the rank.
@@ -68,7 +68,7 @@ class Launcher:
 
     Attributes:
         name: The launcher's name, for messages.
-        ranks: Where it says which rank this is; the first that is complete counts.
+        ranks: Where it gives which rank this is; the first that is complete counts.
     """
 
     name = ""
@@ -87,7 +87,7 @@ class Launcher:
         return None
 
     def node(self, environ: Environ) -> int | None:
-        """Returns this node's number if the launcher knows it without knowing the others."""
+        """Returns this node's number if the launcher gives it without the others."""
         return None
 
     def secret(self, environ: Environ) -> str | None:
@@ -134,7 +134,7 @@ class Torchrun(Launcher):
 
 
 class MPI(Launcher):
-    """An MPI launcher, which says how many ranks a node has, but not which node it is.
+    """An MPI launcher, which gives how many ranks a node has, but not which node it is.
 
     Attributes:
         local_size: The variable of the number of this node's ranks.

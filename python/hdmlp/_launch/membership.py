@@ -1,7 +1,7 @@
 """Which rank this process is, and how the ranks of one job find each other.
 
 These are asked, in this order: arguments, an initialised ``torch.distributed``, the launchers
-(launchers.py). If none says, the process is the only one.
+(launchers.py). If none does, the process is the only one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def look(environ: Mapping[str, str] | None = None) -> Place:
         environ: The environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: Some of what says it is missing.
+        ConfigError: Some of what gives it is missing.
     """
     environ = os.environ if environ is None else environ
     return _on_nodes(_looked(environ), environ)
@@ -245,7 +245,7 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         master = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
     run = environ.get("TORCHELASTIC_RUN_ID")
     if run:
-        # Without an ID of its own torchrun says "none": the address tells such runs apart.
+        # Without an ID of its own torchrun says "none": the address distinguishes such runs.
         parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
         return "-".join(part for part in parts if part)
     # The launcher's name for this launch: another one with the same address may follow at once.

@@ -26,7 +26,7 @@ _SECRET_TIME = 10.0
 
 #: Ports from one loader's first port to the next loader's.
 PORTS = 4
-#: The first port if it cannot be derived from what the launcher says.
+#: The first port if it cannot be derived from what the launcher gives.
 DEFAULT_PORT = 29510
 
 
@@ -253,7 +253,7 @@ def _address(place: Place, master: str, launch_key: str | None, environ: Mapping
 
 
 def unnamed(place: Place, environ: Mapping[str, str]) -> str:
-    """Returns a warning if rank 0 is on another host, and nothing says which nodes there are.
+    """Returns a warning if rank 0 is on another host, and nothing gives which nodes there are.
 
     Empty if all is well. May ask a name server.
     """

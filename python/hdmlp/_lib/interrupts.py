@@ -37,7 +37,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def interrupts(error: BaseException) -> bool:
-    """Reports whether an exception says nothing of the code in which it was raised.
+    """Reports whether an exception has nothing to do with the code in which it was raised.
 
     So do those that end programs, as KeyboardInterrupt, and those of signal handlers: Python calls
     them between any two instructions, with the signal's number and the frame that they interrupt.

@@ -85,7 +85,7 @@ class Connection:
         with_fd: The types of incoming frames that bring a file descriptor.
 
     Attributes:
-        torn: Bytes are on their way between the kernel and the buffers. Set on entry, it says that
+        torn: Bytes are on their way between the kernel and the buffers. Set on entry, it means that
             an exception struck there, and that the connection is of no more use.
     """
 

@@ -1,4 +1,4 @@
-"""Types of what the daemon and multiprocessing give, where no class of theirs says it."""
+"""Types of what the daemon and multiprocessing give, where no class of theirs describes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _OutputAnswer(TypedDict):
 
 
 class OutputAnswer(_OutputAnswer, total=False):
-    """What the daemon delivers of a field, as OPENED says it.
+    """What the daemon delivers of a field, as OPENED describes it.
 
     ``shape`` is None if the field comes as it is. With ``channels_last`` it is channels, height,
     width, and lies in memory as height, width, channels. ``view`` is only there if it is one of
@@ -30,7 +30,7 @@ class OutputAnswer(_OutputAnswer, total=False):
 
 
 class Facts(TypedDict, total=False):
-    """What the daemon says of a dataset."""
+    """What the daemon sends of a dataset."""
 
     samples: int
     classes: list[str]

@@ -5,7 +5,7 @@ A loader consists of
 - a session, which opens the job (:mod:`hdmlp._loading.session`);
 - feeds, one for each iteration that lives at the same time, each with a stream of its own, which
   is opened again when it breaks (:mod:`hdmlp._loading.feed`);
-- a cursor, which says where the next iteration begins (:mod:`hdmlp._loading.state`);
+- a cursor, which is where the next iteration begins (:mod:`hdmlp._loading.state`);
 - counts of what was yielded (:mod:`hdmlp._loading.reports`).
 
 Iterations (:mod:`hdmlp._loading.iteration`) refer to their loader, and feeds to the loader weakly.
@@ -57,8 +57,8 @@ def _close_all() -> None:
 class Loader:
     """Base class of the loaders whose batches the daemon serves.
 
-    A sub-class says in ``_make`` what becomes of a batch. A loader is for one thread at a time. In
-    a process forked from its own it opens a connection of its own when it is used.
+    A sub-class defines in ``_make`` what becomes of a batch. A loader is for one thread at a time.
+    In a process forked from its own it opens a connection of its own when it is used.
 
     Args:
         dataset: The dataset.
@@ -249,7 +249,7 @@ class Loader:
 
         A new loader is in epoch 0, or with ``share_join=True`` in that of its group.
         """
-        steps = self.steps  # opens the job, which says where it begins
+        steps = self.steps  # opens the job, which determines where it begins
         return self._cursor.next // steps if steps else 0
 
     # Iteration.
@@ -294,7 +294,7 @@ class Loader:
             return self._begin(iteration)
 
     def _begin(self, iteration: Iteration) -> Feed:
-        """Does what :meth:`_take_epoch` says, under ``_turn``."""
+        """Does what :meth:`_take_epoch` describes, under ``_turn``."""
         steps, start = self.steps, self._cursor.start
         epoch = whole_number("epoch", start // steps, 0, LAST_EPOCH)
         unplanned = self.epochs is not None and epoch >= self.epochs

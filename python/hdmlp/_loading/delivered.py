@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .._launch.place import Place
 from ..errors import ConfigError
 
-#: Parts that a state carries at most, the latest; the oldest of them says how many were dropped
+#: Parts that a state carries at most, the latest; the oldest of them has how many were dropped
 #: before it. There is one for each launch, and for each epoch that the loop left before its end.
 MOST = 256
 

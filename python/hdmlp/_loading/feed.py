@@ -101,7 +101,7 @@ class Feed:
         return self.working()[0]
 
     def seek(self, position: int) -> bool:
-        """Makes ``position`` what comes next; reports whether the daemon had to be told.
+        """Makes ``position`` what comes next; reports whether the daemon had to be asked.
 
         The daemon then audits the epoch from there.
         """

@@ -54,7 +54,7 @@ class Iteration:
 
     The epoch is taken with the first batch, and the source of the batches with it. An iteration
     counts what it has yielded; the source runs ahead. After an interruption (Ctrl-C, an exception
-    of the user's transform) the source is told the position at which the next batch is.
+    of the user's transform) the source is given the position at which the next batch is.
 
     ``next()`` has a short way, for batches that were made ahead. After a training step the
     processor's caches hold none of this code, so what ``next()`` costs is how much of it runs.
@@ -69,7 +69,7 @@ class Iteration:
     Attributes:
         position: The position of the next batch.
         end: The position after the epoch's last batch.
-        audit: The sum of the yielded batches' audits, modulo 2^64, since the daemon was told where
+        audit: The sum of the yielded batches' audits, modulo 2^64, since the daemon was sent where
             they begin: a new one does not know what was yielded before.
         over: No batch follows.
         failed: The last ``next()`` raised. It may be called again, but the feed may then serve
@@ -264,7 +264,7 @@ class Iteration:
         batch: object,
         lost: bool = False,
     ) -> None:
-        """Keeps what was made of a batch for the thread, counts it, and tells the daemon.
+        """Keeps what was made of a batch for the thread, counts it, and notifies the daemon.
 
         Args:
             taken: The batch.

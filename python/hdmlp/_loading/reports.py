@@ -1,4 +1,4 @@
-"""What a loader tells about itself."""
+"""What a loader reports."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Dataset(Protocol):
         """Raises MismatchError if the object has described another version of the dataset."""
 
     def _told(self, opened: Opened) -> None:
-        """Takes what OPENED says of the dataset."""
+        """Takes what OPENED has of the dataset."""
 
 
 class Session:

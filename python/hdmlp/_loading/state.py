@@ -139,7 +139,7 @@ def check_scheme(state: Mapping[str, object]) -> None:
 
 
 def position_in(state: Mapping[str, object], steps: int) -> int:
-    """Returns the position that a state says.
+    """Returns the position that a state has.
 
     Raises:
         ConfigError: There is no such position.

@@ -17,7 +17,7 @@ from .manifest import Located, located
 from .records import _REASONS, Listed, check_count, check_regular
 from .runs import Ranges, Run, in_runs
 
-#: What says which file is meant: its size, its time and its inode.
+#: What identifies a file: its size, its time and its inode.
 Stamp = tuple[int, int, int]
 
 
@@ -44,7 +44,7 @@ class Indexed(Listed):
 
 
 def stamp_of(path: str) -> Stamp:
-    """Returns what says which file is at a path.
+    """Returns what identifies the file at a path.
 
     Raises:
         ConfigError: There is none, or it is not a regular file: to open a FIFO would block.

@@ -341,7 +341,7 @@ class _Exported(ctypes.Structure):
 
 
 def _lengths_of_fields(array: Any) -> list[int]:
-    """Returns how many values each field of an array of structs says that it has.
+    """Returns how many values each field of an array of structs has, by its own count.
 
     They are read from what pyarrow exports, as it has no other call that does not use them.
     """

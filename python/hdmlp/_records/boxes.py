@@ -1,4 +1,4 @@
-"""Boxes around objects of an image: what a field of them, or a value, says."""
+"""Boxes around objects of an image: what a field of them, or a value, means."""
 
 from __future__ import annotations
 

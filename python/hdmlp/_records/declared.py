@@ -44,7 +44,7 @@ class Declared(Listed):
 
     @property
     def classes(self) -> list[str]:
-        """The classes of the dataset, if it says them."""
+        """The classes of the dataset, if it has them."""
         classes: list[str] = getattr(self.of, "classes", [])
         return classes
 

@@ -66,7 +66,7 @@ def decoder(name: str) -> Callable[[object], object] | None:
 
 
 def decodes(name: str) -> bool:
-    """Reports whether the suffix of a name says what decodes it."""
+    """Reports whether the suffix of a name determines what decodes it."""
     return kind_of(name).partition(".")[0] in {*IMAGES, *_PICKLES, *_OTHERS, *_DECODERS}
 
 

@@ -44,7 +44,7 @@ def located(root: str) -> str:
                 f"{root}: a relative path, and the current directory was deleted; give an "
                 "absolute one"
             ) from None
-    # After a symbolic link, only the system knows where ".." leads.
+    # After a symbolic link, only the system can find where ".." leads.
     path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
     try:
         missing = call_with_timeout(path, lambda: _missing(path), timeout=_LOOK)

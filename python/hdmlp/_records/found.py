@@ -134,7 +134,7 @@ class Found(Listed):
         """Returns None: the daemon finds the records."""
 
     def _told(self, opened: Opened) -> None:
-        """Takes what OPENED says of the dataset, which is known."""
+        """Takes what OPENED has of the dataset, which is known."""
 
     def __len__(self) -> int:
         """Returns the number of records."""

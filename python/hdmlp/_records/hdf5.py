@@ -1,4 +1,4 @@
-"""HDF5 files: where the samples of their datasets lie, as h5py says."""
+"""HDF5 files: where the samples of their datasets lie, as h5py reports."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _chunks(where: str, number: int, dataset: Any, array: ArrayFile, whole: bool
 
 
 def _infos(found: Any) -> list[Any]:
-    """Returns what h5py says of each chunk."""
+    """Returns what h5py reports of each chunk."""
     if hasattr(found, "chunk_iter"):
         infos: list[Any] = []
         found.chunk_iter(infos.append)

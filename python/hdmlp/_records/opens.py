@@ -80,7 +80,7 @@ def _find(file: object, why_not: str = "") -> memoryview | None:
         if name.endswith(("/", "/.")):
             return None  # no file has such a name
         path = made_absolute(name, "/" if name[:1] == "/" else os.getcwd())
-    except (ValueError, OSError, TypeError):  # open says what is wrong
+    except (ValueError, OSError, TypeError):  # open reports what is wrong
         return None
     for copies in reversed(_active.stack):
         if copies.declares(path):
@@ -244,7 +244,7 @@ def _by_path(before: Callable[..., object], at: int, name: str) -> Callable[...,
         mode = args[at + 1] if len(args) > at + 1 else keys.get("mode", "r")
         writes = at > 0 and isinstance(mode, str) and set(mode) & set("wx+")
         data = _find(given, _WRITTEN if writes else "")
-        if data is None or str(given).lower().endswith(".raw"):  # the name says how to read it
+        if data is None or str(given).lower().endswith(".raw"):  # its name matters
             return before(*args, **keys)
         try:
             fd = copied(os.fsdecode(str(given)), data)

@@ -50,7 +50,7 @@ class Files(NamedTuple):
         paths: The files.
         footers: What their footers say.
         columns: Their columns.
-        stamps: What says which file is at each path.
+        stamps: What identifies the file at each path.
     """
 
     paths: list[str]
@@ -142,7 +142,7 @@ def _is_media(leaves: Sequence[Leaf]) -> bool:
 
 
 def _what(leaves: Sequence[Leaf]) -> str:
-    """Returns what a column is; of nested ones, pyarrow says more."""
+    """Returns what a column is; of nested ones, pyarrow describes more."""
     if len(leaves) == 1 and len(leaves[0].path) == 1 and not leaves[0].repeated:
         return leaves[0].shown
     if _is_media(leaves) and not any(leaf.repeated for leaf in leaves):

@@ -229,7 +229,7 @@ def places_of(
         rows: The row group's number of rows.
 
     Raises:
-        ConfigError: The pages are damaged, or not as the footer says.
+        ConfigError: The pages are damaged, or not as the footer describes.
     """
     at, end, found = chunk.begin, chunk.begin + chunk.size, 0
     try:

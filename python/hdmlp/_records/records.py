@@ -98,7 +98,7 @@ class Listed:
         return descriptor(self._bytes)
 
     def _told(self, opened: Opened) -> None:
-        """Takes what OPENED says of the dataset."""
+        """Takes what OPENED has of the dataset."""
         if self._listed is None:
             self._listed = {"fingerprint": opened["fingerprint"], "bytes": opened["bytes"]}
 
@@ -118,7 +118,7 @@ class Listed:
 
     @property
     def _facts(self) -> Facts:
-        """``fingerprint`` and ``bytes``, which the daemon says."""
+        """``fingerprint`` and ``bytes``, which the daemon sends."""
         if self._listed is None:
             manifest = self._manifest()
             try:

@@ -42,7 +42,7 @@ class Feature(NamedTuple):
 class TFRecord(Indexed):
     """Records of TFRecord files, each a ``tf.train.Example``, of which features are fields.
 
-    The files are read once, when this object is made: nothing says where their records begin. The
+    The files are read once, when this object is made: nothing lists where their records begin. The
     checksums of lengths are compared, those of data are not.
 
     Args:

@@ -221,10 +221,10 @@ def _unpacked(name: str) -> str:
 
 
 def _begin(path: str, descriptor: int, info: zipfile.ZipInfo) -> int:
-    """Returns where the bytes of a member begin, behind a header that says what the list says.
+    """Returns where the bytes of a member begin, after a header that agrees with the list.
 
     Raises:
-        ConfigError: It says something else.
+        ConfigError: It does not agree.
     """
     begin = info.header_offset
     head = os.pread(descriptor, _HEADER.size, begin) if begin >= 0 else b""

@@ -45,7 +45,7 @@ class Generator(Protocol):
 
 
 def _memory(address: int, said: list[int]) -> ctypes.Array[ctypes.c_char] | None:
-    """Returns a generator's memory, if its words are those that its library says."""
+    """Returns a generator's memory, if its words are those that its library gives."""
     memory = (ctypes.c_char * _BYTES).from_address(address)
     return memory if array.array("I", memory.raw).tolist() == said else None
 
@@ -106,7 +106,7 @@ class _Torchs:
 
 
 class _Numpys:
-    """numpy's legacy generator: where its bit generator says, it has the words, then the count.
+    """numpy's legacy generator: where its bit generator points, it has the words, then the count.
 
     The second of two numbers that are drawn together lies elsewhere (``has_gauss``). It appears
     only when words are used, so that it need not be asked for while the words stay.

@@ -45,7 +45,7 @@ def leaving(described: list[ours.Transform]) -> list[ours.Transform]:
 
 
 def decoding(described: list[ours.Transform], arguments: dict[str, object]) -> list[ours.Transform]:
-    """Returns the daemon's transforms, of which the first says how images are decoded.
+    """Returns the daemon's transforms, of which the first determines how images are decoded.
 
     Args:
         described: The transforms.

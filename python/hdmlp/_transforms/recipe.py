@@ -25,7 +25,7 @@ from .generators import seed_generators
 from .keys import LOADER, TARGET, collate_key, entry_key, item_key
 from .rows import Row, Rows
 
-#: What PIL says of a file that it was given as bytes: an address.
+#: How PIL names a file that it was given as bytes: an address.
 FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
 
 

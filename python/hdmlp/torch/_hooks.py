@@ -60,7 +60,7 @@ def _is_served(dataset: object) -> bool:
     """Reports whether our loader is to be made over a dataset.
 
     That is so for HDMLP's datasets, torchvision's folders and parts of them; if the daemon cannot
-    serve one of these, our loader says why.
+    serve one of these, our loader reports why.
     """
     found = Datasets().samples(dataset)
     return found.folder is not None or bool(found.why)

@@ -185,7 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
         **keys: object,
     ):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
-        # __init__; the order as the daemon knows it; the job, opened if it can be already.
+        # __init__; the order as the daemon computes it; the job, opened if it can be already.
         self._complete = False
         batch_size = check_torchs(
             batch_size, timeout, prefetch_factor, pin_memory_device, in_order, worker_init_fn
@@ -271,7 +271,7 @@ class DataLoader(torch.utils.data.DataLoader[object]):
 
     @property
     def _order(self) -> Known | None:
-        """The order that the daemon knows; None: only iterating the sampler reveals it."""
+        """The order that the daemon computes; None: only iterating the sampler reveals it."""
         return self._ordering.known
 
     def _opened(self) -> Engine | Iterables:

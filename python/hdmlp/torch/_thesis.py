@@ -244,7 +244,7 @@ def check_in_process(dataset: object, workers: int) -> None:
 
 
 def _check_after(steps: Sequence[object]) -> None:
-    """Checks transforms that follow those of the job, in Python, and says where they run.
+    """Checks transforms that follow those of the job, in Python, and reports where they run.
 
     Raises:
         ConfigError: The first one takes an image, and the job makes tensors.

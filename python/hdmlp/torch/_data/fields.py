@@ -123,7 +123,7 @@ def part_of(
         return Part(name, [], loader, found.entries or None)
     of_one_size = found.hands == "tensor" or (not found.rest and found.hands == "image")
     if lacks and of_one_size:
-        offload(loader, transform, wanted=False)  # which says that our own ones cannot run here
+        offload(loader, transform, wanted=False)  # which means that our own ones cannot run here
         if say:
             log.warning(
                 "the field %s is only decoded by the daemon, and its transforms run in Python: "

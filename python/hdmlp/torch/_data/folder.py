@@ -241,7 +241,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
         root: The directory.
         transform: From what ``loader`` made to what the model gets: a list (or Compose) of
             :mod:`hdmlp.transforms`, of torchvision's, or of any callables. The daemon carries out
-            those which it knows, from the first on; the rest runs in Python. Default: None.
+            those which it has, from the first on; the rest runs in Python. Default: None.
         target_transform: Applied to the class number. Default: None.
         loader: From a sample's bytes, a read-only memoryview, to an object. torchvision's takes a
             path; its own ``default_loader`` and ``pil_loader`` mean :func:`pil_loader` here.

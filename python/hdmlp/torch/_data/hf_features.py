@@ -14,7 +14,7 @@ from .hf_rows import Feature
 
 
 def mode_of(data: bytes | None) -> str:
-    """Returns the mode of an image; of one that is none, ``"RGB"``: its decoder says so."""
+    """Returns the mode of an image; of one that is none, ``"RGB"``: decoding it is an error."""
     from PIL import Image
 
     try:

@@ -201,7 +201,7 @@ class Joined(Making, Listed, torch.utils.data.Dataset):  # type: ignore[type-arg
             data = self._fields_of(sample)[field]
             with generators_kept():
                 value = made_of(part, data, sample, None, LOADER + field)
-        except Exception:  # the loader says what is wrong with it
+        except Exception:  # the loader reports what is wrong with it
             return None
         if type(value).__module__.startswith("PIL."):
             return "a PIL image"

@@ -85,7 +85,7 @@ def mask_type(data: bytes) -> str:
     """Returns the type of masks like this one; of what cannot be decoded, that of bytes."""
     try:
         return _type_of(raw_mask(data))
-    except Exception:  # the daemon, or the loader, says what is wrong with it
+    except Exception:  # the daemon, or the loader, reports what is wrong with it
         return "uint8"
 
 

@@ -238,7 +238,7 @@ def making(
 
     Args:
         dataset: The folder.
-        raw: Bytes (True), decoded (False), or as the dataset says (None).
+        raw: Bytes (True), decoded (False), or as the dataset has it (None).
         labels: ``"index"`` or ``"name"``.
         collate: The user's; None: the default.
         wanted: The daemon does what it can.

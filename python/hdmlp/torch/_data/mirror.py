@@ -83,7 +83,7 @@ class Relabelled:
 class Mirror(Folder):
     """The files of one of torchvision's folders, as the daemon lists them.
 
-    What is made of them is what the object says at the time.
+    What is made of them follows from the object at the time.
 
     Args:
         dataset: A ``DatasetFolder``, ``ImageFolder`` or ``ImageNet``. Its ``samples`` say which

@@ -40,7 +40,7 @@ class Mix(Joined):
         weights: A number for each dataset, in any proportion; a dict by name; or a list of such
             lists, one per epoch, of which the last holds for all later epochs. Numbers of 0 leave
             datasets out. Default: None, their lengths: each sample comes equally often.
-        epoch_size: Samples of an epoch. Default: None, ``stopping_strategy`` says.
+        epoch_size: Samples of an epoch. Default: None, as ``stopping_strategy`` defines.
         stopping_strategy: Without ``epoch_size``, an epoch is as long as it takes, by the shares,
             to go through one of the datasets (``"first_exhausted"``, rounded down), or through all,
             of which shorter ones begin again (``"all_exhausted"``, rounded up). Datasets whose

@@ -156,7 +156,7 @@ class Making:
         try:
             return self._fields_of(0)[field] if len(self) else None
         except (OSError, HDMLPError):
-            return None  # whoever reads it says why
+            return None  # what reads it reports why
 
     def _raw(self, field: int, steps: Sequence[object], first: int) -> Part:
         """Returns what is made of a mask whose list begins with ``ImgDecode(mode="raw")``."""
@@ -255,7 +255,7 @@ class Making:
             with Image.open(io.BytesIO(data)) as first:
                 mode = first.mode
         except (OSError, ImportError, IndexError, HDMLPError):
-            return  # the loader says what is wrong with it
+            return  # the loader reports what is wrong with it
         if mode not in ("RGB", "RGBA", "CMYK", "YCbCr"):
             raise ConfigError(
                 f"the field {name!r} has images of mode {mode!r}, whose levels may be numbers of "

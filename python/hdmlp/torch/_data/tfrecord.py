@@ -13,7 +13,7 @@ from .records import Making
 class TFRecord(Making, tfrecord.TFRecord, torch.utils.data.Dataset):  # type: ignore[type-arg]
     """Records of TFRecord files, each a ``tf.train.Example``, of which features are fields.
 
-    The files are read once, when this object is made: nothing says where their records begin. They
+    The files are read once, when this object is made: nothing lists where their records begin. They
     must not be compressed.
 
     Args:

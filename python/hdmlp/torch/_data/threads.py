@@ -21,7 +21,7 @@ _Made = TypeVar("_Made")
 
 #: Types of devices of which torch may have autocast.
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "ipu", "xla")
-#: What says and sets autocast before torch 2.4.
+#: What reports and sets autocast before torch 2.4.
 _FORMER = (
     ("is_autocast_cpu_enabled", "set_autocast_cpu_enabled"),
     ("get_autocast_cpu_dtype", "set_autocast_cpu_dtype"),

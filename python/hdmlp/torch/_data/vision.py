@@ -173,7 +173,7 @@ class _OfTarget:
 
 
 class VisionFiles(Files):
-    """The files of one of torchvision's datasets; what is made of them is what the object says.
+    """The files of one of torchvision's datasets; what is made of them follows from the object.
 
     Args:
         dataset: The object, as the loader got it.

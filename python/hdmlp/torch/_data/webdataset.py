@@ -394,7 +394,7 @@ def _check_options(method: str, given: dict[str, object]) -> None:
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
-    """Returns a method of webdataset's that says what stands for it here."""
+    """Returns a method of webdataset's that raises an error: what stands for it here."""
 
     def method(self: WebDataset, *_: object, **__: object) -> NoReturn:
         raise ConfigError(f"{name}: {METHODS[name]}")

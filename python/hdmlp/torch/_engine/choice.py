@@ -200,7 +200,7 @@ class Engines:
                 ordered_by(loader.sampler, loader.batch_sampler),
             )
 
-    # The daemon, by an order that it knows.
+    # The daemon, by an order that it computes.
 
     def _open_served(self, loader: DataLoader[object]) -> Engine:
         """Returns an engine for the known order.
@@ -248,7 +248,7 @@ class Engines:
     def _served(
         self, loader: DataLoader[object], order: Known, place: Place, seed: int | None
     ) -> Served:
-        """Opens a job with an order that the daemon knows; it draws the seed if that is None."""
+        """Opens a job with an order that the daemon computes; it draws the seed if that is None."""
         content = self._content
         assert content.folder is not None
         assert content.making is not None

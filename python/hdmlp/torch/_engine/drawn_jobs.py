@@ -43,7 +43,7 @@ class Jobs:
         # A job which this rank has left: other nodes may still ask for what this node holds.
         self._left: Given | None = None
         self._seed = 0
-        # The next epoch's number in a job of several ranks, if a state says it.
+        # The next epoch's number in a job of several ranks, if a state has it.
         self._number: int | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -108,7 +108,7 @@ class Jobs:
     # Leaving the job that the ranks share.
 
     def leave_parts(self, why: str) -> None:
-        """Has this rank read on its own from now on, and tells the others, if there are any."""
+        """Has this rank read on its own from now on, and notifies the others, if there are any."""
         if self._parts is None:
             return
         try:
@@ -123,7 +123,7 @@ class Jobs:
         """Reports whether this rank reads on its own after an error."""
         if not Parts.ends(error):
             return False
-        if self._parts is not None:  # otherwise another iteration was told before
+        if self._parts is not None:  # otherwise another iteration was given before
             log.warning(
                 "%s. Each rank's node reads what its ranks need; no node asks another for it",
                 str(error).rstrip("."),

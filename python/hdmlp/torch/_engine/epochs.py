@@ -123,7 +123,7 @@ class Batches:
             raise
 
     def __len__(self) -> int:
-        """Batches of the epoch, as the sampler says."""
+        """Batches of the epoch, as the sampler gives them."""
         return len(self._local.sampler)
 
     @property

@@ -1,4 +1,4 @@
-"""Epochs which a sampler draws, served by the daemon: it is told each one's order."""
+"""Epochs which a sampler draws, served by the daemon: it is sent each one's order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .served import Processes, Served
 
 
 class Order:
-    """The batches of one epoch, as the daemon takes them: it is not told of empty ones.
+    """The batches of one epoch, as the daemon takes them: it is not sent empty ones.
 
     Args:
         batches: Lists of indices.

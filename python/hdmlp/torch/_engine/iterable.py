@@ -75,7 +75,7 @@ class Iterables:
     def __init__(self, dataset: object, why: str = ""):
         self._dataset, self._why = dataset, why
         self._start = self._at = (0, 0)  # where the next iteration begins; the next batch's place
-        self._dataset_epoch: int | None = None  # what the dataset was told
+        self._dataset_epoch: int | None = None  # what the dataset was given
         self._latest: object | None = None
         self._counted = Counted()
 
@@ -137,7 +137,7 @@ class Iterables:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the next epoch's number, and tells the dataset, if it has a ``set_epoch``."""
+        """Sets the next epoch's number, and passes it to the dataset, if it has a ``set_epoch``."""
         if epoch != self._start[0]:
             self._start = epoch, 0
         self._at = self._start
@@ -159,7 +159,7 @@ class Iterables:
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Resumes from where :meth:`state_dict` was called.
 
-        The dataset is told the epoch that it was told there.
+        The dataset is given the epoch that it was given there.
         """
         self._check_state()
         if not isinstance(state, dict) or state.get("kind") != "iterable":
@@ -238,7 +238,7 @@ class _Epoch:
 
 
 def _counter(size: int | None, default: bool) -> Callable[[object], int]:
-    """Returns what says how many items a batch has.
+    """Returns what determines how many items a batch has.
 
     A batch that the user's ``collate_fn`` made counts as a full one.
 

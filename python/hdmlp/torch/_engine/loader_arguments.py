@@ -66,7 +66,7 @@ class Arguments:
     Attributes:
         shard: The ranks share each epoch because of the loader's own arguments.
         epochs: Epochs of the run; None: no end.
-        offload: The daemon carries out the transforms which it knows.
+        offload: The daemon carries out the transforms which it has.
         labels: ``"index"`` or ``"name"``.
         name: The loader's name; None: its number.
         verify: Check each epoch's samples.

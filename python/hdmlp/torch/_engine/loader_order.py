@@ -1,4 +1,4 @@
-"""The order of a loader, as far as the daemon knows it, and the epoch that comes next."""
+"""The order of a loader, as far as the daemon computes it, and the epoch that comes next."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Ordering:
             log.warning("%s", said)
 
     def find(self, loader: DataLoader[object]) -> Known | None:
-        """Returns the order that the daemon knows, as the loader's sampler is now."""
+        """Returns the order that the daemon computes, as the loader's sampler is now."""
         arguments = self._arguments
         if self._content.folder is None or loader.batch_size is None:
             return None
@@ -294,7 +294,7 @@ class Ordering:
 
     @staticmethod
     def check_batches(loader: DataLoader[object]) -> None:
-        """Checks that the batch sampler still makes the batches that the daemon was told.
+        """Checks that the batch sampler still makes the batches that the daemon was sent.
 
         Raises:
             ConfigError: Its attributes were changed.
@@ -334,7 +334,7 @@ class Ordering:
     def say_empty(self, loader: DataLoader[object]) -> None:
         """Logs once that no batch is delivered because drop_last leaves none.
 
-        torch says nothing, and a training loop then does nothing.
+        torch warns of nothing, and a training loop then does nothing.
         """
         if not self.is_empty(loader):
             return
@@ -350,7 +350,7 @@ class Ordering:
             )
 
     def iterate(self, loader: DataLoader[object], engine: Served) -> Iterator[object]:
-        """Begins the next epoch, or the one that the sampler's ``epoch`` says.
+        """Begins the next epoch, or the one that the sampler's ``epoch`` is.
 
         torch's loader asks its sampler at once if there are workers, else for the first batch.
         """
@@ -386,7 +386,7 @@ class Ordering:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
                 self._sampler_epoch = epoch
-                asked_epoch(sampler)  # the loader itself is told
+                asked_epoch(sampler)  # the loader itself is given it
 
     def resume(self, epoch: int) -> None:
         """Sets the epoch of the sampler that the order follows, if it follows one."""

@@ -1,7 +1,7 @@
 """Any dataset which torch's loader takes, in the order that its sampler draws.
 
 Items are made by worker processes or in this one; those that are a folder's samples are served by
-the daemon, which is told the order.
+the daemon, which is sent the order.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Local:
     def _begin(self) -> Batches:
         """Begins an epoch.
 
-        1. Foresee what the sampler is going to yield, if the daemon is to be told.
+        1. Foresee what the sampler is going to yield, if the daemon is to be sent it.
         2. Iterate the sampler itself, which draws what torch's loader would draw.
         3. Open the daemon's job, or leave the items to this process if the daemon cannot help.
         """

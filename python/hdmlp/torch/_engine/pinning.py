@@ -80,7 +80,7 @@ class Source(BatchSource, Protocol):
 class _Copy:
     """A batch that the thread copies.
 
-    It is queued, then done, which ``_done`` says by being free. It may be given up in between; the
+    It is queued, then done, which ``_done`` shows by being free. It may be given up in between; the
     thread then only drops it.
 
     Args:
@@ -166,7 +166,7 @@ class _Copy:
 
 
 def _run(copies: queue.SimpleQueue[_Copy | None]) -> None:
-    """Makes copies until there is a None; the thread's function. It knows nothing of loaders."""
+    """Makes copies until there is a None; the thread's function. It does not refer to loaders."""
     torch.set_num_threads(1)  # as torch's loader: a copy is not to take all processors
     device: int | None = None
     while True:
@@ -372,7 +372,7 @@ class Pinning:
         return copy
 
     def _begin(self, content: object) -> _Copy:
-        """Has the thread copy a batch, if it was not told before."""
+        """Has the thread copy a batch, if it was not asked before."""
         if isinstance(content, _Copy):
             return content
         assert self._device.number is not None

@@ -25,10 +25,10 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 class ServedEpoch(Batches):
     """An epoch served by the daemon.
 
-    The daemon is told the whole order ahead, as it was foreseen. The sampler itself is iterated
+    The daemon is sent the whole order ahead, as it was foreseen. The sampler itself is iterated
     as far ahead as torch's loader would, so that it and its generators are where torch leaves
     them. What it yields then applies: if it differs from what was foreseen, because of what
-    happened in the meantime, the daemon is told the batches as they are drawn.
+    happened in the meantime, the daemon is sent the batches as they are drawn.
 
     States, of which only the second may follow the first:
 
@@ -172,7 +172,7 @@ class ServedEpoch(Batches):
             self._batch(thread, begin)
 
     def _empty_batch(self, thread: int) -> None:
-        """Makes a batch without samples, of which the daemon knows nothing."""
+        """Makes a batch without samples, which the daemon is not sent."""
         begin = time.perf_counter_ns()
         indices = self._batches[self._step]
         self._step += 1
@@ -222,7 +222,7 @@ class ServedEpoch(Batches):
         except ConfigError as error:
             if not self._jobs.goes_apart(error):
                 raise
-            # The job that follows knows nothing of what was served before.
+            # The job that follows has nothing of what was served before.
             self._feed, self.failed = None, False
             self._first, self._audit = self._step, 0
             given, feed, brought = self._brought()

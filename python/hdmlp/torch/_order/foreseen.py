@@ -55,7 +55,7 @@ class Foreseen(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Reports whether there is nothing that the daemon could be told."""
+        """Reports whether there is nothing that the daemon could be sent."""
         return self.endless or self.batches == []
 
     @property

@@ -148,7 +148,7 @@ def set_epoch_of(sampler: object, epoch: int) -> None:
 
 
 class Known(NamedTuple):
-    """An order which the daemon knows for all epochs.
+    """An order which the daemon computes for all epochs.
 
     Attributes:
         shuffle: ``"torch"``, ``"feistel"`` or ``"none"``.

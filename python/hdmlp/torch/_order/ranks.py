@@ -22,7 +22,7 @@ class Ranks:
 
     Args:
         shared: Ranks share the epochs.
-        rank: What the user said; None: what torch.distributed or the launcher says.
+        rank: What the user gave; None: what torch.distributed or the launcher gives.
         world_size: The same.
 
     Attributes:

@@ -3,7 +3,7 @@
 Ranks say it in the store of torch.distributed, as soon as their script has initialised that: from
 then on a command notices if another one ends, also if no loader is iterated yet. Rank 0 stores
 which command has which ranks, and a secret and an address by which the commands find each other;
-the first rank of each command tells it.
+the first rank of each command sends it.
 
 Counters are used because adding nothing to one is the only way of asking that all releases of torch
 have and that does not wait.
@@ -112,7 +112,7 @@ class Meeting:
         self._store.add("came", 1)
 
     def look(self) -> bool:
-        """Reports whether the commands are known; the first time, tells this process's of them.
+        """Reports whether the commands are known; the first time, informs this process's of them.
 
         Raises:
             Refused: A node has several commands.
@@ -201,7 +201,7 @@ def begin(is_over: Callable[[], bool]) -> None:
             channel.send("refused", text=str(error))
             channel.close()
     except (Gone, Lost):
-        pass  # the script goes on; if it iterates a loader, that says what is wrong
+        pass  # the script goes on; if it iterates a loader, that reports what is wrong
 
 
 def _leave(rank: int, pid: int, is_over: Callable[[], bool]) -> None:

@@ -13,7 +13,7 @@ class Place(NamedTuple):
 
     rank: int
     ranks: int
-    #: How many nodes the job has; 0: nothing says it.
+    #: How many nodes the job has; 0: not known.
     nodes: int
 
 

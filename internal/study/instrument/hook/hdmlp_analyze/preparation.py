@@ -3,7 +3,7 @@
 torch's loader is measured here, with several numbers of workers, over some batches of the sampler's
 own whose files have been read just before; where that does not bring them into memory, what reading
 them takes is subtracted. What hdmlp does is measured by ``hdmlp analyze`` itself:
-this process only says what the daemon would do.
+this process only describes what the daemon would do.
 """
 
 from __future__ import annotations

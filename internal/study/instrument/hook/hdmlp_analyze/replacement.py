@@ -66,7 +66,7 @@ def _hdmlps(loader: Any) -> Any:
     else:  # without a size, items are given one by one
         arguments["batch_size"], arguments["drop_last"] = loader.batch_size, loader.drop_last
         if _is_shuffled(loader, data):
-            arguments["shuffle"] = True  # an order that the daemon knows ahead
+            arguments["shuffle"] = True  # an order that the daemon computes ahead
         elif type(loader.sampler) is not data.SequentialSampler:
             arguments["sampler"] = loader.sampler
     return ht.DataLoader(

@@ -14,7 +14,7 @@ MOST = 4000
 
 
 def path_of(dataset: Any, index: Any) -> str | None:
-    """Returns the file of a sample, as attributes of common datasets say it.
+    """Returns the file of a sample, as attributes of common datasets have it.
 
     Known are ``samples`` and ``imgs``, as torchvision's folders have them, and in torch's
     ``Subset`` and ``ConcatDataset`` what they are made of.
@@ -48,7 +48,7 @@ def path_of(dataset: Any, index: Any) -> str | None:
 
 
 def drawn(dataset: Any) -> list[str]:
-    """Returns the files of samples in random order; empty if nothing says which they are."""
+    """Returns the files of samples in random order; empty if it is not known which they are."""
     count = len(dataset)
     if not count or path_of(dataset, 0) is None:
         return []

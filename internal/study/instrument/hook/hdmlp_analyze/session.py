@@ -93,7 +93,7 @@ class Session:
         self._channel, self._rank, self._ranks = channel, where.rank, where.ranks
         self._claim, self._schedule = claim, schedule
         self._noted: set[int] = set()
-        self._unsaid: dict[int, str] = {}  # of these, loaders that were not told yet, described
+        self._unsaid: dict[int, str] = {}  # of these, loaders that were not reported yet, described
         self._pid = os.getpid()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
@@ -367,7 +367,7 @@ class Session:
         self._counted, self._sent, self._seen, self._of = [], 0, 0, None
 
     def _abandon(self, iterator: Iterated, error: Refused | Lost) -> Any:
-        """Measures no more, says why, and goes on with the script."""
+        """Measures no more, reports why, and goes on with the script."""
         self.over = True
         with contextlib.suppress(Gone):
             self._channel.send("refused" if isinstance(error, Refused) else "lost", text=str(error))

@@ -47,7 +47,7 @@ class Item(NamedTuple):
         return [os.path.abspath(os.fsdecode(p)) for p in ([named] if _is_path(named) else named)]
 
     def values(self) -> Values:
-        """Returns what the dataset says of the item, or that of which torch's subsets are."""
+        """Returns what the dataset has of the item, or that of which torch's subsets are."""
         dataset, text, index, index_text = self.dataset, self.name, self.number, "i"
         while _is_torchs(dataset, "Subset"):
             index, index_text = int(dataset.indices[index]), f"{text}.indices[{index_text}]"

@@ -99,7 +99,7 @@ class _Dataset:
     def sent(self, look: Look, indices: Sequence[int], failed: BaseException | None) -> None:
         """Sends what was seen.
 
-        Of items that were made at once, a file is of that which an expression says which says so of
+        Of items that were made at once, a file is of that whose number an expression gives for
         most of them, or else of the last.
         """
         items = [self._paths(index) for index in indices]

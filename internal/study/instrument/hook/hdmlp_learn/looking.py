@@ -173,7 +173,7 @@ class Look:
 
 
 def _bytes_read() -> int:
-    """Returns how many bytes this thread has read by system calls; 0: nothing says it."""
+    """Returns how many bytes this thread has read by system calls; 0: not known."""
     try:
         with open("/proc/thread-self/io", "rb") as file:
             return int(file.read().split()[1])
