@@ -184,15 +184,16 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1, help="run each cell so often")
     parser.add_argument("--out", help="keep the reports here")
     arguments = parser.parse_args()
+    words = set(filter(None, (arguments.only or "").split(",")))
+    chosen = [cell for cell in cells() if words <= set(str(cell).split(","))]
+    if not chosen:
+        parser.error(f"--only {arguments.only}: no cell has these words, as {cells()[0]} does")
     path = os.path.join(_ROOT, "build", "data", f"photos-{SAMPLES}")
     dataset = make_dataset.make("photos", path, SAMPLES)
-    words = set(filter(None, (arguments.only or "").split(",")))
     out = arguments.out or tempfile.mkdtemp(prefix="hdmlp-fromrun-")
     os.makedirs(out, exist_ok=True)
     failed = 0
-    for cell in cells():
-        if not words <= set(str(cell).split(",")):
-            continue
+    for cell in chosen:
         runs: list[dict[str, float]] = []
         for number in range(arguments.repeat):
             try:
