@@ -136,14 +136,14 @@ const maxNodes = 1<<16 - 1
 // Check validates the input. It returns the horizon [in.From, to) and the node of every rank.
 func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	if in.Stream == nil || in.Size == nil {
-		return 0, nil, errors.New("placement: Stream and Size must be given")
+		return 0, nil, errors.New("plan: Stream and Size must be given")
 	}
 	spec := in.Stream.Spec()
 	if to = spec.Epochs; to == 0 {
 		to = in.Epochs
 	}
 	if in.From >= 0 && to > in.From && !in.Stream.Given(in.From) {
-		return 0, nil, fmt.Errorf("placement: epoch %d to plan for was not given", in.From)
+		return 0, nil, fmt.Errorf("plan: epoch %d to plan for was not given", in.From)
 	}
 	for e := in.From + 1; in.Given() && e < to; e++ {
 		if !in.Stream.Given(e) {
@@ -151,12 +151,12 @@ func (in *Input) Check() (to int, nodeOf []int32, err error) {
 		}
 	}
 	if in.From < 0 || to <= in.From {
-		return 0, nil, fmt.Errorf("placement: epochs [%d, %d) to plan for; there must be at "+
+		return 0, nil, fmt.Errorf("plan: epochs [%d, %d) to plan for; there must be at "+
 			"least one: the stream's Epochs is %d, the horizon's %d", in.From, to, spec.Epochs,
 			in.Epochs)
 	}
 	if len(in.Nodes) == 0 || len(in.Nodes) > maxNodes {
-		return 0, nil, fmt.Errorf("placement: %d nodes; allowed: 1 to %d", len(in.Nodes), maxNodes)
+		return 0, nil, fmt.Errorf("plan: %d nodes; allowed: 1 to %d", len(in.Nodes), maxNodes)
 	}
 	nodeOf = make([]int32, spec.WorldSize)
 	for r := range nodeOf {
@@ -165,54 +165,54 @@ func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	for n, node := range in.Nodes {
 		for _, r := range node.Ranks {
 			if r < 0 || r >= spec.WorldSize {
-				return 0, nil, fmt.Errorf("placement: node %d has rank %d; allowed: 0 to %d", n, r,
+				return 0, nil, fmt.Errorf("plan: node %d has rank %d; allowed: 0 to %d", n, r,
 					spec.WorldSize-1)
 			}
 			if nodeOf[r] >= 0 {
-				return 0, nil, fmt.Errorf("placement: rank %d is on nodes %d and %d; it "+
+				return 0, nil, fmt.Errorf("plan: rank %d is on nodes %d and %d; it "+
 					"must be on one", r, nodeOf[r], n)
 			}
 			nodeOf[r] = int32(n)
 		}
 		if len(node.Held) > len(node.Capacity) {
-			return 0, nil, fmt.Errorf("placement: node %d holds samples in %d classes and has %d",
+			return 0, nil, fmt.Errorf("plan: node %d holds samples in %d classes and has %d",
 				n, len(node.Held), len(node.Capacity))
 		}
 		for j, c := range node.Capacity {
 			if c < 0 {
-				return 0, nil, fmt.Errorf("placement: class %d of node %d has a capacity of %d "+
+				return 0, nil, fmt.Errorf("plan: class %d of node %d has a capacity of %d "+
 					"bytes; it must be 0 or more", j+1, n, c)
 			}
 		}
 		for j, held := range node.Held {
 			for _, k := range held {
 				if k < 0 || int(k) >= spec.Samples {
-					return 0, nil, fmt.Errorf("placement: class %d of node %d holds sample %d; "+
+					return 0, nil, fmt.Errorf("plan: class %d of node %d holds sample %d; "+
 						"allowed: 0 to %d", j+1, n, k, spec.Samples-1)
 				}
 			}
 		}
 		for _, k := range node.Kept {
 			if k < 0 || int(k) >= spec.Samples {
-				return 0, nil, fmt.Errorf("placement: node %d keeps sample %d; allowed: 0 to %d", n,
+				return 0, nil, fmt.Errorf("plan: node %d keeps sample %d; allowed: 0 to %d", n,
 					k, spec.Samples-1)
 			}
 		}
 	}
 	for r, n := range nodeOf {
 		if n < 0 {
-			return 0, nil, fmt.Errorf("placement: rank %d is on no node", r)
+			return 0, nil, fmt.Errorf("plan: rank %d is on no node", r)
 		}
 	}
 	for k := range spec.Samples {
 		if s := in.Size(k); s <= 0 {
 			return 0, nil,
-				fmt.Errorf("placement: sample %d has %d bytes; it must have at least 1", k, s)
+				fmt.Errorf("plan: sample %d has %d bytes; it must have at least 1", k, s)
 		}
 	}
 	if in.Env != nil {
 		if err := in.Env.Validate(); err != nil {
-			return 0, nil, fmt.Errorf("placement: %w", err)
+			return 0, nil, fmt.Errorf("plan: %w", err)
 		}
 	}
 	return to, nodeOf, nil

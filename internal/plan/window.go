@@ -33,7 +33,7 @@ type Starter interface {
 // the same.
 func Resume(p Starter, in Input, windows []BootstrapWindow) (Input, error) {
 	if len(windows) != len(in.Nodes) {
-		return in, fmt.Errorf("placement: %d windows for %d nodes", len(windows), len(in.Nodes))
+		return in, fmt.Errorf("plan: %d windows for %d nodes", len(windows), len(in.Nodes))
 	}
 	made := map[BootstrapWindow]*Plan{}
 	nodes := make([]Node, len(in.Nodes))

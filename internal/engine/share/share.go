@@ -1,10 +1,10 @@
 // Package share decides which members of a group of jobs are given which of the samples that are
-// prepared once for all of them (CoorDL 4.3, coordinated prep). ARCHITECTURE.md, "Jobs that share
-// what they prepare", has the reasons.
+// prepared once for all of them (CoorDL 4.3, coordinated prep). docs/SHARING.md has the
+// reasons.
 //
-// It is a state machine without I/O, goroutines and clock: package share/feed runs it, and passes
-// it the time. Its methods are not safe for concurrent use. testdata/groups has transcripts of
-// typical sequences.
+// It is a state machine without I/O, goroutines and clock: package engine/share/feed runs it, and
+// passes it the time. Its methods are not safe for concurrent use. testdata/groups has transcripts
+// of typical sequences.
 //
 // A position is a sample's offset in a rank's stream, counted over all epochs. The producer makes
 // pieces, contiguous ranges of positions, in stream order. Members take ranges of any size, which

@@ -16,7 +16,7 @@ func ClassSegment(s cache.Segment) uint32 {
 }
 
 // FirstWindow is the first of the Windows numbers by which a process refers to memory of its
-// group's window (package share/feed). Smaller numbers are of its own staging buffer.
+// group's window (package engine/share/feed). Smaller numbers are of its own staging buffer.
 const (
 	FirstWindow = 1 << 30
 	Windows     = firstClassSegment - FirstWindow

@@ -220,7 +220,7 @@ func Steps(outputs []Output) (names []string) {
 	return names
 }
 
-// Own is what a member of a group of jobs does for itself (package share/feed).
+// Own is what a member of a group of jobs does for itself (package engine/share/feed).
 type Own interface {
 	// Stage stages and delivers batches from a step of an epoch on, as Stager.Continue. blocked is
 	// set if the process waits for the first one. next is called before each batch is delivered;

@@ -44,7 +44,7 @@ type Config struct {
 	TransformThreads int // samples transformed at the same time; 0: tuned automatically
 	SourceTimeout    time.Duration
 	OnError          string // raise, skip, substitute
-	Policy           string // name of a policy that the engine runs (placement/policies)
+	Policy           string // name of a policy that the engine runs (plan/policies)
 	IndexDir         string // "": in the dataset's directory, if that is writable
 	// Port is the first port that the nodes of a job use; 0: the launcher's on node 0, any on
 	// others

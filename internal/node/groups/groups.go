@@ -1,9 +1,9 @@
 // Package groups keeps the groups of a node's jobs that are given the same prepared batches, by
-// name: jobs enter them, are compared with the first member, and leave. ARCHITECTURE.md, "Jobs that
-// share what they prepare", has the reasons.
+// name: jobs enter them, are compared with the first member, and leave. docs/SHARING.md has the
+// reasons.
 //
-// A group has one feed (package share/feed) for each local rank, whose producer is a rank of a job
-// that no process opened, with the request of the first member. It ends with the last member.
+// A group has one feed (package engine/share/feed) for each local rank, whose producer is a rank of
+// a job that no process opened, with the request of the first member. It ends with the last member.
 //
 // The producers of a group over several nodes are one job over these nodes, which the nodes of each
 // member agree on when it opens (membership.Agree). A node then opens it for all of its ranks at

@@ -2,8 +2,8 @@
 // the answers to their questions: what the job waited for, whether every sample was delivered
 // exactly once, which samples a step had.
 //
-// The package does no networking: it reaches the job's other nodes through Nodes. Packages node and
-// assembly decide how a job is made and when it ends. All methods of Job and Rank are safe for
+// The package does no networking: it reaches the job's other nodes through Nodes. Package node
+// decides how a job is made and when it ends. All methods of Job and Rank are safe for
 // concurrent use.
 package job
 

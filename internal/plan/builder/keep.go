@@ -12,7 +12,7 @@ func NewWindow(in *plan.Input, window plan.BootstrapWindow) (*Builder, error) {
 	steps := in.Stream.Steps()
 	if window.Epoch < 0 || window.Step < 0 || window.Step > steps || window.Steps < 0 ||
 		window.Steps > steps {
-		return nil, fmt.Errorf("placement: a window of %d steps from step %d of epoch %d; an "+
+		return nil, fmt.Errorf("plan: a window of %d steps from step %d of epoch %d; an "+
 			"epoch has %d", window.Steps, window.Step, window.Epoch, steps)
 	}
 	in.From = window.Epoch

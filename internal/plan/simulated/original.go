@@ -11,9 +11,9 @@ type Original interface {
 	Original() Rules
 }
 
-// Rules defines a policy in the simulator of the thesis (simulator-semantics section 1, policies).
+// Rules defines a policy in the simulator of the thesis (docs/SIMULATOR.md, The two profiles).
 // That simulator places samples by different rules, in MB and in its own order, so its plans differ
-// from those of placement; profile thesis reproduces them exactly.
+// from those of package plan; profile thesis reproduces them exactly.
 type Rules struct {
 	Staged  bool // every sample is in the staging buffer from the start
 	Staging bool // there is a staging prefetcher

@@ -99,7 +99,7 @@ type Result struct {
 const perMega = 1e6
 
 // errStuck reports a bug.
-var errStuck = errors.New("rerun: nothing is left to happen before the end of the job (a bug)")
+var errStuck = errors.New("replay: nothing is left to happen before the end of the job (a bug)")
 
 // looks is the number of events between two checks whether ctx is done.
 const looks = 1 << 14
@@ -126,20 +126,20 @@ func Simulate(ctx context.Context, job *Job) (*Result, error) {
 func (j *Job) validate() error {
 	positive := func(what string, v float64) error {
 		if !(v > 0) || math.IsInf(v, 1) {
-			return fmt.Errorf("rerun: %s is %v MB/s; it must be above 0 and finite", what, v)
+			return fmt.Errorf("replay: %s is %v MB/s; it must be above 0 and finite", what, v)
 		}
 		return nil
 	}
 	errs := []error{positive("the source", j.Source), positive("the link", j.Link)}
 	if j.Epochs < 1 {
-		errs = append(errs, fmt.Errorf("rerun: %d epochs; there must be at least one", j.Epochs))
+		errs = append(errs, fmt.Errorf("replay: %d epochs; there must be at least one", j.Epochs))
 	}
 	if len(j.Steps) == 0 {
-		errs = append(errs, errors.New("rerun: it is not said how long a step takes"))
+		errs = append(errs, errors.New("replay: it is not said how long a step takes"))
 	}
 	for e, step := range j.Steps {
 		if !(step >= 0) || math.IsInf(step, 1) {
-			errs = append(errs, fmt.Errorf("rerun: a step of epoch %d takes %v s", e, step))
+			errs = append(errs, fmt.Errorf("replay: a step of epoch %d takes %v s", e, step))
 		}
 	}
 	for i := range j.Nodes {
@@ -149,12 +149,12 @@ func (j *Job) validate() error {
 				errs = append(errs, positive(c.Name, c.Rate))
 			}
 			if !(c.Write >= 0) || math.IsInf(c.Write, 1) {
-				errs = append(errs, fmt.Errorf("rerun: %s is written at %v MB/s", c.Name, c.Write))
+				errs = append(errs, fmt.Errorf("replay: %s is written at %v MB/s", c.Name, c.Write))
 			}
 		}
 		for _, f := range n.InForce {
 			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
-				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
+				errs = append(errs, fmt.Errorf("replay: node %d has impossible limits: %+v", i, f))
 			}
 			for _, rate := range f.Read {
 				if rate != 0 {
@@ -164,24 +164,24 @@ func (j *Job) validate() error {
 		}
 		for _, c := range slices.Concat(n.Streams, n.Staging, n.Threads) {
 			if !(c.To > 0) || !(c.At >= 0) {
-				errs = append(errs, fmt.Errorf("rerun: node %d has an impossible change: %+v", i, c))
+				errs = append(errs, fmt.Errorf("replay: node %d has an impossible change: %+v", i, c))
 			}
 		}
 		for _, times := range n.Work {
 			if !(times >= 0) || math.IsInf(times, 1) {
-				errs = append(errs, fmt.Errorf("rerun: a rank of node %d computes %v times as long", i,
+				errs = append(errs, fmt.Errorf("replay: a rank of node %d computes %v times as long", i,
 					times))
 			}
 		}
 		if n.Work != nil && len(n.Work) != len(n.Ranks) {
-			errs = append(errs, fmt.Errorf("rerun: node %d has %d ranks, and the work of %d", i,
+			errs = append(errs, fmt.Errorf("replay: node %d has %d ranks, and the work of %d", i,
 				len(n.Ranks), len(n.Work)))
 		}
 		if !(n.Start >= 0) || math.IsInf(n.Start, 1) {
-			errs = append(errs, fmt.Errorf("rerun: node %d begins after %v s", i, n.Start))
+			errs = append(errs, fmt.Errorf("replay: node %d begins after %v s", i, n.Start))
 		}
 		if len(n.InForce) == 0 || len(n.Streams) == 0 || len(n.Staging) == 0 || len(n.Ranks) == 0 {
-			errs = append(errs, fmt.Errorf("rerun: node %d has no limits or no ranks", i))
+			errs = append(errs, fmt.Errorf("replay: node %d has no limits or no ranks", i))
 		}
 	}
 	return errors.Join(errs...)

@@ -27,7 +27,7 @@ func DrawOrder(seed uint64, n, epochs int) ([][]int32, error) {
 }
 
 // DrawSizes draws n sample sizes in MB from a normal distribution of mean mu and standard deviation
-// sigma; every size below min is drawn again (simulator-semantics section 1, data set and traces).
+// sigma; every size below min is drawn again, as the thesis's simulator does.
 // The result is a pure function of the arguments.
 func DrawSizes(seed uint64, n int, mu, sigma, min float64) []float64 {
 	d := sizes.Distribution{Kind: sizes.Normal, Mu: mu, Sigma: sigma, Min: min}

@@ -19,7 +19,7 @@ type table struct {
 	Samples int
 	Mu      float64 // MB
 	Sigma   float64
-	Epochs  int     // simulator-semantics section 2
+	Epochs  int
 	Bound   float64 `json:"lower_bound"` // seconds
 	Rows    []tableRow
 }
@@ -49,8 +49,7 @@ func tables(t testing.TB) []table {
 	return all
 }
 
-// small is the machine of thesis 5.2.1, with t(3) = 129 as its text says (simulator-semantics
-// section 2).
+// small is the machine of thesis 5.2.1, with t(3) = 129 as its text says.
 func small() model.Environment {
 	class := func(capacity, rate float64) model.Class {
 		curve := model.Curve{{Clients: 2, MBps: rate}}

@@ -14,8 +14,8 @@ import (
 )
 
 // RunThesis simulates the job under the named policy exactly as the original simulator of the
-// thesis does, including its departures from the text (simulator-semantics section 1). It exists to
-// reproduce tables 5.1 to 5.6.
+// thesis does, including its departures from the text (docs/SIMULATOR.md, The two profiles). It
+// exists to reproduce tables 5.1 to 5.6.
 //
 // A policy that cannot run the job, or that the original does not implement, is not an error: the
 // Result has the Reason. RunThesis returns an error for an invalid job, an unknown policy or a ctx
@@ -114,7 +114,7 @@ func newThesisRun(job *Job, stream *access.Stream, rules simulated.Rules) *thesi
 	return r
 }
 
-// deal gives every node its access string R_i (simulator-semantics section 1, data set and traces).
+// deal gives every node its access string R_i.
 func (r *thesisRun) deal(ctx context.Context) error {
 	stream := r.stream
 	for i := range r.nodes {
@@ -148,8 +148,8 @@ func (r *thesisRun) deal(ctx context.Context) error {
 }
 
 // execute runs all batches in order, and within a batch one node after the other, each from the
-// barrier at which the batch begins to the node's own end (simulator-semantics section 1,
-// executor). It is the same for all policies.
+// barrier at which the batch begins to the node's own end. It is the same for all
+// policies.
 func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 	compute := r.env.Compute
 	staging := r.rules.Staging

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// reference is the profile Thesis as simulator-semantics section 1 words it: maps, whole logs,
+// reference is the profile Thesis as the thesis's simulator computes it: maps, whole logs,
 // sorting, nothing skipped. It is for tiny jobs, and what RunThesis is held against.
 type reference struct {
 	job    *Job
