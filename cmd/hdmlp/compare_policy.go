@@ -25,7 +25,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/replay"
 )
 
-// spec returns what all nodes are told.
+// spec returns what all nodes are given.
 func (c *comparing) spec(node int) *comparedNode {
 	return &comparedNode{
 		Kind: c.kind, IndexDir: c.indexDir, Extensions: c.extensions, Options: c.options,
@@ -288,7 +288,7 @@ func (c *comparing) merge(name string, nodes []comparedResult) *compare.Run {
 	return run
 }
 
-// disksOf says of each class of a node, by name, whether it is on a disk.
+// disksOf returns of each class of a node, by name, whether it is on a disk.
 func disksOf(r *report.Report) map[string]bool {
 	disks := map[string]bool{}
 	for _, class := range r.Classes {

@@ -394,7 +394,7 @@ func (c *comparing) part(samples int) error {
 	return nil
 }
 
-// announcement says what will be done, and how long it will take, in seconds.
+// announcement describes what will be done, and how long it will take, in seconds.
 func (c *comparing) announcement(runs int, estimate float64) string {
 	part := ""
 	if c.kept.Samples < c.index.Len() {

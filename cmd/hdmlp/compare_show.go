@@ -101,7 +101,7 @@ func (c *comparing) consumer() string {
 	return fmt.Sprintf("which compute %v on a batch", c.stepTime)
 }
 
-// pagesOf says what is known of the page cache.
+// pagesOf describes what is known of the page cache.
 func pagesOf(r *compare.Comparison) string {
 	reads, worst := 0, 0.0
 	for _, row := range r.Rows {

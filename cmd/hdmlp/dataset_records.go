@@ -169,7 +169,7 @@ func (v *datasetView) records(b *strings.Builder) {
 	v.objects(b)
 }
 
-// more says that there are more than are shown.
+// more notes that there are more than are shown.
 func more(shown, all int) string {
 	if shown < all {
 		return ", ..."

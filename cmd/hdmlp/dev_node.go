@@ -23,7 +23,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
-// comparedNode says what a node of a comparison is to do. It is a file that `hdmlp compare` writes.
+// comparedNode is what a node of a comparison is to do, in a file that `hdmlp compare` writes.
 type comparedNode struct {
 	Kind       string   `json:"kind"`
 	IndexDir   string   `json:"index_dir"`

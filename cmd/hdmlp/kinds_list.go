@@ -41,7 +41,7 @@ type kindsView struct {
 type kindView struct {
 	Name string `json:"name"`
 	Help string `json:"help"`
-	// Options are those of a source; of a storage class, hdmlp config says them.
+	// Options are those of a source; of a storage class, hdmlp config lists them.
 	Options []optionView `json:"options,omitempty"`
 }
 

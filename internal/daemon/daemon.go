@@ -206,8 +206,8 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	d.mu.Unlock()
 }
 
-// whyBusy says why the daemon cannot end without harm to jobs of connections other than except, and
-// what to do; empty if there are none.
+// whyBusy returns why the daemon cannot end without harm to jobs of connections other than except,
+// and what to do; empty if there are none.
 func (d *Daemon) whyBusy(except *conn) string {
 	running, closing := false, false
 	d.mu.Lock()

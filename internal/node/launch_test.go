@@ -17,7 +17,7 @@ import (
 
 const launchHost = "10.0.0.1"
 
-// launchOf returns what a process of a launch of two nodes says.
+// launchOf returns what a process of a launch of two nodes sends.
 func launchOf(name string, node int) *request.Launch {
 	return &request.Launch{
 		Name: name, Nodes: 2, Node: node, Address: launchHost + ":29510",

@@ -72,7 +72,7 @@ func (n *Node) Close() error {
 type OpenOptions struct {
 	Config   *config.Config
 	Launch   *request.Launch  // the process's; nil: it is on no other nodes
-	Progress request.Progress // nil: it is not told
+	Progress request.Progress // nil: it is not reported
 }
 
 // OpenDataset opens a dataset for a process without a job, or joins the one that is already open.
@@ -94,7 +94,7 @@ func (n *Node) OpenDataset(ctx context.Context, spec source.Spec, view *source.V
 	})
 }
 
-// step returns what is told of the opening of a dataset.
+// step returns what is reported of the opening of a dataset.
 func step(path string, p catalog.Progress) request.Step {
 	if p.Text != "" {
 		return request.Step{What: p.Text, Warning: p.Warning}

@@ -105,7 +105,7 @@ type SubsetMessage struct {
 	Count int `json:"count"`
 }
 
-// MixMessage says how epochs take samples of several datasets, which follow one another in the list
+// MixMessage is how epochs take samples of several datasets, which follow one another in the list
 // of samples; see access.Mixture.
 type MixMessage struct {
 	Sizes   []int      `json:"sizes"`   // samples of each dataset

@@ -116,7 +116,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 }
 
 // GiveUp records that a read was given up, for having taken too long: what it has taken counts as
-// if it had ended, unless that is less than it was predicted to take, which tells nothing.
+// if it had ended, unless that is less than it was predicted to take, which means nothing.
 func (m *Meter) GiveUp(now time.Time, r Read) {
 	m.End(now, r, errGivenUp)
 	m.mu.Lock()

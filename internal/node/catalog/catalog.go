@@ -43,7 +43,7 @@ type OpenOptions struct {
 	Config *config.Config
 	// Exchange passes indexes between nodes; nil: the node is alone.
 	Exchange source.Exchange
-	// Progress may be called often, and from any goroutine; nil: nothing is told.
+	// Progress may be called often, and from any goroutine; nil: nothing is reported.
 	Progress func(Progress)
 }
 

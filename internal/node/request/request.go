@@ -91,7 +91,7 @@ type Stream struct {
 	List *os.File
 }
 
-// Mix says how epochs take samples of several datasets.
+// Mix describes how epochs take samples of several datasets.
 type Mix = access.Mixture
 
 // Subset describes a list with the samples of the subset, as i32.
@@ -223,7 +223,7 @@ type fields struct {
 		Transforms json.RawMessage `json:"transforms"`
 		// Inputs are the fields that Transforms are applied to jointly, in the place of Field.
 		Inputs []input `json:"inputs"`
-		// Mask says how masks are sampled: "tensor", the default, or "pil".
+		// Mask is how masks are sampled: "tensor", the default, or "pil".
 		Mask string `json:"mask"`
 	} `json:"fields"`
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Mixture says how epochs take samples from several datasets. The samples of dataset d follow those
+// Mixture is how epochs take samples from several datasets. The samples of dataset d follow those
 // of dataset d-1 in the IDs of the stream.
 //
 // Each dataset is gone through in passes, each of which has every sample once. They go on over the

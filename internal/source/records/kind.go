@@ -21,7 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source/objects/directory"
 )
 
-// ObjectsKey is the option that says in which objects a dataset is: names below its directory, with
+// ObjectsKey is the option for the objects of a dataset: names below its directory, with
 // braces, {000..099} and {a,b}, and the wildcards of a shell, * and ? and [...], in this order.
 const ObjectsKey = "objects"
 

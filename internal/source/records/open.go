@@ -244,7 +244,7 @@ func (x *opening) asked() []string {
 	return append(asked, fmt.Sprintf("%q", x.patterns()))
 }
 
-// made returns what an index says that it was made of: what was asked for, and which objects that
+// made returns what an index was made of, by itself: what was asked for, and which objects that
 // were.
 func (x *opening) made() []string {
 	if x.format.Manifest {

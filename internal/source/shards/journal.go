@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
-// JournalName is the file of the output directory that says what was written: a line of JSON about
+// JournalName is the file of the output directory that lists what was written: a line of JSON about
 // all of it, and one per shard that is complete. It stays, so that the command may be given again.
 const JournalName = ".hdmlp-pack"
 

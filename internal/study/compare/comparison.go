@@ -161,7 +161,7 @@ func (c *Comparison) Best() *Row {
 	return best
 }
 
-// predictionOf returns what a simulation says, with its classes as tiers. disks says of each class,
+// predictionOf returns what a simulation has, with its classes as tiers. disks says of each class,
 // from 1 on, whether it is on a disk.
 func predictionOf(r *simulate.Result, disks []bool) *Prediction {
 	p := &Prediction{

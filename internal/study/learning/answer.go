@@ -61,7 +61,7 @@ type Left struct {
 	Example string `json:"example"` // a path; "": there is none
 }
 
-// Varies says of how many items that were made several times the files differed.
+// Varies is of how many items that were made several times the files differed.
 type Varies struct {
 	Items   int      `json:"items"`
 	Of      int      `json:"of"`
@@ -69,7 +69,7 @@ type Varies struct {
 	Example []string `json:"example"` // a file that it opened one time only, or two such
 }
 
-// Failed says how many items raised an exception.
+// Failed is how many items raised an exception.
 type Failed struct {
 	Class string `json:"class"`
 	Items int    `json:"items"`

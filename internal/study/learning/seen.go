@@ -62,7 +62,7 @@ type evaluated struct {
 	others Others
 }
 
-// Others says for how many other items an expression names files that exist.
+// Others is for how many other items an expression names files that exist.
 type Others struct {
 	Exist int `json:"exist"`
 	Of    int `json:"of"`

@@ -152,7 +152,7 @@ func (p *Policy) outside(r row, nodes, samples int) (faults []Fault) {
 	return faults
 }
 
-// numbersTo says which numbers there are.
+// numbersTo returns which numbers there are.
 func numbersTo(last int) string {
 	if last == 0 {
 		return "0"

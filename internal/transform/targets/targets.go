@@ -2,7 +2,7 @@
 // numbers of classes, and boxes around objects. Results are those of torchvision's v2 for
 // tv_tensors.Mask and tv_tensors.BoundingBoxes, or, of masks, of its v1 for a second PIL image.
 //
-// A Set follows one sample: it is told each crop, flip, resize and pad of the image, in order.
+// A Set follows one sample: it is given each crop, flip, resize and pad of the image, in order.
 // Pixels of masks are gathered once, at the end: every such move maps columns to columns and rows
 // to rows. Boxes are computed at each move, in float32 as torch does. A Set reuses its memory, and
 // is not safe for concurrent use. Which moves are drawn, and decoding, is not part of this package.

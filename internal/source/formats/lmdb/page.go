@@ -161,7 +161,7 @@ type node struct {
 	child uint64
 	flags uint16
 	size  int64 // of the value
-	at    int   // in the page: where the value begins, or what says where it is
+	at    int   // in the page: where the value begins, or what points to it
 }
 
 var errOutside = errors.New("an entry lies outside of its page: the file is damaged")

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// list is what a manifest says.
+// list is what a manifest has.
 type list struct {
 	names  []string
 	fields []string

@@ -44,7 +44,7 @@ type Store interface {
 	Close() error
 }
 
-// Version is what a store says of an object.
+// Version is what a store answers of an object.
 type Version struct {
 	Size int64
 	// Tag identifies the contents: the ETag or, without one, whatever changes with them; "": none.

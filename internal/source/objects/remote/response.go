@@ -41,7 +41,7 @@ func AnswerOf(status int, header http.Header, length, offset, n int64) (*Answer,
 	return a, nil
 }
 
-// contentRange is what a header Content-Range says, in bytes.
+// contentRange is what a header Content-Range has, in bytes.
 type contentRange struct{ offset, length, size int64 }
 
 // parseRange parses a header Content-Range.

@@ -214,7 +214,7 @@ func coresFigure(r *analysis.Report) *drawing.Figure {
 		"memory, beside how fast training takes them (CoorDL, figure 4). Bars are 95 % intervals.")
 }
 
-// fitted says which rates are taken to be others than were measured; nothing if none are.
+// fitted lists which rates are taken to be others than were measured; nothing if none are.
 func fitted(about string, measured, taken []analysis.Point) []string {
 	var all []string
 	for i, p := range taken {

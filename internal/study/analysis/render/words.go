@@ -117,7 +117,7 @@ func summary(r *analysis.Report) (sentences []string) {
 	return sentences
 }
 
-// refuted says that nothing is concluded, and why.
+// refuted explains why nothing is concluded.
 func refuted(r *analysis.Report) string {
 	than := "slower"
 	if r.Differs > 0 {

@@ -25,7 +25,7 @@ type Report struct {
 	Classes  []string // names of the storage classes, the staging buffer first
 	Sweep    []string // the keys that were varied: none, one or two
 	Scaling  bool     // the only key is the number of nodes: how runtimes scale is shown as well
-	// Limit is where the analytical model says that regular loading stops scaling, if Points have a
+	// Limit is where regular loading stops scaling by the analytical model, if Points have a
 	// Model.
 	Limit scaling.Limit
 	// one for each combination of values, the last key's changing fastest; one in all without Sweep

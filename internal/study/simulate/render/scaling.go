@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/study/simulate/scaling"
 )
 
-// Speedup says how the runtime of a policy scales, relative to its own on the fewest nodes on which
+// Speedup is how the runtime of a policy scales, relative to its own on the fewest nodes on which
 // it runs.
 type Speedup struct {
 	Speedup    float64 `json:"speedup"`
@@ -138,7 +138,7 @@ func modelCell(m scaling.Method) string {
 	return human.Seconds(m.Runtime) + " "
 }
 
-// limitText says where regular loading stops scaling.
+// limitText describes where regular loading stops scaling.
 func (r *Report) limitText() string {
 	switch {
 	case !r.Limit.Bounded:
