@@ -69,7 +69,8 @@ func (o Origin) SameInstance(now Origin) bool { return o.Instance == now.Instanc
 const BytesPerSample = 8 + 4 + 8
 
 // Class is one storage class of a node, with one store per dataset. All methods are safe for
-// concurrent use.
+// concurrent use. Wrong calls return an error: a negative capacity, another number of samples under
+// the same fingerprint, a call after Close.
 type Class interface {
 	// Kind returns the name of the class's kind.
 	Kind() string
@@ -82,13 +83,16 @@ type Class interface {
 	// *LimitError if there is too little even so.
 	Open(ds Dataset, capacity int64) (Store, error)
 	// Available returns how many bytes a store for ds could have if it were opened now: what is
-	// free, what the dataset's own store holds, and what could be evicted.
+	// free, what the dataset's own store holds, and what could be evicted; if it is open, its
+	// capacity.
 	Available(ds Dataset) (int64, error)
-	// Close releases the class. No store may be open.
+	// Close releases the class; it is an error if a store is open.
 	Close() error
 }
 
-// Store holds the samples of one dataset in one class. All methods are safe for concurrent use.
+// Store holds the samples of one dataset in one class. All methods are safe for concurrent use. A
+// sample that the dataset does not have is one that is not held, and cannot be put; nor can bytes
+// of another length than the sample's.
 type Store interface {
 	// Has reports whether the sample is held.
 	Has(id int) bool
@@ -111,7 +115,8 @@ type Store interface {
 	// was wrong: the store has then dropped it, and it may be put again.
 	Read(id int, dst []byte) error
 	// Close returns the store to its class, which keeps its samples until the capacity is needed for
-	// another dataset. Every Open needs one Close; no method may be called after the last one.
+	// another dataset. Every Open needs one Close; no method may be called after the last one, but
+	// Close, which then returns an error.
 	Close() error
 }
 
