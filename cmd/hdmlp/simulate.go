@@ -128,7 +128,7 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.environment, "environment", "",
-		"replace what a `FILE` knows, as hdmlp probe and jobs write it, of the scenario's "+
+		"replace what a `FILE` has, as hdmlp probe and jobs write it, of the scenario's "+
 			"[environment]")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
 		"policies to compare, or all; options follow a name, as in frequency:in_order=false "+

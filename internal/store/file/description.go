@@ -83,7 +83,7 @@ func decodeDescription(b []byte, name string) (*Description, error) {
 	}
 	switch {
 	case d.Format != descriptionFormat:
-		return nil, fmt.Errorf("format %d; this version knows %d", d.Format, descriptionFormat)
+		return nil, fmt.Errorf("format %d; this version reads %d", d.Format, descriptionFormat)
 	case d.Version != name:
 		return nil, fmt.Errorf("it describes version %.40q", d.Version)
 	case d.Path != "" && (!filepath.IsAbs(d.Path) || len(d.Path) >= unix.PathMax ||

@@ -72,10 +72,10 @@ func TestJobsRefused(t *testing.T) {
 			[]string{"profile=model", "cores=16", "hyperthreads=8"},
 			[]string{"environment.hyperthreads is 8: fewer than environment.cores = 16", "16 or more"},
 		},
-		{[]string{"jobs=2"}, []string{`job.jobs is 2: profile "thesis" knows one job only`}},
+		{[]string{"jobs=2"}, []string{`job.jobs is 2: profile "thesis" has one job only`}},
 		{
 			[]string{"cores=2"},
-			[]string{`environment.cores is 2: profile "thesis" knows threads only`},
+			[]string{`environment.cores is 2: profile "thesis" has threads only`},
 		},
 		{[]string{"profile=model", "forms=0"}, []string{"job.forms is 0", "above 0, at most 1"}},
 		{[]string{"profile=model", "forms=1.5"}, []string{"job.forms is 1.5", "at most 1"}},

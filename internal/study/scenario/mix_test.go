@@ -76,7 +76,7 @@ func TestMixRefused(t *testing.T) {
 		"no weights, or too large ones":            {"mix=[[5, 0]]", "epoch_size=5"},
 		"a whole number":                           {"mix=[[5, 1]]", "epoch_size=0.5"},
 		"the epoch of 3 samples, so with drop_las": {"mix=[[5, 1]]", "epoch_size=3", "drop_last=true"},
-		"knows one dataset only":                   {"mix=[[5, 1]]", "epoch_size=5", "profile=thesis"},
+		"has one dataset only":                     {"mix=[[5, 1]]", "epoch_size=5", "profile=thesis"},
 	} {
 		set = append([]string{"profile=model", "samples=5", "nodes=1", "global_batch_size=4"}, set...)
 		_, err := read(t, small, set...)

@@ -53,7 +53,7 @@ func (r *reader) mixed() {
 	case s.order != "":
 		r.fault("job.order", s.order, "job.mix has an order of its own", "one of the two")
 	case s.Profile == simulate.Thesis:
-		r.fault("job.mix", r.given, `profile "thesis" knows one dataset only`,
+		r.fault("job.mix", r.given, `profile "thesis" has one dataset only`,
 			`no mix, or profile "model"`)
 	}
 	s.mix.Entries = r.epochSize
@@ -88,14 +88,14 @@ func (r *reader) sharing() {
 			fmt.Sprintf("%d or more", p.Cores))
 	}
 	if s.Profile == simulate.Thesis && s.Jobs > 1 {
-		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" knows one job only`,
+		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" has one job only`,
 			`1, or profile "model"`)
 	}
 	if s.Profile == simulate.Thesis && s.Forms > 0 {
 		r.fault("job.forms", s.Forms, `profile "thesis" has no forms`, `no forms, or profile "model"`)
 	}
 	if s.Profile == simulate.Thesis && p.Cores > 0 {
-		r.fault("environment.cores", int64(p.Cores), `profile "thesis" knows threads only`,
+		r.fault("environment.cores", int64(p.Cores), `profile "thesis" has threads only`,
 			`no cores, or profile "model"`)
 	}
 }

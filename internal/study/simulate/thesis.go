@@ -51,7 +51,7 @@ func RunOriginal(ctx context.Context, job *Job, p plan.Policy) (*Result, error) 
 		return nil, err
 	}
 	if job.Jobs > 1 || job.Env.Processors.Cores > 0 || job.Env.SourceWork > 0 {
-		return nil, fmt.Errorf("simulate: profile %q knows neither several jobs nor cores, nor what "+
+		return nil, fmt.Errorf("simulate: profile %q has neither several jobs nor cores, nor what "+
 			"reads take of them (source_work); use %q", Thesis, Model)
 	}
 	r := newThesisRun(job, stream, original.Original())
