@@ -73,7 +73,7 @@ class Member:
         Raises:
             ConnectionError: a member has ended.
         """
-        with contextlib.suppress(ConnectionError):  # recv says the same
+        with contextlib.suppress(ConnectionError):  # recv reports the same
             self._socket.sendall(b".")
         if not self._socket.recv(1):
             raise ConnectionError("a rank that this one waits for has ended")

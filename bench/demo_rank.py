@@ -72,7 +72,7 @@ class TorchTrainer:
         self._schedule.step()
 
     def accuracy(self, folder: str) -> float:
-        """The share of the folder's images that the network tells right."""
+        """The share of the folder's images that the network classifies right."""
         held = torchvision.datasets.ImageFolder(folder, torch_transform())
         self._network.eval()
         with torch.no_grad():
@@ -128,7 +128,7 @@ class NumpyTrainer:
         self._barrier.wait()
 
     def accuracy(self, folder: str) -> float:
-        """The share of the folder's images that the regression tells right."""
+        """The share of the folder's images that the regression classifies right."""
         right = total = 0
         for label, paths in enumerate(classes(folder)):
             images = numpy.stack([decode(path) for path in paths])

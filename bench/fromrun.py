@@ -140,7 +140,7 @@ def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, A
 
 
 def predict(report: dict[str, Any], out: str, index: str) -> dict[str, Any]:
-    """What `hdmlp simulate --from-run --json` says of the report."""
+    """What `hdmlp simulate --from-run --json` prints of the report."""
     with open(out, "w", encoding="utf-8") as file:
         json.dump(report, file)
     done = subprocess.run(

@@ -103,7 +103,7 @@ def tiny(index: int, mean_bytes: int) -> bytes:
 def grating(index: int, mean_bytes: int) -> bytes:
     """Stripes under noise on 160x160: the class (index modulo CLASSES) is their direction.
 
-    Phase, width, colours and contrast are random, so no single pixel tells the class.
+    Phase, width, colours and contrast are random, so no single pixel gives the class.
     """
     del mean_bytes
     rng = numpy.random.default_rng([VERSION, index])

@@ -15,7 +15,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: The program; `make build` makes it.
 BINARY = os.path.join(_ROOT, "python", "hdmlp", "bin", "hdmlp")
 
-#: What every node runs: says the launcher's variables, and waits for the end of the benchmark.
+#: What every node runs: prints the launcher's variables, and waits for the end of the benchmark.
 _HOLD = (
     "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); "
     "os.execlp('tail', 'tail', '--pid', sys.argv[1], '-f', '/dev/null')"

@@ -1,6 +1,6 @@
 """Runs one contender once: its ranks as processes, watched from outside.
 
-What a process says about itself are the times of its own loop; bytes come from the
+What a process reports of itself are the times of its own loop; bytes come from the
 mount's counters, processor time from the kernel.
 """
 
@@ -170,7 +170,7 @@ def free_port() -> int:
 
 
 class _Rank:
-    """One rank's process; a thread of its own reads what it says."""
+    """One rank's process; a thread of its own reads what it prints."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 from paper import Item, Row
 
-#: From which deviation on a row says why.
+#: From which deviation on a row has a reason.
 CLOSE = 0.05
 
 HEAD = """\

@@ -30,7 +30,7 @@ LARGE = ("openimages", "openimages-hdd", "imagenet-22k", "fma")
 
 @dataclass(frozen=True)
 class Run:
-    """What the simulator says of one policy. Times and bytes are of a later epoch, in which the
+    """What the simulator predicts of one policy. Times and bytes are of a later epoch, in which the
     page cache has what it has from then on: the mean of the last two but one, since nothing is read
     ahead for another epoch in the last one."""
 

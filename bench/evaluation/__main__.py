@@ -5,7 +5,7 @@ As root, on Linux: nodes are network namespaces and control groups.
 
 EXIT STATUS
   0    all rows that were asked for have figures
-  1    a row failed; the page says which, and why
+  1    a row failed; the page names it, and why
   2    the command line is wrong
   130  interrupted; what was measured is written
 """

@@ -39,7 +39,7 @@ A stall is time in which a rank waits for a batch.
 """
 
 #: From which share of the machine on other programs are said to have disturbed a row. Daemons
-#: outlive the ranks that start them, and cannot be told from other programs.
+#: outlive the ranks that start them, and cannot be distinguished from other programs.
 BUSY = 0.05
 
 
@@ -111,7 +111,7 @@ def markdown(
     Args:
         results: by a row's key: `lines`, or why it `failed`; `at`, `seconds`, `quick`,
             `others`, `stolen`.
-        machine: as run.machine says.
+        machine: as run.machine returns it.
     """
     parts = [HEAD]
     parts.append(

@@ -74,7 +74,7 @@ def locality(nodes: tuple[int, ...], samples: int, epochs: int, network: str) ->
 
 
 def _beside(what: str, row: dict[str, Any]) -> Line:
-    """What a policy took, with what the simulator says."""
+    """What a policy took, with what the simulator predicts."""
     simulated = row["simulated"]["runtime_s"]
     return Line(what, row["measured"]["runtime_s"], "s", note=f"simulated: {simulated:.2f} s")
 

@@ -1,7 +1,7 @@
 """A training process under the harness's command: one JSON line in, one out, over the Unix socket
 $FAULT_CONTROL.
 
-It knows the loader's public interface and nothing else; what it was given goes back as digests, to
+It uses the loader's public interface and nothing else; what it was given goes back as digests, to
 be judged elsewhere.
 """
 

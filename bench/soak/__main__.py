@@ -191,7 +191,7 @@ class Soak:
     def round(
         self, number: int, player: Player, harness: Harness, nemesis: Nemesis, book: Book
     ) -> bool:
-        """Plays a round, and says what came of it. Reports whether nothing was found."""
+        """Plays a round, and prints what came of it. Reports whether nothing was found."""
         the = schedule.round_of(self.options.seed, number)
         if the.renewed:
             nemesis.origin.renew(the.renewed, the.seed)

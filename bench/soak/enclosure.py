@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from machine import Cgroup, libc, loopback_up, mount
 
-#: Seconds in which the nemesis says what it has found, after Ctrl-C, and in which processes that
+#: Seconds in which the nemesis prints what it has found, after Ctrl-C, and in which processes that
 #: were killed end.
 GRACE = 10
 

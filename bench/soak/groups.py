@@ -26,7 +26,7 @@ from soak import enclosure, group_rounds, member
 from soak.group_rounds import START_TIMEOUT, Blow, Member, Round, Season
 from soak.report import FOLDER, account, again, over
 
-#: Seconds in which a member that is not stopped says something, on a busy machine.
+#: Seconds in which a member that is not stopped prints something, on a busy machine.
 PATIENCE = 40.0
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -91,7 +91,7 @@ class Job:
         theirs.close()
 
     def hear(self) -> bool:
-        """Takes what it says next. Reports whether that is a batch."""
+        """Takes what it prints next. Reports whether that is a batch."""
         self.heard = time.monotonic()
         try:
             what = self.pipe.recv()

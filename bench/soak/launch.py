@@ -200,7 +200,7 @@ class Crew:
         return len(self._ends(step)) == everyone and len(self.ask(step, "iter")) == everyone
 
     def _aftermath(self, step: int, steps: int, got: list[int]) -> None:
-        """Ranks that got the batch that others did not get go on, or are told of the error."""
+        """Ranks that got the batch that others did not get go on, or get the error."""
         if not got:
             return
         end = time.monotonic() + NEWS
@@ -221,7 +221,7 @@ class Crew:
         """Logs of the daemons, and what the processes have written. Ends processes that are silent,
         and daemons if one is, so that they say where they are."""
         machines, found = self._nemesis.machines, []
-        self._nemesis.end()  # what is stopped says nothing
+        self._nemesis.end()  # what is stopped prints nothing
         silent = {e.rank for e in self.launch.events if e.kind == SILENT}
         for rank, client in enumerate(self.clients):
             if rank in silent and client.process and client.process.poll() is None:

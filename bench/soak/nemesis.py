@@ -20,7 +20,7 @@ from soak.verdict import Occurrence
 
 
 class Nemesis:
-    """Does to a season's cluster what the schedule says.
+    """Does to a season's cluster what the schedule has.
 
     Attributes:
         occurred: the faults of the round that have begun, in this order.

@@ -1,6 +1,6 @@
 """The judge: whether what ranks observed is what a loader owes them, or explained by faults.
 
-It knows nothing of HDMLP. The order is torch's DistributedSampler's, and the bytes are those that
+It uses nothing of HDMLP. The order is torch's DistributedSampler's, and the bytes are those that
 open() reads, by a listing of its own (bench/faults/oracle.py). An error is right if a fault that
 has occurred explains it, and if all ranks get one before the same step.
 """

@@ -1,4 +1,4 @@
-"""What the demo says of its figures, how it shows its progress, and how it installs packages."""
+"""What the demo prints of its figures, how it shows its progress, and how it installs packages."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The nemesis does what its seed says, and its judge finds what is wrong."""
+"""The nemesis does what its seed draws, and its judge finds what is wrong."""
 
 import argparse
 import dataclasses

@@ -328,8 +328,8 @@ class FakeDaemon:
             "message": "cat/1.jpg is gone",
             "details": {"sample": 1, "path": "cat/1.jpg"},
         }
-        self.lie = 0  # what the epochs' sums are told to be more than they are
-        self.miscount_at = None  # a batch whose sum is told to be one more than it is
+        self.lie = 0  # what the epochs' sums are reported to be more than they are
+        self.miscount_at = None  # a batch whose sum is reported to be one more than it is
         self.jobs = {}
         self.requests = []
         self.sessions = []

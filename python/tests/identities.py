@@ -12,8 +12,8 @@ import hdmlp
 import pytest
 
 #: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits
-#: for its input to end if it is told to stay. Before each epoch but the first it waits for a line,
-#: if it is told to step.
+#: for its input to end if it is to stay. Before each epoch but the first it waits for a line,
+#: if it is to step.
 RANK = textwrap.dedent("""
     import hashlib, json, sys
     import hdmlp.data as data

@@ -14,7 +14,7 @@ PATH = os.pathsep.join([os.path.dirname(HERE), HERE])
 
 
 class Items(Dataset):
-    """A folder's items as a dataset of which torch's loader knows nothing else."""
+    """A folder's items as a dataset of which torch's loader sees nothing else."""
 
     def __init__(self, data):
         self.data = data

@@ -94,7 +94,7 @@ def _size(encoding, value):
 
 
 def change(directory, edit):
-    """Changes what index.json says of the shards."""
+    """Changes what index.json has of the shards."""
     path = directory / "index.json"
     told = json.loads(path.read_text())
     edit(told["shards"])

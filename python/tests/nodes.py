@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 
 
 def slow_source(directory):
-    """The path of a configuration file that tells daemons that the source is slower than any other
+    """The path of a configuration file by which the source is slower for daemons than any other
     tier. So they read a sample from the source only if no node has it, and tests can count reads:
     a source on the local disk may otherwise be faster than another node."""
     path = os.path.join(directory, "slow-source.toml")

@@ -32,7 +32,7 @@ def descriptors(name):
 
 
 class Peer:
-    """Opens a stream, and answers it as the test says.
+    """Opens a stream, and answers it as the test defines.
 
     Args:
         folder: any directory.
@@ -82,7 +82,7 @@ class Peer:
         self.say(kind, protocol.encode_json(kind, value)[protocol.HEADER.size :])
 
     def segment(self, number, size, flags=protocol.WRITABLE):
-        """Sends a segment of so many bytes, whose content tells their place."""
+        """Sends a segment of so many bytes, whose content gives their place."""
         content = bytes((i * 7 % 251 ^ number) & 0xFF for i in range(size))
         fd, self.names[number] = memory(content)
         self._fds.append(fd)

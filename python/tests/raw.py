@@ -16,7 +16,7 @@ def expected(loader, count, epoch, rank=0, world=1):
 
 
 def when_waiting(daemon, action):
-    """Calls ``action`` in another thread once the loader has told the fake daemon that it waits."""
+    """Calls ``action`` in another thread once the loader has sent the fake daemon that it waits."""
 
     def run():
         until(lambda: daemon.session.waits > before, "the loader waits for a batch")

@@ -1,4 +1,4 @@
-"""A member of a group, as a process of its own: iterates a folder, and says what it got."""
+"""A member of a group, as a process of its own: iterates a folder, and prints what it got."""
 
 import contextlib
 import hashlib

@@ -73,7 +73,7 @@ def measured(done):
 
 
 class Analyses:
-    """Analyses of a script that says how long its parts take (durations.py). A busy machine makes
+    """Analyses of a script that prints how long its parts take (durations.py). A busy machine makes
     these longer, and what is measured less exact: there is a second and a third analysis, each of
     three times the time, where the first does not hold.
 

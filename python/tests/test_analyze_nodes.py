@@ -30,8 +30,8 @@ def files(tmp_path):
 class Job:
     """A job of two nodes, each started by `hdmlp analyze`.
 
-    What a node says goes to files, not to pipes, which a process would hold open that outlives the
-    node's command: torchrun may end before its ranks if it gets a signal twice.
+    What a node prints goes to files, not to pipes: a process that outlives the node's command would
+    hold these open, and torchrun may end before its ranks if it gets a signal twice.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ def test_a_node_that_ends_ends_the_others(binary, environment, files, how):
 
 @pytest.mark.parametrize("how", ["fail", signal.SIGKILL])
 def test_a_node_that_ends_before_its_loader_ends_the_others(binary, environment, how):
-    """The other script waits for ever: without being told, its command would as well."""
+    """The other script waits for ever: without being notified, its command would as well."""
     job = Job(binary, environment, str(how), name="before.py", python=sys.executable)
     if how != "fail":
         job.until_says(1, "found the commands")

@@ -399,7 +399,7 @@ def _sparse(root, size):
 
 
 def test_damaged_headers(made):
-    """Whatever a header says, it is an error or the array that it says, and nothing is run."""
+    """Whatever a header has, it is an error or the array that it describes, and nothing is run."""
     root, _ = made
     whole = (root / "float.npy").read_bytes()
     path = root / "damaged.npy"

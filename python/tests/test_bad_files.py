@@ -187,7 +187,7 @@ def test_read_errors_do_not_change_the_datasets_version(mount, tmp_path):
 
 @pytest.mark.parametrize("rate", [0.7, 1.0])
 def test_a_failing_source_has_no_version(mount, tmp_path, rate):
-    """Unless an index knows the files, which are as they were."""
+    """Unless an index has the files, which are as they were."""
     files = sorted((tmp_path / "data" / "a").iterdir())
     first = version(mount.path, tmp_path / "index")
     mount.set(**{"fail-rate": rate, "fail-seed": 1})

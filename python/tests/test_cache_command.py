@@ -350,7 +350,7 @@ def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
 
 
 def test_check_compares_copies_of_shards(short, tmp_path):
-    """The store's description says which shards they were made of, and by which options."""
+    """The store's description has which shards they were made of, and by which options."""
     torch = pytest.importorskip("hdmlp.torch")
     samples = shards.make(tmp_path / "shards")
     cache = tmp_path / "cache"

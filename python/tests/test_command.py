@@ -1,4 +1,4 @@
-"""What the `hdmlp` command passes to the binary of what a launcher says."""
+"""What the `hdmlp` command passes to the binary of what a launcher gives."""
 
 import subprocess
 import sys

@@ -154,7 +154,7 @@ def pieces(data):
 
 
 def shortened(data, most=40):
-    """An image with what it says beside its pixels cut, one piece at a time, to each length."""
+    """An image with what it has beside its pixels cut, one piece at a time, to each length."""
     for begin, end in pieces(data):
         png = data[:4] == b"\x89PNG"
         body = data[begin + 8 : end - 4] if png else data[begin + 4 : end]
@@ -245,7 +245,7 @@ def odd_directories():
 
 
 def named(files):
-    """The kinds of file of which ``pieces`` knows the structure."""
+    """The kinds of file of which ``pieces`` has the structure."""
     return [data for name, data in files.items() if "fill bytes" not in name]
 
 

@@ -126,7 +126,7 @@ def validated(path):
 
 
 def test_any_byte(tmp_path):
-    """Whatever a byte says: an error of HDMLP's or of datasets', or the rows that it reads."""
+    """Whatever a byte is: an error of HDMLP's or of datasets', or the rows that it reads."""
     path = saved(tmp_path / "d")
     whole, generator = path.read_bytes(), random.Random(5)
     right = refused = 0

@@ -1,4 +1,4 @@
-"""Orders that only iterating over a sampler tells, and subsets: the daemon reads them in the order
+"""Orders that only iterating over a sampler gives, and subsets: the daemon reads them in the order
 of torch's loader."""
 
 import pickle

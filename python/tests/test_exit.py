@@ -1,4 +1,4 @@
-"""The end of a script: what Python says of objects that are still there."""
+"""The end of a script: what Python prints of objects that are still there."""
 
 import os
 import subprocess

@@ -86,7 +86,7 @@ def test_ranks_of_a_group_read_each_file_once(ranks, mine):
 
 
 def test_groups_are_found_without_a_launcher(ranks):
-    """If no launcher tells the number of ranks, a second loader with the sampler's rank reads the
+    """If no launcher gives the number of ranks, a second loader with the sampler's rank reads the
     same samples."""
     said, _ = ranks(
         """

@@ -284,7 +284,7 @@ def test_which_copies_a_dataset_at_another_path_has(short, tmp_path, trust):
 
 
 def test_a_dataset_object_is_of_one_version(short, tmp_path, monkeypatch):
-    """What it told and what its loader delivers are of one version; a new object is of the new
+    """What it reported and what its loader delivers are of one version; a new object is of the new
     version."""
     monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
     data = tmp_path / "data"

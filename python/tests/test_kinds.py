@@ -1,4 +1,4 @@
-"""The kinds that Python knows are those of the binary."""
+"""The kinds that Python has are those of the binary."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a process is told while no batch comes."""
+"""What a process is sent while no batch comes."""
 
 import os
 import signal

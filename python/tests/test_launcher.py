@@ -219,7 +219,7 @@ def test_contradictory_environments_are_refused(environ, words, monkeypatch):
         ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "SLURM_NTASKS=4, .* srun"),
         ({**STEP, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* SLURM_PROCID=2"),
         ({**MPIRUN, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* OMPI_COMM_WORLD_RANK=2"),
-        ({**STEP, "RANK": "2", "WORLD_SIZE": "4"}, None),  # set from what Slurm says
+        ({**STEP, "RANK": "2", "WORLD_SIZE": "4"}, None),  # set from what Slurm gives
         (
             {**STEP, "RANK": "0", "WORLD_SIZE": "8"},
             None,

@@ -156,7 +156,7 @@ def test_a_dataset_says_on_which_node_it_is_opened():
     ],
 )
 def test_a_dataset_is_opened_without_other_nodes(change):
-    """What is wrong, the loader says."""
+    """What is wrong, the loader reports."""
     assert launcher.launch({**TWO_NODES, **change}) is None
 
 

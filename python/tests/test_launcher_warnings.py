@@ -1,4 +1,4 @@
-"""What a user is told whose environment says which rank a process is, but not all of it."""
+"""What a user reads whose environment has which rank a process is, but not all of it."""
 
 import os
 import subprocess

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def said(image):
-    """What an image says beside its pixels, and these."""
+    """What an image has beside its pixels, and these."""
     try:
         exif = dict(image.getexif())
     except Exception as error:
@@ -40,7 +40,7 @@ def said(image):
 
 
 def turned(image):
-    """An image as its EXIF says; the exception's class if that cannot be read."""
+    """An image as its EXIF has it; the exception's class if that cannot be read."""
     try:
         image = ImageOps.exif_transpose(image)
     except Exception as error:
@@ -137,7 +137,7 @@ def tobytes(image):
 
 
 def turned_if(image):
-    """An image as its EXIF says, or as it is if that cannot be read."""
+    """An image as its EXIF has it, or as it is if that cannot be read."""
     try:
         return ImageOps.exif_transpose(image)
     except SyntaxError:

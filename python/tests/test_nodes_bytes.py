@@ -3,7 +3,7 @@ namespaces of their own.
 
 In the first epoch every byte is read once; in every later one, what the caches do not hold. They
 hold all that fits: each class is left with room for less than one sample, and by so much the bound,
-which knows nothing of samples, may be exceeded.
+which does not count samples, may be exceeded.
 """
 
 import math

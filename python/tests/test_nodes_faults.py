@@ -245,7 +245,7 @@ def liar(tmp_path_factory):
 def test_wrong_answers_of_a_peer_are_replaced_by_reads_of_the_source(
     binary, folder, liar, reference, tmp_path, lie, words
 ):
-    """The peer knows the secret, but sends something else than samples."""
+    """The peer has the secret, but sends something else than samples."""
     for node in range(3):
         os.symlink(liar if node == 2 else binary, tmp_path / f"hdmlp-{node}")
     options = {"batch_size": 8, "memory": "2MB", "until": str(tmp_path / "done")}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ci
 SHARDS = [f"shards/{s:03d}.tar" for s in range(4)]
 URL = f"s3://{BUCKET}/shards/{{000..003}}.tar"
 
-#: Says what it is told, makes the dataset, and then reads it with the other node.
+#: Prints what is reported to it, makes the dataset, and then reads it with the other node.
 SCRIPT = """
 import json, logging, sys
 import hdmlp.torch as ht
@@ -51,7 +51,7 @@ with ht.DataLoader(dataset, 8, shard=True, collate_fn=list, num_workers=0) as lo
 
 
 class Node:
-    """A process on a node of two, with a daemon of its own, and what it says."""
+    """A process on a node of two, with a daemon of its own, and what it prints."""
 
     def __init__(self, node, port, directory, **variables):
         environment = {
@@ -87,7 +87,7 @@ class Node:
         self._lines.put(None)
 
     def wait(self, key):
-        """Returns what it says under a key; None if it ends before."""
+        """Returns what it prints under a key; None if it ends before."""
         while key not in self.said:
             try:
                 value = self._lines.get(timeout=LIMIT)

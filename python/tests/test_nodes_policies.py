@@ -1,5 +1,5 @@
-"""What two real nodes read under each policy, and what `hdmlp simulate --from-run` says that they
-read. Times are not compared, because the nodes share processors: `internal/node` compares them in
+"""What two real nodes read under each policy, and what `hdmlp simulate --from-run` predicts of it.
+Times are not compared, because the nodes share processors: `internal/node` compares them in
 virtual time.
 """
 

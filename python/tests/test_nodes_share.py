@@ -93,7 +93,7 @@ def test_batch_sizes_of_members_may_differ(run):
 
 
 def test_a_killed_daemon_ends_its_own_ranks_only(run):
-    """Ranks 0 and 1 go on in the group, ranks 2 and 3 are told."""
+    """Ranks 0 and 1 go on in the group, ranks 2 and 3 are notified."""
     said, log = run(2, [member(2, daemon=[2], bereft=[3]), member(2, bereft=[2, 3])])
     private = said[2, 0]["batches"], said[2, 1]["batches"]
     for job in range(2):

@@ -55,7 +55,7 @@ def test_another_version_of_hdmlp_is_refused(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("change", ["remove", "rename", "touch", "add a class"])
 def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path, change):
-    """The error names the class, its number of samples, or says that only the times differ."""
+    """The error names the class, its number of samples, or that only the times differ."""
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     file = min(other.glob("*/*"))
@@ -156,8 +156,8 @@ def test_missing_ranks_are_named(binary, folder, tmp_path):
 
 
 def test_a_wrong_secret_is_refused(binary, folder, tmp_path):
-    """The node is told immediately, node 0 at the deadline: a client without the secret must not be
-    able to stop the job."""
+    """The node is refused immediately, node 0 at the deadline: a client without the secret must not
+    be able to stop the job."""
     said = start(
         binary,
         folder,

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample cannot be read, and returns the reports that
-    name another rank; run.caught has all of them."""
+    """Waits until all ranks were notified of a sample that cannot be read, and returns the reports
+    that name another rank; run.caught has all of them."""
     run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
     told = [value for value in run.caught.values() if "rank" in value["details"]]
     for value in told:
@@ -114,7 +114,7 @@ def test_all_ranks_end_before_the_same_step(binary, folder, shaky, tmp_path, nod
 
 
 def test_a_node_that_was_cut_off_ends_before_the_same_step(binary, folder, shaky, tmp_path):
-    """It is told when its link is restored."""
+    """It is notified when its link is restored."""
     step = 8
     name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
     shaky.set(hang=name)

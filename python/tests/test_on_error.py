@@ -168,7 +168,7 @@ def test_raise_names_the_bad_file(folder, workers):
     with ht.DataLoader(
         ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers
     ) as loader:
-        for again in range(2):  # when it is iterated again, the daemon knows
+        for again in range(2):  # when it is iterated again, the daemon has them
             batches = iter(loader)
             check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
             with pytest.raises(
@@ -289,7 +289,7 @@ def test_policies_apply_to_the_thesiss_loader(folder, policy, monkeypatch):
     job = Job(root, 4, 1, seed=2)
     dataset = ht.HDMLPImageFolder(
         root, job, V.Compose([TRANSFORM.transforms[0].forward, V.ToTensor()])
-    )  # the daemon knows no function
+    )  # the daemon has no functions
     order = [sample for step in range(job.steps) for sample in job._loader.explain(0, step).ids]
     check(list(ht.HDMLPDataLoader(dataset)), want_of(root, bad, order, policy == "substitute"))
     assert [fault["sample"] for fault in job._loader.report()["faults"]] == bad

@@ -1,4 +1,4 @@
-"""Which pages of a private mapping were written to, as the kernel tells it in two ways."""
+"""Which pages of a private mapping were written to, as the kernel reports it in two ways."""
 
 import ctypes
 import mmap

@@ -288,7 +288,7 @@ def test_files_of_other_types(tmp_path, one, other, match, more):
 
 
 def readable(path):
-    """Reports whether HDMLP opens the file; what it says of rows is then within the file."""
+    """Reports whether HDMLP opens the file; what it has of rows is then within the file."""
     try:
         data = ht.Parquet(path, columns=["raw", "text"], loader={"raw": bytes})
     except errors.ConfigError:
@@ -302,7 +302,7 @@ def readable(path):
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_damaged_files(tmp_path, version):
-    """Whatever a byte of the footer or of a page says: an error, or ranges of the file."""
+    """Whatever a byte of the footer or of a page is: an error, or ranges of the file."""
     path = tmp_path / "a.parquet"
     small = table(9, nulls=True).select(["raw", "text"])
     pq.write_table(small, path, data_page_version=version, row_group_size=5, **PLAIN)
@@ -340,7 +340,7 @@ def rows_or_error(path):
     ],
 )
 def test_any_byte(tmp_path, options):
-    """Whatever a byte says: rows as pyarrow's, or an error of HDMLP's that names the file."""
+    """Whatever a byte is: rows as pyarrow's, or an error of HDMLP's that names the file."""
     path = tmp_path / "a.parquet"
     small = table(9, nulls=True).select(["raw", "text", "label", "list"])
     pq.write_table(small, path, row_group_size=5, **options)

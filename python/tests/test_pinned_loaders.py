@@ -295,7 +295,7 @@ def test_the_users_code_stays_in_its_thread(folder, cuda):
 
 
 class Kept:
-    """A batch that says which thread pinned it."""
+    """A batch that records which thread pinned it."""
 
     def __init__(self, items):
         self.items = items

@@ -48,7 +48,7 @@ def test_it_is_as_the_program_sets_it(tmp_path, monkeypatch, transform, limit):
 
 
 def test_large_images(tmp_path, monkeypatch):
-    """One of 182 million pixels, which PIL refuses unless it is told not to."""
+    """One of 182 million pixels, which PIL refuses unless its limit is lifted."""
     root = folder(tmp_path, 14000, 13000)
     with ht.DataLoader(ht.ImageFolder(root, CROP), 1) as loader:
         with pytest.raises(errors.SampleError) as caught:

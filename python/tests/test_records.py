@@ -417,7 +417,7 @@ def test_a_range_outside_of_its_file(tmp_path):
 
 
 def test_a_file_that_is_written_meanwhile(paths):
-    """Its new bytes come from a new dataset; one that was used before says that it changed."""
+    """Its new bytes come from a new dataset; one that was used before raises that it changed."""
     data = ht.Files([p[0] for p in paths])
     with ht.DataLoader(data, 23) as loader:
         next(iter(loader))

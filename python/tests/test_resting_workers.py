@@ -120,7 +120,7 @@ class Stays:
 
 @pytest.fixture
 def rested(tmp_path):
-    """A pool whose worker rests after one batch: what the worker hears and says, pool, daemon."""
+    """A pool whose worker rests after one batch: what it receives and sends, pool, daemon."""
     context = Played()
     made = pool.Pool(None, 1, 2, context, base_seed=lambda seed, epoch: epoch, staying=Stays())
     peer = Peer(str(tmp_path), made.on_segment, made.on_drop)

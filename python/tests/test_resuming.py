@@ -203,7 +203,7 @@ OWN = {
 def test_a_state_from_before_the_first_batch_has_the_loaders_own_generators(
     folder, name, begun, dataset
 ):
-    """And what the sampler itself says of its state."""
+    """And what the sampler itself has as its state."""
     data = ht.ImageFolder(folder, loader=len) if dataset == "folder" else NUMBERS
 
     def made(seed):

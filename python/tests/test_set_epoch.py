@@ -189,7 +189,7 @@ def test_an_epoch_set_while_another_runs_leaves_its_state(name):
 
 
 class Batches(torch.utils.data.BatchSampler):
-    """Has an epoch itself, and tells no other sampler."""
+    """Has an epoch itself, and notifies no other sampler."""
 
     epoch = 0
 

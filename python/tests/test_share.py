@@ -132,7 +132,7 @@ def test_images_of_different_sizes_are_shared(member, staging_buffer):
 
 
 def test_a_member_whose_worker_is_killed_costs_others_nothing(member):
-    """It is told, and ends."""
+    """It is notified, and ends."""
     want = member(share=None, python=True, random=True, epochs=9).end()
     options = {"share_members": 2, "staging_buffer": "256KiB"}
     workers = {**WORKERS, "prefetch_factor": 1}  # which have steps 1 and 2 at most when it pauses

@@ -37,7 +37,7 @@ def shorten(loader, rank):
 
 
 def check(stopped, other, name):
-    """Checks that the rank that stopped says what happened, and the other one also where."""
+    """Checks that the rank that stopped reports what happened, and the other one also where."""
     assert name in str(stopped)
     assert stopped.rank is None
     assert (other.sample, other.path, other.rank) == (stopped.sample, stopped.path, 1)

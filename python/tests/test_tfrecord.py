@@ -152,7 +152,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_damaged_records(tmp_path):
-    """Whatever a byte says: an error, or ranges of the file."""
+    """Whatever a byte is: an error, or ranges of the file."""
     path = tmp_path / "a"
     whole = framed(example(raw=b"abc", label=7), example(raw=b"de", label=-1))
     generator = random.Random(3)
@@ -212,7 +212,7 @@ def test_fields_that_are_unknown_or_there_twice(tmp_path):
 
 
 def test_any_byte_of_an_example(tmp_path):
-    """Whatever a byte says: the item that protobuf's own library gives, or an error."""
+    """Whatever a byte is: the item that protobuf's own library gives, or an error."""
     from google.protobuf.message import DecodeError
 
     whole = example(raw=b"abc", label=-3, score=0.25)

@@ -77,7 +77,7 @@ def test_the_default_type_applies(pictures, double, workers, caplog):
 
 @pytest.fixture
 def truncated(pictures, monkeypatch):
-    """One file ends too early, and PIL is told to accept that."""
+    """One file ends too early, and PIL is set to accept that."""
     path = pictures / "a" / "3.jpg"
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(OSError, match="truncated"):

@@ -127,7 +127,7 @@ def test_each_byte_leaves_the_server_once(server, stored):
     assert counts["objects"].keys() == sizes.keys()
     # Requests that are slow are made twice, at most every 20th of 120.
     assert 0 <= counts["bytes"] - sum(sizes.values()) <= 6 * max(sizes.values())
-    assert counts["heads"] == 0  # a listing says all that has to be known
+    assert counts["heads"] == 0  # a listing has all that is needed
 
 
 def _below(root, name):

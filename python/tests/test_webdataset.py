@@ -1,4 +1,4 @@
-"""WebDataset's shards. The oracle knows webdataset's rules, and reads with Python's tarfile."""
+"""WebDataset's shards. The oracle has webdataset's rules, and reads with Python's tarfile."""
 
 import io
 import os

@@ -267,7 +267,7 @@ def test_drop_last_leaves_nothing(real, folder):
 
 @pytest.mark.parametrize("kind", ["folder", "tensors", "sampler"])
 def test_torchs_drop_last_leaves_nothing_and_says_so_once(real, folder, caplog, kind):
-    """torch's loader says nothing. A sampler without a length may yield any number."""
+    """torch's loader raises nothing. A sampler without a length may yield any number."""
     dataset = ht.ImageFolder(folder) if kind == "folder" else TensorDataset(torch.arange(6))
     sampler = NoLength(6) if kind == "sampler" else None
     size = len(dataset) + 1
@@ -394,7 +394,7 @@ def test_feistels_order_of_single_items_is_refused(folder, shared):
     ],
 )
 def test_batches_that_change_are_refused(real, folder, order, name, value, begun):
-    """Where the daemon knows the order, it cannot make other batches afterwards."""
+    """Where the daemon computes the order, it cannot make other batches afterwards."""
     with ht.DataLoader(ht.ImageFolder(folder), 4, **order) as loader:
         if begun:
             next(iter(loader))

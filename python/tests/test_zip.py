@@ -233,7 +233,7 @@ def test_links_and_names_that_are_cut_are_refused(tmp_path):
 
 
 def test_any_byte(tmp_path):
-    """Whatever a byte says: the bytes that zipfile reads, or an error; checksums are not read."""
+    """Whatever a byte is: the bytes that zipfile reads, or an error; checksums are not read."""
     path = write(tmp_path / "a.zip", ["a/1.png", "a/x/2.png", "b/3.png"])
     whole, generator = path.read_bytes(), random.Random(4)
     structure = whole.index(b"PK\x01\x02")

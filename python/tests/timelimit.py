@@ -2,7 +2,7 @@
 
 A directory's conftest.py takes part by importing the four hooks. Setup, call and teardown of a
 test have the limit each:
-300 seconds, or what ``@pytest.mark.limit(seconds)`` says.
+300 seconds, or those of ``@pytest.mark.limit(seconds)``.
 
 Processes that the test has started show their stacks on their own standard error, and are killed.
 A test that waits for one of them then has a moment to fail by itself, with what the process wrote.

@@ -1,4 +1,4 @@
-"""What scripts do besides training. The argument says which of it.
+"""What scripts do besides training. The argument is which of it.
 
 With two more, it waits first for another process: one opens this FIFO with mode r, one with w.
 """
