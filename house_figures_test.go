@@ -179,6 +179,33 @@ func measure(dir string) (*figures, error) {
 	return f, nil
 }
 
+// anys are the uses of Any in Python.
+var anys = regexp.MustCompile(`\bAny\b`)
+
+// pages describes the Python package and ARCHITECTURE.md of a tree.
+func pages(dir string) (string, error) {
+	list := exec.Command("git", "ls-files", "python/hdmlp/*.py")
+	list.Dir = dir
+	out, err := list.Output()
+	if err != nil {
+		return "", err
+	}
+	modules := strings.Fields(string(out))
+	lines, found := 0, 0
+	for _, name := range modules {
+		src, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		lines += strings.Count(string(src), "\n")
+		found += len(anys.FindAll(src, -1))
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "ARCHITECTURE.md"))
+	return fmt.Sprintf("%d modules of Python, %d lines, %.1f Any of 1,000 (%d); "+
+		"ARCHITECTURE.md: %d words", len(modules), lines, 1000*float64(found)/float64(lines), found,
+		len(strings.Fields(string(page)))), err
+}
+
 // TestFigures prints the figures by which the layout is judged:
 // go test . -run TestFigures -v -args -tree DIR.
 func TestFigures(t *testing.T) {
@@ -189,11 +216,16 @@ func TestFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	python, err := pages(*tree)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("internal/: %d names, %d packages, %d arrows between names, %d floors, %d constants",
 		f.names, f.packages, f.arrows, f.floors, f.constants)
 	t.Logf("Go without tests: %d lines, %d of them code", f.lines, f.code)
 	t.Logf("%d packed assignments, %.1f personified of 1,000 lines of comments (%d of %d)",
 		len(f.packed), 1000*float64(len(f.persons))/float64(f.comments), len(f.persons), f.comments)
+	t.Log(python)
 	if testing.Verbose() && *places {
 		t.Log(strings.Join(slices.Concat(f.packed, f.persons, f.unclear), "\n"))
 	}
