@@ -25,7 +25,6 @@ daemon can carry out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ._transforms import (
     AutoAugment,
@@ -70,7 +69,7 @@ from ._transforms import (
     TrivialAugmentWide,
     Views,
 )
-from ._transforms.base import descriptions
+from ._transforms.base import Description, descriptions
 from ._transforms.split import Split, split
 
 __all__ = [
@@ -141,7 +140,7 @@ class Compose(Transform):
                 raise TypeError(f"transforms[{i}] should be callable. Got {t!r}")
         self.transforms = transforms
 
-    def describe(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def describe(self) -> list[Description]:  # type: ignore[override]
         """Describes the transforms as the daemon takes them.
 
         Returns:
@@ -161,7 +160,7 @@ class Compose(Transform):
         return "Compose(" + "".join(f"\n    {t}" for t in self.transforms) + "\n)"
 
 
-def describe(transforms: object) -> list[dict[str, Any]]:
+def describe(transforms: object) -> list[Description]:
     """Describes a list of transforms as the daemon takes it.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from .._lib.memory import create
 from .._lib.progress import Progress
@@ -24,7 +23,7 @@ class Reader:
         manifest: The dataset's records; None: the daemon finds them.
     """
 
-    def __init__(self, params: Mapping[str, Any], manifest: bytes | None):
+    def __init__(self, params: Mapping[str, object], manifest: bytes | None):
         self._params, self._manifest = dict(params), manifest
         self._lock = threading.Lock()
         self._calls: connecting.Calls | None = None

@@ -10,7 +10,6 @@ import ctypes
 import mmap
 import os
 import sys
-from typing import Any
 
 _MAP_FIXED = 0x10  # Python has no name for it
 
@@ -34,7 +33,7 @@ def mapped(fd: int, size: int, flags: int, protection: int) -> mmap.mmap:
         OSError: It cannot be mapped.
     """
     if sys.version_info >= (3, 13):
-        untracked: Any = {"trackfd": False}
+        untracked: object = {"trackfd": False}
         return mmap.mmap(fd, size, flags, protection, **untracked)
     # Before, mmap keeps a duplicate of the descriptor. So memory without one is mapped, and then
     # replaced, in one step, by the file's; both are unmapped in the same way.

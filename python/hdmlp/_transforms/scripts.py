@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from .base import Description
 from .described import Policy
 from .image_state import Step
 from .wrappers import attributes_of, call_of, has_form
@@ -30,10 +31,10 @@ class _Known(NamedTuple):
     source: str
     modules: dict[str, str]
     reads: dict[str, tuple[type, ...]]
-    described: Callable[..., dict[str, Any]]
+    described: Callable[..., Description]
 
 
-def _blur(first: float, last: float, p: float | None = None) -> dict[str, Any]:
+def _blur(first: float, last: float, p: float | None = None) -> Description:
     if first > last:
         raise ValueError(f"{first} is above {last}")
     at_most = None if p is None else min(float(p), 1.0)
