@@ -20,11 +20,11 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	objectstest.Run(t, func(t *testing.T) objectstest.Place {
+	objectstest.Run(t, func(t *testing.T) objectstest.Fixture {
 		root := t.TempDir()
 		at := func(name string) string { return filepath.Join(root, name) }
 		d := must[*directory.Directory](t)(directory.Open(root, directory.Options{Open: 8}))
-		return objectstest.Place{
+		return objectstest.Fixture{
 			Objects: Objects(d),
 			Put: func(name string, data []byte) {
 				must[any](t)(nil, os.MkdirAll(filepath.Dir(at(name)), 0o755))

@@ -53,17 +53,17 @@ func (s *sections) checkRuns(f int) error {
 	return nil
 }
 
-// place is a range of the list.
-type place struct{ id, field, object int }
+// entry is a range of the list.
+type entry struct{ id, field, object int }
 
 // first returns the first range that is in one of these objects; nil: there is none.
-func (s *sections) first(bad map[int]error) (found *place) {
+func (s *sections) first(bad map[int]error) (found *entry) {
 	if s.Runs == nil {
 		for id := range s.Samples {
 			for f := range s.Fields {
 				object := int(int32(binary.LittleEndian.Uint32(s.objects[4*(f*s.Samples+id):])))
 				if bad[object] != nil {
-					return &place{id, f, object}
+					return &entry{id, f, object}
 				}
 			}
 		}
@@ -74,7 +74,7 @@ func (s *sections) first(bad map[int]error) (found *place) {
 		for i := range s.Runs[f] {
 			r := s.run(f, i)
 			if bad[int(r.object)] != nil && (found == nil || id < found.id) {
-				found = &place{id, f, int(r.object)}
+				found = &entry{id, f, int(r.object)}
 			}
 			id += int(r.count)
 		}

@@ -54,15 +54,15 @@ type Directory struct {
 	noAtime   atomic.Bool
 	closed    atomic.Bool
 
-	place atomic.Pointer[place]
+	opened atomic.Pointer[opened]
 
 	reopening sync.Mutex
 	roots     []*tree.Root // guarded by reopening; reads may be in progress below any of them
 	limit     int
 }
 
-// place is the directory as it was opened once.
-type place struct {
+// opened is the directory as it was opened once.
+type opened struct {
 	root *tree.Root
 	open *descriptors
 }
@@ -89,12 +89,12 @@ func Open(path string, o Options) (*Directory, error) {
 		d.renew = o.View.Renew
 	}
 	d.noAtime.Store(true)
-	d.place.Store(&place{root: r, open: newDescriptors(o.Open)})
+	d.opened.Store(&opened{root: r, open: newDescriptors(o.Open)})
 	return d, nil
 }
 
 // Root returns the directory that is in use.
-func (d *Directory) Root() *tree.Root { return d.place.Load().root }
+func (d *Directory) Root() *tree.Root { return d.opened.Load().root }
 
 // Path implements objects.Objects.
 func (d *Directory) Path(name string) string {
@@ -111,7 +111,7 @@ func (d *Directory) Close() error {
 	}
 	d.reopening.Lock()
 	defer d.reopening.Unlock()
-	d.place.Load().open.close()
+	d.opened.Load().open.close()
 	for _, r := range d.roots {
 		r.Close()
 	}
@@ -138,9 +138,9 @@ func (d *Directory) failed(name string, err error) error {
 // between two of them.
 const mostAttempts = 4
 
-// again calls do with the place in use, and once more if it failed because a file was replaced, or
-// because the file system was remounted and the directory could be opened again.
-func (d *Directory) again(ctx context.Context, name string, do func(p *place) error) error {
+// again calls do with the directory as it is open, and once more if it failed because a file was
+// replaced, or because the file system was remounted and the directory could be opened again.
+func (d *Directory) again(ctx context.Context, name string, do func(p *opened) error) error {
 	for attempt := 1; ; attempt++ {
 		switch {
 		case d.closed.Load():
@@ -148,7 +148,7 @@ func (d *Directory) again(ctx context.Context, name string, do func(p *place) er
 		case ctx.Err() != nil:
 			return &objects.Error{Path: d.Path(name), Kind: source.ErrUnavailable, Err: ctx.Err()}
 		}
-		p := d.place.Load()
+		p := d.opened.Load()
 		err := do(p)
 		var known *objects.Error
 		if err == nil || errors.As(err, &known) {
@@ -163,16 +163,16 @@ func (d *Directory) again(ctx context.Context, name string, do func(p *place) er
 	}
 }
 
-// reopen handles a call that failed with err below a place. If the file system was remounted it
-// opens the directory again and returns nil. Otherwise it returns the error that the call should
+// reopen handles a call that failed with err below the directory. If the file system was remounted
+// it opens the directory again and returns nil. Otherwise it returns the error that the call should
 // return.
-func (d *Directory) reopen(ctx context.Context, was *place, err error) error {
+func (d *Directory) reopen(ctx context.Context, was *opened, err error) error {
 	if !tree.Gone(err) {
 		return err
 	}
 	d.reopening.Lock()
 	defer d.reopening.Unlock()
-	if d.place.Load() != was {
+	if d.opened.Load() != was {
 		return nil // another reader was faster
 	}
 	if errors.Is(err, unix.ESTALE) && was.root.Answers() {
@@ -189,12 +189,12 @@ func (d *Directory) reopen(ctx context.Context, was *place, err error) error {
 		return fmt.Errorf("%w; opened again: %w", err, why)
 	}
 	d.roots = append(d.roots, r)
-	d.place.Store(&place{root: r, open: newDescriptors(d.limit)})
+	d.opened.Store(&opened{root: r, open: newDescriptors(d.limit)})
 	was.open.close()
 	return nil
 }
 
-func (d *Directory) openAgain(ctx context.Context, was *place) (*tree.Root, error) {
+func (d *Directory) openAgain(ctx context.Context, was *opened) (*tree.Root, error) {
 	var view *source.View
 	if was.root.Foreign() {
 		if d.renew == nil {
@@ -221,7 +221,7 @@ func (d *Directory) openAgain(ctx context.Context, was *place) (*tree.Root, erro
 
 // Stat implements objects.Objects.
 func (d *Directory) Stat(ctx context.Context, name string) (o source.Object, err error) {
-	err = d.again(ctx, name, func(p *place) error {
+	err = d.again(ctx, name, func(p *opened) error {
 		var st unix.Statx_t
 		if err := p.root.Statx(append([]byte(name), 0), &st); err != nil {
 			return fmt.Errorf("stat: %w", err)
@@ -248,7 +248,7 @@ func (d *Directory) object(name string, st *unix.Statx_t) (source.Object, error)
 // before each call.
 func (d *Directory) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
 ) (stamp source.Stamp, err error) {
-	err = d.again(ctx, o.Name, func(p *place) error {
+	err = d.again(ctx, o.Name, func(p *opened) error {
 		fd, err := p.open.take(o.Name, func() (int, error) { return d.open(ctx, p.root, o.Name) })
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
@@ -285,7 +285,7 @@ func (d *Directory) Read(ctx context.Context, o *source.Object, offset int64, pa
 
 // Ahead implements objects.Ahead.
 func (d *Directory) Ahead(o *source.Object, offset, n int64) {
-	p := d.place.Load()
+	p := d.opened.Load()
 	fd, err := p.open.take(o.Name, func() (int, error) {
 		return d.open(context.Background(), p.root, o.Name)
 	})
@@ -388,7 +388,7 @@ func (d *Directory) list(ctx context.Context, dir, prefix string, depth int,
 		}
 	}
 	var entries []tree.Entry
-	if err := d.again(ctx, dir, func(p *place) error {
+	if err := d.again(ctx, dir, func(p *opened) error {
 		fd, err := p.root.Directory(dir)
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
@@ -439,7 +439,7 @@ func (d *Directory) look(ctx context.Context, dir, prefix string, entries []tree
 			continue
 		}
 		var st unix.Statx_t
-		if err := d.again(ctx, name, func(p *place) error {
+		if err := d.again(ctx, name, func(p *opened) error {
 			return p.root.Statx(append([]byte(name), 0), &st)
 		}); err != nil {
 			if errors.Is(err, source.ErrMissing) {

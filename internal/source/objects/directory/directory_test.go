@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // place returns an empty directory in which few files stay open.
-func newPlace(t *testing.T) objectstest.Place {
+func newPlace(t *testing.T) objectstest.Fixture {
 	root := t.TempDir()
 	d, err := Open(root, Options{Open: 3})
 	if err != nil {
@@ -31,7 +31,7 @@ func newPlace(t *testing.T) objectstest.Place {
 		}
 	}
 	written := time.Unix(1_700_000_000, 0)
-	return objectstest.Place{
+	return objectstest.Fixture{
 		Objects: d,
 		Put: func(name string, data []byte) {
 			path := filepath.Join(root, name)
@@ -45,7 +45,7 @@ func newPlace(t *testing.T) objectstest.Place {
 }
 
 // forget closes the files that stay open.
-func (d *Directory) forget() { d.place.Load().open.forget() }
+func (d *Directory) forget() { d.opened.Load().open.forget() }
 
 func TestConformance(t *testing.T) { objectstest.Run(t, newPlace) }
 
@@ -221,7 +221,7 @@ func TestFilesThatAreReadAheadOnRequestAreNotReadAheadOtherwise(t *testing.T) {
 		if _, err := d.Read(t.Context(), &o, at, [][]byte{make([]byte, 4096)}); err != nil {
 			t.Fatal(err)
 		}
-		if !d.place.Load().open.byName["a"].order.random.Load() {
+		if !d.opened.Load().open.byName["a"].order.random.Load() {
 			t.Fatalf("at %d", at)
 		}
 	}

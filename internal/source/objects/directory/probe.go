@@ -18,7 +18,7 @@ const probeSize = 4096
 // Probe implements objects.Objects. It opens the file anew: read-ahead is turned off for it. It
 // drops only the pages that it reads: a job may need the rest of the file.
 func (d *Directory) Probe(ctx context.Context, o *source.Object, offset int64) error {
-	return d.again(ctx, o.Name, func(p *place) error {
+	return d.again(ctx, o.Name, func(p *opened) error {
 		fd, err := d.open(ctx, p.root, o.Name)
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
@@ -50,7 +50,7 @@ func (d *Directory) Drop(ctx context.Context, o *source.Object, offset, length i
 	if length == 0 {
 		return false, nil
 	}
-	err = d.again(ctx, o.Name, func(p *place) error {
+	err = d.again(ctx, o.Name, func(p *opened) error {
 		fd, err := p.open.take(o.Name, func() (int, error) { return d.open(ctx, p.root, o.Name) })
 		if err != nil {
 			return fmt.Errorf("open: %w", err)

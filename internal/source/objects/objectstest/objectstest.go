@@ -18,9 +18,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/source/objects"
 )
 
-// Place is an empty place that a factory has made. Its functions are called by the goroutine of the
-// test.
-type Place struct {
+// Fixture is an empty place that a factory has made. Its functions are called by the goroutine of
+// the test.
+type Fixture struct {
 	Objects objects.Objects // closed by the suite
 	// Put makes or replaces an object.
 	Put func(name string, data []byte)
@@ -35,11 +35,11 @@ type Place struct {
 }
 
 // Factory makes an empty place.
-type Factory func(t *testing.T) Place
+type Factory func(t *testing.T) Fixture
 
 // Run checks the places that factory makes.
 func Run(t *testing.T, factory Factory) {
-	for name, test := range map[string]func(*testing.T, Place){
+	for name, test := range map[string]func(*testing.T, Fixture){
 		"Bytes": testBytes, "List": testList, "Changes": testChanges, "Missing": testMissing,
 		"Probes": testProbes, "Parallel": testParallel, "Cancelled": testCancelled,
 		"Closed": testClosed, "Ahead": testAhead,
@@ -63,7 +63,7 @@ func random(n int) []byte {
 	return data
 }
 
-func stat(t *testing.T, p Place, name string) source.Object {
+func stat(t *testing.T, p Fixture, name string) source.Object {
 	t.Helper()
 	o, err := p.Objects.Stat(t.Context(), name)
 	if err != nil {
@@ -73,7 +73,7 @@ func stat(t *testing.T, p Place, name string) source.Object {
 }
 
 // testAhead: what is read ahead is read as it is otherwise, and what cannot be is no error.
-func testAhead(t *testing.T, p Place) {
+func testAhead(t *testing.T, p Fixture) {
 	ahead, ok := p.Objects.(objects.Ahead)
 	if !ok {
 		t.Skip("the place does not read ahead")
@@ -94,7 +94,7 @@ func testAhead(t *testing.T, p Place) {
 }
 
 // testBytes reads ranges around the boundaries of pages, in one part and in several.
-func testBytes(t *testing.T, p Place) {
+func testBytes(t *testing.T, p Fixture) {
 	data := random(300_000)
 	p.Put("a/object", data)
 	o := stat(t, p, "a/object")
@@ -143,7 +143,7 @@ func testBytes(t *testing.T, p Place) {
 }
 
 // testProbes probes and drops ranges; an object stays readable.
-func testProbes(t *testing.T, p Place) {
+func testProbes(t *testing.T, p Fixture) {
 	data := random(70_000)
 	p.Put("object", data)
 	p.Put("gone", data)
@@ -168,7 +168,7 @@ func testProbes(t *testing.T, p Place) {
 	}
 }
 
-func testList(t *testing.T, p Place) {
+func testList(t *testing.T, p Fixture) {
 	if p.Unlisted {
 		err := p.Objects.List(t.Context(), "", func(source.Object) error { return nil })
 		failed(t, "list", err, source.ErrUnreadable)
@@ -225,7 +225,7 @@ func failed(t *testing.T, what string, err, kind error) {
 
 // testChanges replaces an object between its listing and a read: it is found out, as often as it is
 // read, and what is there now can be read as what it is.
-func testChanges(t *testing.T, p Place) {
+func testChanges(t *testing.T, p Fixture) {
 	data := random(5000)
 	for _, c := range []struct {
 		name string
@@ -260,7 +260,7 @@ func testChanges(t *testing.T, p Place) {
 	}
 }
 
-func testMissing(t *testing.T, p Place) {
+func testMissing(t *testing.T, p Fixture) {
 	p.Put("a", random(10))
 	o := stat(t, p, "a")
 	p.Remove("a")
@@ -280,7 +280,7 @@ func testMissing(t *testing.T, p Place) {
 }
 
 // testParallel reads more objects at once than stay open.
-func testParallel(t *testing.T, p Place) {
+func testParallel(t *testing.T, p Fixture) {
 	const (
 		count   = 40
 		readers = 8
@@ -310,7 +310,7 @@ func testParallel(t *testing.T, p Place) {
 	reading.Wait()
 }
 
-func testCancelled(t *testing.T, p Place) {
+func testCancelled(t *testing.T, p Fixture) {
 	p.Put("a", random(10))
 	o := stat(t, p, "a")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -329,7 +329,7 @@ func testCancelled(t *testing.T, p Place) {
 	}
 }
 
-func testClosed(t *testing.T, p Place) {
+func testClosed(t *testing.T, p Fixture) {
 	p.Put("a", random(10))
 	o := stat(t, p, "a")
 	for range 2 {

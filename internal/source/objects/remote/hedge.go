@@ -100,7 +100,7 @@ type came struct {
 
 // hedged makes a request, and a second one if it is slow. The second one has memory of its own: the
 // first may still write to parts until it has ended, which is waited for.
-func (p *Place) hedged(ctx context.Context, r *request, parts [][]byte,
+func (p *Objects) hedged(ctx context.Context, r *request, parts [][]byte,
 ) (now source.Object, err error) {
 	begin := time.Now()
 	defer func() {

@@ -42,7 +42,7 @@ type span struct {
 
 // listing is a listing in progress.
 type listing struct {
-	place  *Place
+	place  *Objects
 	prefix string
 
 	mu      sync.Mutex // guards the following
@@ -53,7 +53,7 @@ type listing struct {
 }
 
 // List implements objects.Objects.
-func (p *Place) List(ctx context.Context, prefix string, each func(source.Object) error) error {
+func (p *Objects) List(ctx context.Context, prefix string, each func(source.Object) error) error {
 	if err := p.check(ctx, prefix); err != nil {
 		return err
 	}

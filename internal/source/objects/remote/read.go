@@ -18,7 +18,7 @@ type request struct {
 
 // get makes a request, and fills parts with the bytes of its answer. It returns the object that
 // they are from, which is the one that was asked for.
-func (p *Place) get(ctx context.Context, r *request, parts [][]byte) (source.Object, error) {
+func (p *Objects) get(ctx context.Context, r *request, parts [][]byte) (source.Object, error) {
 	p.counts.requests.Add(1)
 	ctx, quiet := p.quiet(ctx)
 	defer quiet.stop()
@@ -73,7 +73,7 @@ func cut(err error) error {
 
 // refused returns the error of a request without an answer. If there are no bytes at the offset, it
 // is that of an object that has changed.
-func (p *Place) refused(ctx context.Context, r *request, err error) error {
+func (p *Objects) refused(ctx context.Context, r *request, err error) error {
 	var e *Error
 	if !errors.As(err, &e) || !e.Beyond {
 		return err
@@ -105,7 +105,7 @@ type silence struct {
 var errSilent = errors.New("nothing was transferred")
 
 // quiet returns a context that ends when nothing is transferred for long.
-func (p *Place) quiet(ctx context.Context) (context.Context, *silence) {
+func (p *Objects) quiet(ctx context.Context) (context.Context, *silence) {
 	s := &silence{most: p.options.Quiet}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.timer = time.AfterFunc(s.most, func() {

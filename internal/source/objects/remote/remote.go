@@ -102,8 +102,8 @@ const (
 	longestPause    = 3 * time.Second
 )
 
-// Place is the objects of a store.
-type Place struct {
+// Objects are the objects of a store.
+type Objects struct {
 	store    Store
 	options  Options
 	pace     pace
@@ -116,14 +116,14 @@ type Place struct {
 }
 
 var (
-	_ objects.Objects    = (*Place)(nil)
-	_ objects.Many       = (*Place)(nil)
-	_ objects.Versioned  = (*Place)(nil)
-	_ objects.Requesting = (*Place)(nil)
+	_ objects.Objects    = (*Objects)(nil)
+	_ objects.Many       = (*Objects)(nil)
+	_ objects.Versioned  = (*Objects)(nil)
+	_ objects.Requesting = (*Objects)(nil)
 )
 
 // New returns the objects of a store, and owns it: Close closes it.
-func New(store Store, o Options) *Place {
+func New(store Store, o Options) *Objects {
 	if o.Quiet <= 0 {
 		o.Quiet = DefaultQuiet
 	}
@@ -133,11 +133,11 @@ func New(store Store, o Options) *Place {
 	if o.Pause <= 0 {
 		o.Pause = DefaultPause
 	}
-	return &Place{store: store, options: o}
+	return &Objects{store: store, options: o}
 }
 
 // Requests implements objects.Requesting.
-func (p *Place) Requests() source.Requests {
+func (p *Objects) Requests() source.Requests {
 	c := &p.counts
 	return source.Requests{
 		Gets: c.requests.Load(), Again: c.again.Load(), Hedges: c.hedges.Load(),
@@ -146,13 +146,13 @@ func (p *Place) Requests() source.Requests {
 }
 
 // Versioned implements objects.Versioned.
-func (p *Place) Versioned() bool { return !p.untagged.Load() }
+func (p *Objects) Versioned() bool { return !p.untagged.Load() }
 
 // Path implements objects.Objects.
-func (p *Place) Path(name string) string { return p.store.Path(name) }
+func (p *Objects) Path(name string) string { return p.store.Path(name) }
 
 // Close implements objects.Objects.
-func (p *Place) Close() error {
+func (p *Objects) Close() error {
 	if p.closed.Swap(true) {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (p *Place) Close() error {
 }
 
 // Stat implements objects.Objects.
-func (p *Place) Stat(ctx context.Context, name string) (source.Object, error) {
+func (p *Objects) Stat(ctx context.Context, name string) (source.Object, error) {
 	var found Version
 	err := p.again(ctx, name, func(ctx context.Context) (err error) {
 		p.counts.heads.Add(1)
@@ -178,7 +178,7 @@ func (p *Place) Stat(ctx context.Context, name string) (source.Object, error) {
 // object returns an object as package source describes it. Its stamp is that of its version: a
 // store replaces objects as a whole. Where there is an ETag, the time does not count: it is another
 // one in a copy of the store.
-func (p *Place) object(name string, v Version) source.Object {
+func (p *Objects) object(name string, v Version) source.Object {
 	o := source.Object{Name: name, Size: v.Size}
 	tag := v.Tag
 	if tag == "" && !v.Modified.IsZero() {
@@ -195,7 +195,7 @@ func (p *Place) object(name string, v Version) source.Object {
 }
 
 // Read implements objects.Objects.
-func (p *Place) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
+func (p *Objects) Read(ctx context.Context, o *source.Object, offset int64, parts [][]byte,
 ) (source.Stamp, error) {
 	n := int64(0)
 	for _, part := range parts {
@@ -220,14 +220,14 @@ func (p *Place) Read(ctx context.Context, o *source.Object, offset int64, parts 
 }
 
 // compare returns an error if an object is not the one that was listed.
-func (p *Place) compare(listed, now *source.Object) error {
+func (p *Objects) compare(listed, now *source.Object) error {
 	if kind, why := objects.Compare(listed, now); kind != nil {
 		return &objects.Error{Path: p.Path(listed.Name), Kind: kind, Err: why}
 	}
 	return nil
 }
 
-func (p *Place) check(ctx context.Context, name string) error {
+func (p *Objects) check(ctx context.Context, name string) error {
 	switch {
 	case p.closed.Load():
 		return &objects.Error{Path: p.Path(name), Kind: source.ErrUnreadable, Err: fs.ErrClosed}
@@ -238,7 +238,7 @@ func (p *Place) check(ctx context.Context, name string) error {
 }
 
 // failed returns the error of an Objects for one of a store.
-func (p *Place) failed(ctx context.Context, name string, err error) error {
+func (p *Objects) failed(ctx context.Context, name string, err error) error {
 	var known *objects.Error
 	if errors.As(err, &known) {
 		return err
@@ -255,7 +255,9 @@ func (p *Place) failed(ctx context.Context, name string, err error) error {
 }
 
 // again calls do until it succeeds or fails for good. It pauses in between.
-func (p *Place) again(ctx context.Context, name string, do func(ctx context.Context) error) error {
+func (p *Objects) again(
+	ctx context.Context, name string, do func(ctx context.Context) error,
+) error {
 	pause, begin := p.options.Pause, time.Now()
 	for attempt := 1; ; attempt++ {
 		if err := p.check(ctx, name); err != nil {
@@ -292,7 +294,7 @@ func (p *Place) again(ctx context.Context, name string, do func(ctx context.Cont
 
 // noteReached notes that there was a connection to the server. Where there never was one, the URL
 // may be wrong, so that it is not waited for.
-func (p *Place) noteReached(err error) {
+func (p *Objects) noteReached(err error) {
 	var dial *net.OpError
 	if !errors.As(err, &dial) || dial.Op != "dial" {
 		p.reached.Store(true)

@@ -94,7 +94,7 @@ func (f *fake) List(ctx context.Context, prefix, after string, each func(string,
 }
 
 // read reads 10 bytes from byte 5 on of an object of 100.
-func read(t *testing.T, f *fake, o Options) ([]byte, *Place, error) {
+func read(t *testing.T, f *fake, o Options) ([]byte, *Objects, error) {
 	t.Helper()
 	f.data = []byte(strings.Repeat("0123456789", 10))
 	p := New(f, o)

@@ -22,7 +22,7 @@ const (
 var errOthers = errors.New("the listing has other objects")
 
 // Stats implements objects.Many: where there are many, it lists them.
-func (p *Place) Stats(ctx context.Context, names []string,
+func (p *Objects) Stats(ctx context.Context, names []string,
 	found func(i int, o source.Object, err error),
 ) error {
 	rest := make(map[string]int, len(names))

@@ -117,7 +117,7 @@ func (s *server) googleAccess(style string) *source.Access {
 func TestGoogle(t *testing.T) {
 	for _, style := range []string{"", "path", "virtual"} {
 		t.Run("style "+style, func(t *testing.T) {
-			objectstest.Run(t, func(t *testing.T) objectstest.Place {
+			objectstest.Run(t, func(t *testing.T) objectstest.Fixture {
 				s, g := atGoogle(t)
 				t.Cleanup(func() {
 					virtual, paths := g.virtual.Load() > 0, g.paths.Load() > 0
@@ -126,7 +126,7 @@ func TestGoogle(t *testing.T) {
 							googleHost, g.virtual.Load(), g.wrongly.Load())
 					}
 				})
-				return objectstest.Place{
+				return objectstest.Fixture{
 					Objects: open(t, "s3://"+bucket, &source.View{Access: s.googleAccess(style)}),
 					Put:     func(name string, data []byte) { s.put(t, name, data) },
 					Remove: func(name string) {

@@ -105,14 +105,14 @@ func TestAClassOfWhichOnlyTheDirectoryIsThere(t *testing.T) {
 func TestConformance(t *testing.T) {
 	for name, prefix := range map[string]string{"Bucket": "", "Prefix": "/of all/keys"} {
 		t.Run(name, func(t *testing.T) {
-			objectstest.Run(t, func(t *testing.T) objectstest.Place {
+			objectstest.Run(t, func(t *testing.T) objectstest.Fixture {
 				s := serve(t, nil)
 				key := func(name string) string { return strings.TrimPrefix(prefix+"/"+name, "/") }
 				if prefix != "" {
 					s.put(t, "zz/another", nil)
 					s.put(t, "of all/keys-/another", nil)
 				}
-				return objectstest.Place{
+				return objectstest.Fixture{
 					Objects: open(t, "s3://"+bucket+prefix, &source.View{Access: s.access()}),
 					Put:     func(name string, data []byte) { s.put(t, key(name), data) },
 					Remove: func(name string) {

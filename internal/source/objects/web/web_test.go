@@ -49,7 +49,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestConformance(t *testing.T) {
-	objectstest.Run(t, func(t *testing.T) objectstest.Place {
+	objectstest.Run(t, func(t *testing.T) objectstest.Fixture {
 		s := &server{objects: map[string][]byte{}, denied: map[string]bool{}}
 		web := httptest.NewServer(s)
 		t.Cleanup(web.Close)
@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 			defer s.mu.Unlock()
 			do()
 		}
-		return objectstest.Place{
+		return objectstest.Fixture{
 			Objects:  remote.New(store, remote.Options{}),
 			Put:      func(name string, data []byte) { locked(func() { s.objects[name] = data }) },
 			Remove:   func(name string) { locked(func() { delete(s.objects, name) }) },
