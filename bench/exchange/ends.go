@@ -68,14 +68,18 @@ func newArena(total int64, size int) (*arena, error) {
 
 func (a *arena) count() int { return len(a.bytes) / a.size }
 
-func (a *arena) Held(id int32) ([]byte, uint32, exchange.Hold, bool) {
+func (a *arena) Held(id int32, _ int) (c exchange.Copy, held bool) {
 	if int(id) >= a.count() {
-		return nil, 0, nil, false
+		return c, false
 	}
-	return a.bytes[int(id)*a.size:][:a.size:a.size], a.digests[id], nil, true
+	return exchange.Copy{Data: a.sample(id), Digest: a.digests[id]}, true
 }
 
-func (a *arena) Sample(context.Context, int32, func([]byte, uint32, bool) error) error {
+func (a *arena) sample(id int32) []byte {
+	return a.bytes[int(id)*a.size:][:a.size:a.size]
+}
+
+func (a *arena) Sample(context.Context, int32, int, func(exchange.Copy, bool) error) error {
 	return exchange.ErrNotHeld
 }
 
@@ -179,7 +183,7 @@ func fetch(ctx context.Context, o options) error {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 7))
 			for n := 0; !stop.Load(); n++ {
-				dst, _, _, _ := room.Held(int32(i*own + n%own))
+				dst := room.sample(int32(i*own + n%own))
 				var since time.Time
 				if n%16 == 0 {
 					since = time.Now()

@@ -71,11 +71,11 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
-// takesForms reports whether the job takes samples in other forms than as read: it decodes all that
-// it reads, compares nothing with the source, and no other nodes ask for its samples.
+// takesForms reports whether the job takes samples in other forms than as read: on this node, it
+// decodes all that it reads, and compares nothing with the source.
 func (a *Assembly) takesForms(made []request.Output) bool {
 	index := a.spec.Dataset.Index()
-	if !a.Config.KeepsForms() || a.nodes() > 1 || a.spec.Request.Verify || !catalog.Forms(index) {
+	if !a.Config.KeepsForms() || a.spec.Request.Verify || !catalog.Forms(index) {
 		return false
 	}
 	return !slices.ContainsFunc(made, func(m request.Output) bool {

@@ -18,9 +18,15 @@ type Forms struct {
 	Restored  int64   `json:"restored,omitempty"`
 	Seconds   float64 `json:"seconds"`
 	// Reread are the samples that were read from the source again because a form did not give them,
-	// and Damaged those whose form had other bytes than were put there.
+	// and Damaged those whose form had other bytes than were put there, or came from another node and
+	// was none of the sample.
 	Reread  int64 `json:"read_again,omitempty"`
 	Damaged int64 `json:"damaged,omitempty"`
+	// Sent and Received are forms to and from other nodes, and Unpacked the samples that were made of
+	// forms for nodes that do not take these.
+	Sent     int64 `json:"sent,omitempty"`
+	Received int64 `json:"received,omitempty"`
+	Unpacked int64 `json:"unpacked,omitempty"`
 	// Paused: no more samples are converted, because a job needs them as read, or memory was short.
 	Paused bool `json:"paused,omitempty"`
 }
@@ -38,8 +44,14 @@ func (f *Forms) String() string {
 			"their files", f.Reread))
 	}
 	if f.Damaged > 0 {
-		parts = append(parts, fmt.Sprintf("%d were found altered in memory, and read again",
-			f.Damaged))
+		parts = append(parts, fmt.Sprintf("%d were found altered, and read again", f.Damaged))
+	}
+	if f.Sent+f.Received > 0 {
+		parts = append(parts, fmt.Sprintf("%d were sent to other nodes, and %d came from these",
+			f.Sent, f.Received))
+	}
+	if f.Unpacked > 0 {
+		parts = append(parts, fmt.Sprintf("%d became files for nodes that need these", f.Unpacked))
 	}
 	if f.Paused {
 		parts = append(parts, "no more for now, because a job needs files as read, or memory was short")
@@ -56,5 +68,8 @@ func (f *Forms) add(o *Forms) {
 	f.Seconds += o.Seconds
 	f.Reread += o.Reread
 	f.Damaged += o.Damaged
+	f.Sent += o.Sent
+	f.Received += o.Received
+	f.Unpacked += o.Unpacked
 	f.Paused = f.Paused || o.Paused
 }

@@ -32,8 +32,9 @@ type Forms interface {
 // until the Hold is released.
 type Form struct {
 	Hold
-	Data []byte
-	Kind uint8
+	Data   []byte
+	Kind   uint8
+	Digest uint32 // of Data, taken when it was put there
 }
 
 // Formed describes what a store holds in other forms than as read.

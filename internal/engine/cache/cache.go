@@ -89,6 +89,7 @@ type Cache struct {
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
 
+	converter  Converter   // nil: there are no forms
 	conversion *conversion // nil: all samples are kept as read
 	formCounts formCounts
 
@@ -144,6 +145,7 @@ func New(o Options) *Cache {
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
 		foreign:       o.Foreign,
+		converter:     o.Converter,
 	}
 	c.trusts.Store(o.TrustVersion)
 	if locator, ok := source.As[source.Locator](o.Source); ok {

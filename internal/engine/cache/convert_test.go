@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
@@ -38,6 +39,11 @@ func (fakeForms) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) 
 		return dst, false
 	}
 	return append(dst, form[len(form)/11:]...), true
+}
+
+func (fakeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
+	sample := form[len(form)/11:]
+	return int64(len(sample)), digest.Of(sample), kind == fakeExact || kind == fakeLossy
 }
 
 // forming returns a rig whose class holds all samples, of 1000 bytes, in segments of about 40, and
@@ -103,7 +109,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 					t.Fatalf("sample %d as read: from %v: %v", id, from, err)
 				}
 			}
-			if _, _, _, held := g.cache.Held(id); held == formed {
+			if _, held := g.cache.Held(id, 0); held == formed {
 				t.Errorf("sample %d is sent as it lies: %v", id, held)
 			}
 		}

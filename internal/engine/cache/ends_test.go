@@ -87,14 +87,14 @@ func TestServedSampleStaysUntilItIsSent(t *testing.T) {
 	defer g.close()
 	inPlace, store := g.stores[0].(store.InPlace), g.stores[0].(store.Shrinker)
 	sent := false
-	_, err := g.cache.Serve(t.Context(), 3, func(data []byte, _ uint32, _ bool) error {
+	_, err := g.cache.Serve(t.Context(), 3, 0, func(c Copy, _ bool) error {
 		at, ok := inPlace.Locate(3)
 		if !ok || !store.GiveBack(at.Segment, "a test") {
 			t.Fatal("not given back")
 		}
 		if used := store.Returned().Used; used == 0 {
 			t.Error("the memory of a sample that is being sent is free")
-		} else if sent = bytes.Equal(data, content(3, 100)); !sent {
+		} else if sent = bytes.Equal(c.Data, content(3, 100)); !sent {
 			t.Error("another sample is sent")
 		}
 		return nil

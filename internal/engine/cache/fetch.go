@@ -15,7 +15,7 @@ import (
 
 // Sample is a fetched sample.
 type Sample struct {
-	Data    []byte  // must not be modified if InPlace, or of a Kind
+	Data    []byte  // must not be modified if it is in a class: InPlace, or of a Kind
 	Kind    uint8   // Data is a form of this kind (Converter), for a Request of Forms; 0: as read
 	InPlace bool    // Data is in a class, where a process can read it
 	At      Located // where, if InPlace
@@ -31,7 +31,8 @@ type Sample struct {
 	// as well, into their class.
 	Others []int64
 
-	hold store.Hold // of Data; nil: none is needed
+	hold   store.Hold // of Data; nil: none is needed
+	digest uint32     // of Data, if it is of a Kind and in a class
 }
 
 // Awaited returns the tier that the fetch waited for: the one that the sample was found in, or the
@@ -58,7 +59,8 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 
 // Fetch brings a sample into the class that the plan assigns it to, if it can be delivered from
 // there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
-// if the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
+// if the sample needs a buffer and dst is too short (buffer), and ErrAbandoned if its read was given
+// up.
 //
 // Each iteration:
 //
@@ -66,7 +68,7 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 //   - chooses the tier to read it from, and reads it if that is another class;
 //   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
 //     it got a copy, and else looks again, as it does if the flight failed for reasons of its
-//     leader alone.
+//     leader alone, or has brought a form (forms.go).
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
 	noClass := false    // its class turned out to have no capacity for it now
@@ -85,12 +87,16 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		if s, ok, err := c.formed(r, id, dst); ok || err != nil {
 			return s, err
 		}
-		var into []byte
+		var into, room []byte
 		if to == nil {
-			if int64(len(dst)) < size {
+			need := size
+			if c.asksForm(r, id) {
+				need = mostForm(size)
+			}
+			if int64(len(dst)) < need {
 				return Sample{}, ErrNoCapacity
 			}
-			into = dst[:size]
+			into, room = dst[:size], dst[:need]
 			if tier, _, ok := c.readComing(id, into); ok {
 				return Sample{Data: into, From: tier}, nil
 			}
@@ -107,7 +113,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			ID: id, By: r, Buffer: into, Urgent: r.urgent(), Remote: r.remote, Asks: way.peer,
 		})
 		if leads {
-			s, err := c.lead(ctx, r, fl, way, to, into)
+			s, err := c.lead(ctx, r, fl, way, to, room)
 			if err == errFormed {
 				continue
 			}
@@ -124,6 +130,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		switch {
 		case err != nil:
 			return Sample{}, err
+		case failed == nil && got.form:
 		case failed == nil && copied:
 			return Sample{Data: into, From: got.tier, Relayed: got.relayed}, nil
 		case failed == nil:
@@ -134,11 +141,20 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	}
 }
 
+// buffer returns how many bytes of a buffer a fetch may need.
+func (c *Cache) buffer(r *Request, id int) int {
+	size := c.index.Size(id)
+	if c.mayAskForm(r) {
+		size = mostForm(size)
+	}
+	return int(size)
+}
+
 // FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
 	s, err := c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
+	if size := c.buffer(r, id); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
 		w.Buffer = slices.Grow(w.Buffer[:0], size)
 		s, err = c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
 	}
@@ -146,9 +162,9 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 }
 
 // lead brings a sample for a flight that the caller leads: into class to, or, if that is nil, into
-// the buffer into. It lands the flight.
+// the buffer room. It lands the flight.
 func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
-	into []byte,
+	room []byte,
 ) (s Sample, err error) {
 	id := int(fl.ID)
 	c.confirm(ctx, id)
@@ -156,7 +172,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		return Sample{}, c.land(ctx, fl, Sample{}, errFormed)
 	}
 	if to == nil {
-		s, _, err = c.bring(ctx, r, fl, way, into)
+		s, _, err = c.bring(ctx, r, fl, way, room)
 	} else {
 		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
@@ -187,7 +203,11 @@ func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	if !c.flights.Land(fl, s.Data, found{s.From, s.Relayed}, err) {
+	got := found{tier: s.From, relayed: s.Relayed, form: s.Kind != 0}
+	if got.form {
+		s.Data = nil // followers get no copy of it
+	}
+	if !c.flights.Land(fl, s.Data, got, err) {
 		c.lend(fl, -1)
 		return ErrAbandoned
 	}
@@ -233,11 +253,12 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 }
 
 // bring brings a sample into a buffer: from a class, into which the previous flight may have put
-// it, or by a read.
+// it, or by a read. If the buffer has more bytes than the sample, another node may send a form.
 func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
-	dst []byte,
+	room []byte,
 ) (Sample, store.Origin, error) {
 	id := int(fl.ID)
+	dst := room[:c.index.Size(id)]
 	if tier, origin, ok := c.readComing(id, dst); ok {
 		return Sample{Data: dst, From: tier}, origin, nil
 	}
@@ -249,14 +270,14 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 		}
 		direct = late
 	}
-	s, origin, err := c.read(ctx, r, fl, dst)
+	s, origin, err := c.read(ctx, r, fl, room)
 	if direct && errors.Is(err, source.ErrUnavailable) && ctx.Err() == nil {
 		// The class is slow, or hangs, and the source does not answer at all.
 		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
 			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
 		}
 	}
-	if err == nil {
+	if err == nil && s.Kind == 0 {
 		c.keep(id, dst, origin)
 	}
 	s.Read = err == nil && s.From == Source
@@ -295,11 +316,13 @@ func (c *Cache) lastResort(int, float64) time.Duration { return routing.LastReso
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. Direct is then set if the node has not answered in time. A read for another node never
-// asks a third one (its Request has no Peers), so that no two nodes wait for each other.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample,
+// asks a third one (its Request has no Peers), so that no two nodes wait for each other. If the
+// buffer has more bytes than the sample, the other node may send a form.
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, room []byte) (Sample,
 	store.Origin, error,
 ) {
 	id, late := int(fl.ID), false
+	dst := room[:c.index.Size(id)]
 	if fl.Asks {
 		back := c.away(r, id)
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
@@ -307,14 +330,24 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		if r.CacheFirst {
 			source = func() time.Duration { return routing.MaxTimeout }
 		}
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, source, r.due(time.Now()))
+		got, err := r.Peers.Fetch(ctx, id, room, len(dst), source, r.due(time.Now()))
 		back()
-		read.Waited = waited
+		read.Waited = got.Waited
+		if got.Kind != 0 {
+			c.meters[Peer].Grow(&read, 0, int64(got.Size-len(dst)))
+		}
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
-			origin, err := c.remoteOrigin(node, id, digest)
-			relayed := 2*waited > time.Since(fl.Since())
-			return Sample{Data: dst, From: Peer, Relayed: relayed}, origin, err
+			err = c.received(id, &got, room)
+		}
+		if err == nil {
+			origin, err := c.remoteOrigin(got.Node, id, got.Digest)
+			relayed := 2*got.Waited > time.Since(fl.Since())
+			s := Sample{Data: dst, Kind: got.Kind, From: Peer, Relayed: relayed}
+			if got.Kind != 0 {
+				s.Data = room[:got.Size]
+			}
+			return s, origin, err
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
@@ -401,9 +434,15 @@ func (c *Cache) keep(id int, data []byte, origin store.Origin) {
 		return
 	}
 	for j := range c.classes {
-		cl := &c.classes[j]
-		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			cl.writer.Put(id, data, origin)
+		if c.writes(j, id) {
+			c.classes[j].writer.Put(id, data, origin)
 		}
 	}
+}
+
+// writes reports whether a sample that is read is to be written to class j, if a plan keeps
+// something.
+func (c *Cache) writes(j, id int) bool {
+	cl := &c.classes[j]
+	return cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1)
 }

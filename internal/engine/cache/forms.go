@@ -2,10 +2,12 @@ package cache
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
 
@@ -19,6 +21,12 @@ import (
 // Copies are converted once they are held (convert.go), so nothing is read for it. A form takes the
 // place of its sample, and has the sample's origin: it is confirmed, doubted and dropped as that
 // is. A form whose digest is wrong is dropped, and the sample is read again.
+//
+// Nodes send each other what they hold: a node that is asked for a sample sends a form, if it has
+// one that is not too large and the request takes forms, and else makes the sample of it. A request
+// takes forms if the bytes go nowhere but into the buffer of the worker that decodes them
+// (asksForm): classes keep what was read, and convert it themselves. Fetches that follow its flight
+// get no copy of a form, and look again, because they may need the sample, or have no room.
 
 // Converter makes other forms of samples, and samples of these. It is safe for concurrent use.
 type Converter interface {
@@ -27,6 +35,9 @@ type Converter interface {
 	Convert(dst, sample []byte) (form []byte, kind uint8, ok bool)
 	// Restore appends the sample of a form to dst. ok is false if the form does not give the sample.
 	Restore(dst, form []byte, kind uint8) (sample []byte, ok bool)
+	// Describe returns size and digest of the sample of which a form says that it was made. ok is
+	// false if it is none of this kind.
+	Describe(form []byte, kind uint8) (size int64, digest uint32, ok bool)
 }
 
 // Forms describes what a cache holds in other forms than as read, and what was done for that since
@@ -36,8 +47,12 @@ type Forms struct {
 	Converted, Restored int64         // copies that took the place of others, to and from forms
 	Took                time.Duration // of all conversions
 	// Reread are the samples that had to be read from the source again because their form did not
-	// give them, and Damaged those whose form was altered.
+	// give them, and Damaged those whose form was altered, or was none of the sample when it came from
+	// another node.
 	Reread, Damaged int64
+	// Sent and Received are forms to and from other nodes, and Unpacked the samples that were made of
+	// forms for nodes that do not take these.
+	Sent, Received, Unpacked int64
 	// Wanted: samples are converted, as long as there is memory.
 	Wanted bool
 }
@@ -45,6 +60,7 @@ type Forms struct {
 // formCounts are the counters of Forms.
 type formCounts struct {
 	converted, restored, took, reread, damaged atomic.Int64
+	sent, received, unpacked                   atomic.Int64
 }
 
 // Forms returns what the cache holds in other forms; ok is false if it has no Converter, or no
@@ -65,6 +81,8 @@ func (c *Cache) Forms() (f Forms, ok bool) {
 	f.Converted, f.Restored = n.converted.Load(), n.restored.Load()
 	f.Took = time.Duration(n.took.Load())
 	f.Reread, f.Damaged = n.reread.Load(), n.damaged.Load()
+	f.Sent, f.Received = n.sent.Load(), n.received.Load()
+	f.Unpacked = n.unpacked.Load()
 	f.Wanted = c.conversion.wanted()
 	return f, true
 }
@@ -106,8 +124,11 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 			}
 			continue
 		}
-		s := Sample{Data: form.Data, Kind: form.Kind, From: FirstClass + Tier(j), hold: form.Hold}
-		if r.Forms {
+		s := Sample{
+			Data: form.Data, Kind: form.Kind, From: FirstClass + Tier(j), hold: form.Hold,
+			digest: form.Digest,
+		}
+		if r.Forms && (r.most == 0 || int64(len(s.Data)) <= r.most) {
 			return s, true, nil
 		}
 		if int64(len(dst)) < c.index.Size(id) {
@@ -117,6 +138,9 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 		data, ok := c.restore(id, dst, s)
 		if ok {
 			s.Release()
+			if r.remote {
+				c.formCounts.unpacked.Add(1)
+			}
 			return Sample{Data: data, From: s.From}, true, nil
 		}
 		c.conversion.asRead.set(id)
@@ -140,4 +164,48 @@ func (c *Cache) restore(id int, dst []byte, form Sample) (data []byte, ok bool) 
 		copy(dst, data)
 	}
 	return dst[:size], true
+}
+
+// mostForm returns how many bytes a form of a sample of this size may have that another node sends:
+// as many as forms of JPEGs have. Of larger ones, the node sends the sample.
+func mostForm(size int64) int64 { return min(size+size/2, math.MaxInt32) }
+
+// mayAskForm reports whether other nodes may send forms for some samples of a request.
+func (c *Cache) mayAskForm(r *Request) bool {
+	return r.Forms && r.Peers != nil && c.converter != nil
+}
+
+// asksForm reports whether another node may send a form for a sample of a request that is not to go
+// into a class of memory: if it is not to be written to another one either.
+func (c *Cache) asksForm(r *Request, id int) bool {
+	if !c.mayAskForm(r) {
+		return false
+	}
+	if c.planned.Load() == nil {
+		return true
+	}
+	for j := range c.classes {
+		if c.writes(j, id) && !c.classes[j].Store.Has(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// errOtherForm reports that what another node has sent is no form of the sample.
+var errOtherForm = errors.New("another node has sent what is no form of the sample")
+
+// received checks what another node has sent, and sets the digest to the sample's if it is a form.
+func (c *Cache) received(id int, a *routing.Answer, data []byte) error {
+	if a.Kind == 0 {
+		return nil
+	}
+	size, digest, ok := c.converter.Describe(data[:a.Size], a.Kind)
+	if !ok || size != c.index.Size(id) {
+		c.formCounts.damaged.Add(1)
+		return errOtherForm
+	}
+	c.formCounts.received.Add(1)
+	a.Digest = digest
+	return nil
 }

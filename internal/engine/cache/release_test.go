@@ -64,7 +64,7 @@ func TestFetchedSamplesKeepTheirSegment(t *testing.T) {
 	if err != nil || !s.InPlace {
 		t.Fatalf("in place: %v, %v", s.InPlace, err)
 	}
-	data, _, hold, ok := g.cache.Held(41)
+	held, ok := g.cache.Held(41, 0)
 	if !ok {
 		t.Fatal("sample 41 is not held")
 	}
@@ -72,7 +72,7 @@ func TestFetchedSamplesKeepTheirSegment(t *testing.T) {
 	if begun := class.GiveBack(1<<30, "a test"); begun != taken {
 		t.Errorf("gave back %d of %d bytes", begun, taken)
 	}
-	if !bytes.Equal(s.Data, content(3, 100)) || !bytes.Equal(data, content(41, 100)) {
+	if !bytes.Equal(s.Data, content(3, 100)) || !bytes.Equal(held.Data, content(41, 100)) {
 		t.Error("the bytes have changed")
 	}
 	if used := store.Returned().Used; used != taken {
@@ -83,7 +83,7 @@ func TestFetchedSamplesKeepTheirSegment(t *testing.T) {
 	if used := store.Returned().Used; used == 0 || used == taken {
 		t.Errorf("%d of %d bytes are in use by one sample", used, taken)
 	}
-	if hold.Release(); store.Returned().Used != 0 {
+	if held.Hold.Release(); store.Returned().Used != 0 {
 		t.Errorf("%d bytes are in use by none", store.Returned().Used)
 	}
 	if _, ok := g.cache.Locate(3); ok || g.cache.Has(41) {

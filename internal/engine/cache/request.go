@@ -19,15 +19,15 @@ type Peers interface {
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool
-	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
-	// unless that takes longer than until the sample is due, and much longer than the source would,
-	// for which source is an estimate when it is called. It returns the
-	// owner, the digest that the owner took when it read the sample from the source, and how long it
-	// waited for that if it had to read it now. After any error the sample is read from the source:
+	// Fetch fetches the sample, of this many bytes, from its owner into dst, which it may write to
+	// until it returns, unless that takes longer than until the sample is due, and much longer than
+	// the source would, for which source is an estimate when it is called. If dst has more bytes, the
+	// owner may send a form of the sample. A digest is that which the owner took when it read the
+	// sample from the source, or made the form. After any error the sample is read from the source:
 	// the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if the source
 	// is faster.
-	Fetch(ctx context.Context, id int, dst []byte, source func() time.Duration, due time.Duration) (
-		node int, digest uint32, waited time.Duration, err error)
+	Fetch(ctx context.Context, id int, dst []byte, size int, source func() time.Duration,
+		due time.Duration) (routing.Answer, error)
 }
 
 // Request describes on whose behalf samples are fetched. It does not change once it is used, so
@@ -40,7 +40,8 @@ type Request struct {
 	Forms      bool // samples may come in another form than as read (Sample.Kind)
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
 	Due    func(now time.Time) float64
-	remote bool // on behalf of another node
+	remote bool  // on behalf of another node
+	most   int64 // how many bytes a form may have; 0: any number
 }
 
 // due returns how long it is until the samples are needed; 0: that is not known.
@@ -61,6 +62,7 @@ type flight = flights.Flight[*Request, found]
 type found struct {
 	tier    Tier
 	relayed bool
+	form    bool // in another form than as read: followers have no copy
 }
 
 var (

@@ -28,11 +28,11 @@ func (p farPeer) Owner(int, int64, float64) (routing.Tier, bool) {
 	return routing.Tier{Arrival: float64(p)}, true
 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ int, _ func() time.Duration,
 	_ time.Duration,
-) (int, uint32, time.Duration, error) {
+) (a routing.Answer, err error) {
 	copy(dst, content(id, int64(len(dst))))
-	return 1, 0, 0, context.DeadlineExceeded // it is not asked in these tests but for its arrival
+	return a, context.DeadlineExceeded // it is not asked in these tests but for its arrival
 }
 
 func soon(seconds float64) func(time.Time) float64 {
@@ -208,11 +208,11 @@ type patientPeer struct {
 	wait time.Duration
 }
 
-func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte,
+func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte, size int,
 	source func() time.Duration, due time.Duration,
-) (int, uint32, time.Duration, error) {
+) (routing.Answer, error) {
 	p.wait = due.Round(time.Millisecond)
-	return p.fakePeer.Fetch(ctx, id, dst, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
 }
 
 // TestNodesHaveTimeUntilTheirSamplesAreNeeded: a request may take until its sample is needed.

@@ -13,30 +13,54 @@ import (
 // Submit queues tasks for the workers. Each calls its Consumer's Bring once.
 func (c *Cache) Submit(tasks []Task) { c.pool.Submit(tasks) }
 
-// Held returns a sample that is in memory, without copying it, and its digest. The bytes are valid
-// until hold is released.
-func (c *Cache) Held(id int) (data []byte, digest uint32, hold store.Hold, ok bool) {
-	if uint(id) >= uint(c.index.Len()) {
-		return nil, 0, nil, false
-	}
-	digest, known := c.digests.Of(id)
-	if !known {
-		return nil, 0, nil, false
-	}
-	s, ok := c.view(id)
-	return s.Data, digest, s.hold, ok
+// Copy is what another node is sent of a sample.
+type Copy struct {
+	Data   []byte
+	Kind   uint8      // the form that Data is in; 0: as read
+	Digest uint32     // of Data
+	Hold   store.Hold // of Data; nil: none is needed
 }
 
-// Serve brings a sample for another node, and calls send once with it and its digest, and whether
-// this node had to wait for a read from the source. The bytes are valid until send returns. Serve
-// reads the sample from the source if necessary, and keeps it if the plan assigns it to a class;
-// other nodes may have at most as many reads in progress as the node itself. source is the number
-// of bytes that this call read from the source. The error is source.ErrNoSample if this node is
-// itself fetching the sample from another one, or has no memory to keep it: it would have to read
-// the sample for each request.
-func (c *Cache) Serve(ctx context.Context, id int,
-	send func(data []byte, digest uint32, read bool) error,
-) (src int64, err error) {
+// copy returns what another node is sent of a sample that was fetched.
+func (c *Cache) copy(id int, s *Sample) Copy {
+	out := Copy{Data: s.Data, Kind: s.Kind, Digest: s.digest, Hold: s.hold}
+	if s.Kind == 0 {
+		out.Digest, _ = c.digests.Of(id) // known, because the sample was fetched
+	} else {
+		c.formCounts.sent.Add(1)
+	}
+	return out
+}
+
+// Held returns a sample that is in memory, or a form of it of at most so many bytes, without
+// copying it. The bytes are valid until Hold is released.
+func (c *Cache) Held(id, most int) (held Copy, ok bool) {
+	if uint(id) >= uint(c.index.Len()) {
+		return held, false
+	}
+	if _, known := c.digests.Of(id); !known {
+		return held, false
+	}
+	s, ok := c.view(id)
+	if !ok && most > 0 {
+		s, ok, _ = c.formed(&Request{remote: true, Forms: true, most: int64(most)}, id, nil)
+	}
+	if !ok {
+		return held, false
+	}
+	return c.copy(id, &s), true
+}
+
+// Serve brings a sample for another node, and calls send once with it, or with a form of at most so
+// many bytes that a class holds, and whether this node had to wait for a read from the source. The
+// bytes are valid until send returns. Serve reads the sample from the source if necessary, and
+// keeps it if the plan assigns it to a class; other nodes may have at most as many reads in
+// progress as the node itself. source is the number of bytes that this call read from the source.
+// The error is source.ErrNoSample if this node is itself fetching the sample from another one, or
+// has no memory to keep it: it would have to read the sample for each request.
+func (c *Cache) Serve(ctx context.Context, id, most int, send func(c Copy, read bool) error) (
+	src int64, err error,
+) {
 	if uint(id) >= uint(c.index.Len()) || c.short(id) {
 		return 0, source.ErrNoSample
 	}
@@ -45,8 +69,11 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	w := c.remoteWorkers.Get().(*Worker)
-	s, err := c.FetchView(ctx, w, &c.remoteRequest, id)
+	w, r := c.remoteWorkers.Get().(*Worker), &c.remoteRequest
+	if most > 0 {
+		r = &Request{remote: true, Forms: true, most: int64(most)}
+	}
+	s, err := c.FetchView(ctx, w, r, id)
 	<-c.remoteReads
 	if s.Read {
 		src = c.index.Size(id)
@@ -56,8 +83,9 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	}
 	switch {
 	case err == nil:
-		digest, _ := c.digests.Of(id) // known, because the sample was fetched
-		err = send(s.Data, digest, s.From == Source)
+		copy := c.copy(id, &s)
+		copy.Hold = nil
+		err = send(copy, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:
 		err = flights.ErrLeader

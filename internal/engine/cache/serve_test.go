@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -27,8 +28,8 @@ type served struct {
 
 // serve makes the cache serve a sample to another node.
 func (g *rig) serve(ctx context.Context, id int) (got served) {
-	got.source, got.err = g.cache.Serve(ctx, id, func(data []byte, digest uint32, read bool) error {
-		got.data, got.digest = bytes.Clone(data), digest
+	got.source, got.err = g.cache.Serve(ctx, id, 0, func(c Copy, _ bool) error {
+		got.data, got.digest = bytes.Clone(c.Data), c.Digest
 		return nil
 	})
 	return got
@@ -53,13 +54,13 @@ func TestServeSendsBytesAndDigest(t *testing.T) {
 						source)
 				}
 			}
-			data, sum, hold, ok := g.cache.Held(3)
-			if ok != (c.capacity > 0) ||
-				ok && (!bytes.Equal(data, content(3, 100)) || sum != digest.Of(data)) {
-				t.Errorf("held: %v, with digest %08x", ok, sum)
+			held, ok := g.cache.Held(3, 0)
+			if ok != (c.capacity > 0) || ok && (!bytes.Equal(held.Data, content(3, 100)) ||
+				held.Digest != digest.Of(held.Data)) {
+				t.Errorf("held: %v, with digest %08x", ok, held.Digest)
 			}
 			if ok {
-				hold.Release()
+				held.Hold.Release()
 			}
 		})
 	}
@@ -80,11 +81,11 @@ func TestServeSendsDigestOfWarmCopy(t *testing.T) {
 		got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
 		t.Errorf("served %+v", got)
 	}
-	_, sum, hold, ok := g.cache.Held(2)
-	if !ok || sum != digest.Of(want) {
-		t.Fatalf("held: %v, with digest %08x", ok, sum)
+	held, ok := g.cache.Held(2, 0)
+	if !ok || held.Digest != digest.Of(want) {
+		t.Fatalf("held: %v, with digest %08x", ok, held.Digest)
 	}
-	hold.Release()
+	held.Hold.Release()
 }
 
 // TestServeRefusesInvalidIDs checks that a request for a number that is no sample's is refused.
@@ -98,7 +99,7 @@ func TestServeRefusesInvalidIDs(t *testing.T) {
 			got.data != nil {
 			t.Errorf("sample %d: served %+v", id, got)
 		}
-		if _, _, _, ok := g.cache.Held(id); ok || g.cache.Has(id) {
+		if _, ok := g.cache.Held(id, 0); ok || g.cache.Has(id) {
 			t.Errorf("sample %d is held", id)
 		}
 	}
@@ -110,11 +111,11 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte,
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, size int,
 	source func() time.Duration, due time.Duration,
-) (int, uint32, time.Duration, error) {
+) (routing.Answer, error) {
 	<-p.gate
-	return p.fakePeer.Fetch(ctx, id, dst, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
 }
 
 func newSlowPeer() *slowPeer {
@@ -131,13 +132,13 @@ type slowerSource struct {
 	before, after time.Duration
 }
 
-func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte,
+func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte, size int,
 	source func() time.Duration, due time.Duration,
-) (int, uint32, time.Duration, error) {
+) (routing.Answer, error) {
 	p.before = source()
 	p.measure()
 	p.after = source()
-	return p.fakePeer.Fetch(ctx, id, dst, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
 }
 
 // TestRequestsKnowTheSourceAsItIs checks that a request to another node gets the estimate of how

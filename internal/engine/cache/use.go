@@ -51,10 +51,10 @@ func (c *Cache) Use(peers Peers) *Use {
 	return u
 }
 
-// TakeForms states that the job takes samples in other forms than as read: it has one node, its
-// Requests are of Forms, and it does not compare samples with the source's (Verify). While all jobs
-// do, forms stay, and copies in memory become forms, as far as there is memory for it, if that is
-// worth it for one of them: it reads samples often enough.
+// TakeForms states that the job takes samples in other forms than as read: its Requests are of
+// Forms, and it does not compare samples with the source's (Verify). While all jobs do, forms stay,
+// and copies in memory become forms, as far as there is memory for it, if that is worth it for one
+// of them: it reads samples often enough. What jobs on other nodes take does not matter.
 func (u *Use) TakeForms(worth bool) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()

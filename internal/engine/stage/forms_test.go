@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
@@ -21,6 +22,10 @@ func (marked) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
 
 func (marked) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {
 	return append(dst, form[1:]...), true
+}
+
+func (marked) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
+	return int64(len(form) - 1), digest.Of(form[1:]), kind == 3
 }
 
 // taking is a summary of samples and of their forms. Of the forms of every third sample it needs

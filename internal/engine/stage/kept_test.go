@@ -262,12 +262,12 @@ func (everything) Relays(int) bool { return false }
 
 func (everything) Owner(int, int64, float64) (t routing.Tier, ok bool) { return t, true }
 
-func (e everything) Fetch(_ context.Context, id int, dst []byte, _ func() time.Duration,
+func (e everything) Fetch(_ context.Context, id int, dst []byte, _ int, _ func() time.Duration,
 	_ time.Duration,
-) (int, uint32, time.Duration, error) {
+) (routing.Answer, error) {
 	time.Sleep(e.waits)
 	copy(dst, cachetest.Content(id, int64(len(dst))))
-	return 1, digest.Of(dst), e.waits, nil
+	return routing.Answer{Node: 1, Digest: digest.Of(dst), Waited: e.waits}, nil
 }
 
 // TestOwnersAreAsked checks that samples that other nodes own are fetched from them.

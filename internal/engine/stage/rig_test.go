@@ -229,7 +229,7 @@ func (g *rig) close() {
 
 // serve makes the cache fetch a sample for another node.
 func (g *rig) serve(id int) error {
-	_, err := g.cache.Serve(context.Background(), id, func([]byte, uint32, bool) error {
+	_, err := g.cache.Serve(context.Background(), id, 0, func(cache.Copy, bool) error {
 		return nil
 	})
 	return err

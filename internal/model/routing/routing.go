@@ -12,7 +12,10 @@
 // estimates, workers.go those of how much is in progress at once.
 package routing
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Tier is a tier that has a sample, by what its meter has seen when the read is to begin.
 type Tier struct {
@@ -42,6 +45,16 @@ type Read struct {
 	Owner    Tier
 	Source   Tier
 	Explores bool // the source may be read to renew its estimates (MayExplore)
+}
+
+// Answer describes what another node has sent of a sample.
+type Answer struct {
+	Node int // that has sent it
+	// Kind is the form that it is in, a number that only what decodes it interprets; 0: as read.
+	Kind   uint8
+	Size   int           // in bytes
+	Digest uint32        // of these bytes
+	Waited time.Duration // for how long the node waited for the source, if it had to read it now
 }
 
 // What a Route may read besides classes.

@@ -215,13 +215,14 @@ func (d *Dataset) Reports() (out []report.Class) {
 // formsOf describes what a cache holds in other forms; nil: nothing, and nothing was.
 func formsOf(c *cache.Cache) *report.Forms {
 	f, ok := c.Forms()
-	if !ok || f.Samples == 0 && f.Converted+f.Restored+f.Reread+f.Damaged == 0 {
+	if !ok || f.Samples == 0 && f.Converted+f.Restored+f.Reread+f.Damaged+f.Received == 0 {
 		return nil
 	}
 	return &report.Forms{
 		Amount: report.Amount{Samples: f.Samples, Bytes: f.Bytes}, AsRead: f.AsRead,
 		Converted: f.Converted, Restored: f.Restored, Seconds: f.Took.Seconds(),
 		Reread: f.Reread, Damaged: f.Damaged, Paused: !f.Wanted,
+		Sent: f.Sent, Received: f.Received, Unpacked: f.Unpacked,
 	}
 }
 

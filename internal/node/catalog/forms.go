@@ -109,6 +109,12 @@ func (c *converter) Convert(dst, sample []byte) (form []byte, kind uint8, ok boo
 	return form, uint8(info.Kind), true
 }
 
+// Describe implements cache.Converter.
+func (c *converter) Describe(form []byte, kind uint8) (size int64, digest uint32, ok bool) {
+	info, err := forms.Read(form)
+	return info.Size, info.Digest, err == nil && uint8(info.Kind) == kind
+}
+
 // Restore implements cache.Converter.
 func (c *converter) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) {
 	if forms.Kind(kind) != forms.Exact {

@@ -43,7 +43,7 @@ func bring(t *testing.T, c *cache.Cache, id int32) {
 	u := c.Use(nil)
 	defer u.Close()
 	u.Keep([][]int32{{id}})
-	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32, bool) error {
+	if _, err := c.Serve(t.Context(), int(id), 0, func(cache.Copy, bool) error {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -91,13 +91,13 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	first := c.open(t, cfg)
 	cache := join(t, first, cfg)
 	bring(t, cache, 3)
-	_, _, hold, ok := cache.Held(3)
+	held, ok := cache.Held(3, 0)
 	if !ok || c.stats.Load() != 0 {
 		t.Fatalf("held: %v; %d stats", ok, c.stats.Load())
 	}
-	hold.Release()
+	held.Hold.Release()
 	second := c.open(t, cfg)
-	if _, _, _, ok := cache.Held(3); ok {
+	if _, ok := cache.Held(3, 0); ok {
 		t.Error("the copy is served unconfirmed after another Open")
 	}
 	for range 2 {

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/peers/breaker"
 	"github.com/hdmlp/hdmlp/internal/peers/cluster"
 	"github.com/hdmlp/hdmlp/internal/peers/cluster/agent"
@@ -45,13 +46,15 @@ type Job interface {
 
 // Samples are the samples of this node. Bytes belong to the receiver once they are sent.
 type Samples interface {
-	// Held returns the sample if it is in memory, where it stays until hold is released.
-	Held(id int) (data []byte, digest uint32, hold exchange.Hold, ok bool)
+	// Held returns the sample, or a form of at most so many bytes, if it is in memory, where it stays
+	// until Hold is released.
+	Held(id, most int) (c cache.Copy, ok bool)
 	// Has reports whether the sample is held in any storage class.
 	Has(id int) bool
-	// Serve sends a sample, and returns how many bytes it read from the source for that.
-	Serve(ctx context.Context, id int,
-		send func(data []byte, digest uint32, read bool) error) (source int64, err error)
+	// Serve sends a sample, or a form of at most so many bytes, and returns how many bytes it read from
+	// the source for that.
+	Serve(ctx context.Context, id, most int,
+		send func(c cache.Copy, read bool) error) (source int64, err error)
 	// Watch notifies w of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())
 	// FoundStreams returns how many reads of the source at the same time the node has found to be

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lab/networktest"
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
@@ -34,22 +35,26 @@ type fakeSamples struct {
 	found         streams
 }
 
-func (f *fakeSamples) Held(id int) ([]byte, uint32, exchange.Hold, bool) {
-	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), nil, f.held[id]
+func (f *fakeSamples) Held(id, _ int) (cache.Copy, bool) { return copyOf(id), f.held[id] }
+
+func copyOf(id int) cache.Copy {
+	data := []byte{byte(id)}
+	return cache.Copy{Data: data, Digest: digest.Of(data)}
 }
+
 func (f *fakeSamples) Watch(watcher) func() { return func() {} }
 func (f *fakeSamples) Has(id int) bool      { return f.held[id] }
-func (f *fakeSamples) Serve(_ context.Context, id int,
-	send func([]byte, uint32, bool) error,
-) (int64, error) {
+func (f *fakeSamples) Serve(_ context.Context, id, _ int, send func(cache.Copy, bool) error) (
+	int64, error,
+) {
 	switch {
 	case f.held[id]:
-		return 0, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}), true)
+		return 0, send(copyOf(id), true)
 	case id < 0 || id >= f.source:
 		return 0, source.ErrNoSample
 	}
 	f.reads++
-	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}), true)
+	return 1000, send(copyOf(id), true)
 }
 
 // TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce checks that a held sample is sent, and that
@@ -64,8 +69,8 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 		return once, fails
 	}, func(bytes int64) { charged += bytes }}
 	sample := func(id int32) (data []byte, err error) {
-		err = h.Sample(t.Context(), id, func(d []byte, _ uint32, _ bool) error {
-			data = slices.Clone(d)
+		err = h.Sample(t.Context(), id, 0, func(c exchange.Copy, _ bool) error {
+			data = slices.Clone(c.Data)
 			return nil
 		})
 		return data, err
@@ -73,9 +78,9 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	if data, err := sample(3); err != nil || !slices.Equal(data, []byte{3}) || charged != 0 {
 		t.Errorf("what is held: %v, %v; %d charged", data, err, charged)
 	}
-	if data, sum, _, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) ||
-		sum != digest.Of([]byte{3}) {
-		t.Errorf("what is held is not there: %v, digest %d, %v", data, sum, ok)
+	if c, ok := h.Held(3, 0); !ok || !slices.Equal(c.Data, []byte{3}) ||
+		c.Digest != digest.Of([]byte{3}) {
+		t.Errorf("what is held is not there: %+v, %v", c, ok)
 	}
 	if _, err := sample(5); !errors.Is(err, exchange.ErrNotHeld) || f.reads != 0 {
 		t.Errorf("where samples are not read once: %v, and %d were read", err, f.reads)
@@ -110,9 +115,9 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 		}
 		data := make([]byte, 1)
 		second := func() time.Duration { return time.Second }
-		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data, second, 0); err !=
-			nil || node != 1 || sum != digest.Of([]byte{1}) || data[0] != 1 {
-			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
+		if a, err := c[0].Peers().Fetch(t.Context(), 1, data, 1, second, 0); err != nil ||
+			a.Node != 1 || a.Digest != digest.Of([]byte{1}) || data[0] != 1 {
+			t.Errorf("TLS %v: fetched %v, %+v: %v", on, data, a, err)
 		}
 		if states := c[0].States(); len(states) != 1 || states[0].Node != 1 {
 			t.Errorf("TLS %v: States returned %+v", on, states)
@@ -212,7 +217,7 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 		c.clients, c.peers = []*exchange.Client{nil, client},
 			breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
 		// it connects on first use
-		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }()
+		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1), 1) }()
 		<-dials
 		<-time.After(time.Second)
 		c.note(1, false)

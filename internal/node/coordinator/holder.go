@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
@@ -19,13 +20,14 @@ type holder struct {
 }
 
 // Held implements exchange.Holder.
-func (h *holder) Held(id int32) (data []byte, digest uint32, hold exchange.Hold, held bool) {
-	return h.samples.Held(int(id))
+func (h *holder) Held(id int32, most int) (exchange.Copy, bool) {
+	c, held := h.samples.Held(int(id), most)
+	return exchange.Copy(c), held
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(ctx context.Context, id int32,
-	send func([]byte, uint32, bool) error,
+func (h *holder) Sample(ctx context.Context, id int32, most int,
+	send func(exchange.Copy, bool) error,
 ) error {
 	if !h.samples.Has(int(id)) {
 		switch once, err := h.readOnce(ctx); {
@@ -35,7 +37,9 @@ func (h *holder) Sample(ctx context.Context, id int32,
 			return exchange.ErrNotHeld
 		}
 	}
-	src, err := h.samples.Serve(ctx, int(id), send)
+	src, err := h.samples.Serve(ctx, int(id), most, func(c cache.Copy, read bool) error {
+		return send(exchange.Copy(c), read)
+	})
 	if src > 0 {
 		h.read(src)
 	}

@@ -108,10 +108,11 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch reads sample id into dst, whose length must be the sample's, and returns what the peer
-// reported of it: dst was verified against its digest. The error is a *FetchError, whose kind
+// Fetch reads sample id, of this many bytes, into dst, and returns what the peer reported of it:
+// what is in dst was verified against its digest. If dst has more bytes than the sample, the answer
+// may be another form of it (Answer.Kind), of up to so many. The error is a *FetchError, whose kind
 // determines what to do; the contents of dst are then undefined. Fetch may be called concurrently.
-func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (Answer, error) {
+func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, size int) (Answer, error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
 		return Answer{}, &FetchError{
@@ -126,7 +127,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (Answer, error
 		l, err := c.connection(ctx)
 		if err == nil {
 			var a Answer
-			if a, err = l.Fetch(ctx, id, dst); err == nil {
+			if a, err = l.Fetch(ctx, id, dst, size); err == nil {
 				return a, nil
 			}
 			if err == link.ErrBroken {

@@ -17,41 +17,42 @@ type entry struct {
 	since     time.Time
 	waited    time.Duration      // for a read from the source; 0 if there was none
 	cancel    context.CancelFunc // while the sample is being read; else nil
-	data      []byte             // the answer: a sample with its digest,
-	sum       uint32
-	code      wire.Code // or a failure with a text
+	copy      Copy               // the answer: a copy of the sample,
+	code      wire.Code          // or a failure with a text
 	text      string
-	sent      chan struct{} // closed when data was written; may be nil
-	hold      Hold          // of data; may be nil
+	sent      chan struct{} // closed when the copy was written; may be nil
 }
 
-// unsent releases data that will not be sent. Lenders that wait for sent learn of the connection's
-// end instead.
+// unsent releases a copy that will not be sent. Lenders that wait for sent learn of the
+// connection's end instead.
 func (e *entry) unsent() {
-	if e.hold != nil {
-		e.hold.Release()
-		e.hold = nil
+	if e.copy.Hold != nil {
+		e.copy.Hold.Release()
+		e.copy.Hold = nil
 	}
 }
 
-// done notifies the lender of data that it is not used any more.
+// done notifies the lender of the copy that it is not used any more.
 func (e *entry) done() {
 	if e.sent != nil {
 		close(e.sent)
+		e.sent = nil
 	}
-	if e.hold != nil {
-		e.hold.Release()
-	}
-	e.sent, e.hold = nil, nil
+	e.unsent()
 }
 
-// answer makes data the answer, or a failure if its length is not what the client expects.
-func (e *entry) answer(data []byte, sum uint32) {
-	if len(data) != int(e.Length) {
-		e.code, e.text = wire.CodeLength, fmt.Sprintf("%d bytes, not %d", len(data), e.Length)
+// answer makes a copy the answer, or a failure if its length is not what the client expects.
+func (e *entry) answer(c Copy) {
+	e.copy = c
+	switch n := len(c.Data); {
+	case c.Kind == 0 && n != int(e.Length):
+		e.code, e.text = wire.CodeLength, fmt.Sprintf("%d bytes, not %d", n, e.Length)
+	case c.Kind != 0 && n > int(e.Most):
+		e.code, e.text = wire.CodeLength, fmt.Sprintf("a form of %d bytes, not %d", n, e.Most)
+	default:
 		return
 	}
-	e.data, e.sum = data, sum
+	e.copy.Data = nil
 }
 
 // fail makes err the answer.

@@ -7,9 +7,9 @@
 //
 // Invariants:
 //
-//   - Every Fetch ends within the context's time and within the options' bound: with the sample in
-//     dst, its length and checksum verified, or with an error whose kind determines what
-//     to do.
+//   - Every Fetch ends within the context's time and within the options' bound: with the sample, or
+//     a form of it, in dst, its length and checksum verified, or with an error whose kind determines
+//     what to do.
 //   - dst belongs to Fetch until Fetch returns, and no longer, even if an answer is still being
 //     received (package link).
 //   - No input from a peer makes the other side allocate memory: lengths, counts and tags are
@@ -20,7 +20,9 @@
 // waits for all of them.
 //
 // The package has no notion of datasets or plans, does not choose the peer, and never tries another
-// one: a caller whose peer fails reads the sample elsewhere.
+// one: a caller whose peer fails reads the sample elsewhere. A form is the bytes of a sample in
+// another encoding: to the package a small number, its kind, which it passes on, with bytes and a
+// digest.
 package exchange
 
 import (
@@ -29,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/auth"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
@@ -54,8 +57,8 @@ var (
 	ErrClosed = wire.ErrClosed
 )
 
-// Answer describes a sample that was fetched.
-type Answer = wire.Answer
+// Answer describes what was fetched; its Node is not set.
+type Answer = routing.Answer
 
 // FetchError reports why a sample could not be fetched.
 type FetchError struct {
@@ -83,22 +86,30 @@ func (e *FetchError) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Holder provides the samples that a Server serves. A sample's digest (package digest) is taken
-// when its bytes are read from the source. The Server computes none, so a receiver detects bytes
-// that were damaged since. Methods are called concurrently.
+// Copy is a sample, or a form of it, as a Holder has it. The digest (package digest) of a sample is
+// taken when its bytes are read from the source, and that of a form when it is made. The Server
+// computes none, so a receiver detects bytes that were damaged since.
+type Copy struct {
+	Data   []byte
+	Kind   uint8 // the form that Data is in; 0: as read
+	Digest uint32
+	Hold   Hold // keeps Data as it is; nil: it stays so as long as its user says
+}
+
+// Holder provides the samples that a Server serves. Where a form of most bytes may be sent, most is
+// not 0. Methods are called concurrently.
 type Holder interface {
-	// Held returns the sample and its digest if it lies in memory and is available without waiting.
-	// It must return at once; if held is false the request goes to Sample. The bytes must not
-	// change until hold, unless that is nil, is released: when they were sent, or will not be.
-	Held(id int32) (data []byte, digest uint32, hold Hold, held bool)
-	// Sample calls send once with the sample's bytes and their digest, and whether it had to wait
-	// for a read from the source. The bytes must not change until send returns, which it does when
-	// they were written or the peer is gone. Sample may take as long as a read from the source, and
-	// must return early if ctx is canceled: the peer no longer needs the sample. If the error is
-	// ErrNotHeld, the peer is sent that code; any other means that the sample could not be read, and
-	// its text is sent along.
-	Sample(ctx context.Context, id int32,
-		send func(data []byte, digest uint32, read bool) error) error
+	// Held returns a copy of the sample that lies in memory and is available without waiting. It must
+	// return at once; if held is false the request goes to Sample. The bytes must not change until
+	// Hold, unless that is nil, is released: when they were sent, or will not be.
+	Held(id int32, most int) (c Copy, held bool)
+	// Sample calls send once with a copy of the sample, and whether it had to wait for a read from
+	// the source. The bytes must not change until send returns, which it does when they were written
+	// or the peer is gone. Sample may take as long as a read from the source, and must return early
+	// if ctx is canceled: the peer no longer needs the sample. If the error is ErrNotHeld, the peer
+	// is sent that code; any other means that the sample could not be read, and its text is sent
+	// along.
+	Sample(ctx context.Context, id int32, most int, send func(c Copy, read bool) error) error
 }
 
 // Hold keeps the bytes of a sample as they are until it is released. Package store has the

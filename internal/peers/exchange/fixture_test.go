@@ -38,6 +38,7 @@ func bytesOf(id int32, size int) []byte {
 // holder holds samples: those with even IDs in memory, those with odd IDs are read by Sample.
 type holder struct {
 	samples [][]byte
+	forms   map[int32][]byte                          // of some samples
 	read    func(ctx context.Context, id int32) error // before Sample sends; may be nil
 	holds   atomic.Int64                              // samples in use
 }
@@ -50,13 +51,26 @@ func newHolder(sizes ...int) *holder {
 	return h
 }
 
-func (h *holder) Held(id int32) ([]byte, uint32, Hold, bool) {
+func (h *holder) Held(id int32, most int) (c Copy, held bool) {
 	if int(id) >= len(h.samples) || id%2 == 1 {
-		return nil, 0, nil, false
+		return c, false
 	}
 	h.holds.Add(1)
-	return h.samples[id], digest.Of(h.samples[id]), hold{h}, true
+	c = h.copy(id, most)
+	c.Hold = hold{h}
+	return c, true
 }
+
+// copy returns a sample, or its form, if it has one of at most so many bytes.
+func (h *holder) copy(id int32, most int) Copy {
+	if form := h.forms[id]; form != nil && len(form) <= most {
+		return Copy{Data: form, Kind: formKind, Digest: digest.Of(form)}
+	}
+	return Copy{Data: h.samples[id], Digest: digest.Of(h.samples[id])}
+}
+
+// formKind is that of the forms of tests.
+const formKind = 7
 
 // hold counts the samples of a holder that are in use.
 type hold struct{ h *holder }
@@ -65,15 +79,15 @@ func (x hold) Release() { x.h.holds.Add(-1) }
 
 // fetched fetches a sample, whose digest must be that of its bytes.
 func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
-	a, err := c.Fetch(ctx, id, dst)
+	a, err := c.Fetch(ctx, id, dst, len(dst))
 	if err == nil && a.Digest != digest.Of(dst) {
 		err = fmt.Errorf("sample %d: another digest, %x", id, a.Digest)
 	}
 	return err
 }
 
-func (h *holder) Sample(ctx context.Context, id int32,
-	send func([]byte, uint32, bool) error,
+func (h *holder) Sample(ctx context.Context, id int32, most int,
+	send func(Copy, bool) error,
 ) error {
 	if int(id) >= len(h.samples) {
 		return fmt.Errorf("not in this holder: %w", ErrNotHeld)
@@ -83,9 +97,10 @@ func (h *holder) Sample(ctx context.Context, id int32,
 			return err
 		}
 	}
-	lent := bytes.Clone(h.samples[id])
-	err := send(lent, digest.Of(lent), h.read != nil)
-	clear(lent) // a send that still goes on would send zeros
+	lent := h.copy(id, most)
+	lent.Data = bytes.Clone(lent.Data)
+	err := send(lent, h.read != nil)
+	clear(lent.Data) // a send that still goes on would send zeros
 	return err
 }
 

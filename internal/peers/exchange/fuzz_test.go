@@ -84,10 +84,13 @@ func FuzzServer(f *testing.F) {
 		frame(wire.Header{Kind: wire.KindPing}, nil)
 	held, read := wire.Request{Tag: 0, Sample: 0, Length: 5},
 		wire.Request{Tag: 1, Sample: 1, Length: 5}
+	form, short := wire.Request{Tag: 4, Sample: 2, Length: 5, Most: 7},
+		wire.Request{Tag: 5, Sample: 3, Length: 5, Most: 6}
 	for _, said := range [][]byte{
 		requests(wire.Request{Tag: 7, Sample: 1234567, Length: 112640},
 			wire.Request{Tag: 8, Sample: 2, Length: 5}), cancel, ping,
-		requests(held, read), requests(held, held),
+		requests(held, read), requests(held, held), requests(form, short),
+		requests(wire.Request{Most: 1 << 31}),
 		requests(read, wire.Request{Tag: 2, Sample: 3, Length: 4},
 			wire.Request{Tag: 3, Sample: 9, Length: 1}),
 		requests(wire.Request{Tag: 16}), requests(wire.Request{Sample: -1}), requests(),
@@ -102,6 +105,7 @@ func FuzzServer(f *testing.F) {
 	}
 	f.Add(requests(held)[:25], false)
 	h := newHolder(5, 5, 5, 5)
+	h.forms = map[int32][]byte{2: bytesOf(2, 7), 3: bytesOf(3, 7)}
 	f.Fuzz(func(t *testing.T, b []byte, reseal bool) {
 		if reseal {
 			b = exchangetest.Resealed(b)

@@ -37,8 +37,8 @@ const (
 	roleClient = 1
 	roleServer = 2
 
-	labelClient  = "hdmlp exchange 4: proof of a client"
-	labelServer  = "hdmlp exchange 4: proof of a server"
+	labelClient  = "hdmlp exchange 5: proof of a client"
+	labelServer  = "hdmlp exchange 5: proof of a server"
 	labelBinding = "EXPORTER-hdmlp-exchange"
 )
 

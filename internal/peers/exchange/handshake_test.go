@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/peers/auth"
 	"github.com/hdmlp/hdmlp/internal/peers/auth/authtest"
+	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
 
 // TestDifferencesAreNamedOnBothSides: client and server report what differs and its values.
@@ -76,7 +78,7 @@ func TestAnotherVersionIsNamed(t *testing.T) {
 	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
 	var differs *HandshakeError
 	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" ||
-		differs.Mine != "4" {
+		differs.Mine != fmt.Sprint(wire.Version) {
 		t.Error(err)
 	}
 }

@@ -192,6 +192,8 @@ func TestClientThatViolatesTheProtocolIsDisconnected(t *testing.T) {
 			wire.AppendRequest(nil, wire.Request{Tag: 8, Sample: 1})),
 		"a sample below zero": frame(wire.KindRequest,
 			wire.AppendRequest(nil, wire.Request{Sample: -1})),
+		"most below zero": frame(wire.KindRequest,
+			wire.AppendRequest(nil, wire.Request{Length: 1, Most: 1 << 31})),
 		"half a request":     frame(wire.KindRequest, one[:7]),
 		"more than allowed":  frame(wire.KindCancel, make([]byte, 4*wire.MaxWindow+4)),
 		"a damaged frame":    damaged,

@@ -173,21 +173,20 @@ func (c *serverConn) request(b []byte) error {
 		if err != nil {
 			return err
 		}
-		data, sum, hold, held := c.s.h.Held(r.Sample)
+		copy, held := c.s.h.Held(r.Sample, int(r.Most))
 		c.mu.Lock()
 		e := &c.mu.table[r.Tag]
 		if e.taken {
 			c.mu.Unlock()
-			if held && hold != nil {
-				hold.Release()
+			if held && copy.Hold != nil {
+				copy.Hold.Release()
 			}
 			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
 		*e = entry{Request: r, taken: true, since: now}
 		c.mu.inFlight++
 		if held {
-			e.hold = hold
-			e.answer(data, sum)
+			e.answer(copy)
 			c.mu.ready = append(c.mu.ready, r.Tag)
 		}
 		c.mu.Unlock()
@@ -277,14 +276,14 @@ func (o *outlet) gather() bool {
 	n, most := 0, c.pace.Burst(writeBytes)
 	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < most; n++ {
 		e := &c.mu.table[c.mu.ready[n]]
-		if e.cancelled && e.data != nil {
+		if e.cancelled && e.copy.Data != nil {
 			// The client no longer needs the sample.
 			e.done()
-			e.data = nil
+			e.copy.Data = nil
 			e.code = wire.CodeCancelled
 			e.text = "cancelled"
 		}
-		o.bytes += len(e.data)
+		o.bytes += len(e.copy.Data)
 		o.entries = append(o.entries, *e)
 		*e = entry{}
 	}
@@ -307,21 +306,25 @@ func (o *outlet) gather() bool {
 			Kind:   wire.KindSample,
 			Tag:    e.Tag,
 			Sample: e.Sample,
-			Length: uint32(len(e.data)),
+			Length: uint32(len(e.copy.Data)),
 		}
-		if e.code != 0 {
-			text := e.text[:min(len(e.text), wire.MaxMessage)]
-			e.data, e.sum = []byte(text), digest.Of([]byte(text))
+		switch {
+		case e.code != 0:
+			text := []byte(e.text[:min(len(e.text), wire.MaxMessage)])
+			e.copy.Data, e.copy.Digest = text, digest.Of(text)
 			h.Kind = wire.KindFailure
 			h.Code = e.code
 			h.Length = uint32(len(text))
-		} else {
+		case e.copy.Kind != 0:
+			h.Kind = wire.KindForm
+			h.Code = wire.Code(e.copy.Kind)
+		default:
 			h.Waited = wire.Wait(e.waited)
 		}
-		h.Put(head, e.sum)
+		h.Put(head, e.copy.Digest)
 		o.vecs = append(o.vecs, head)
-		if len(e.data) > 0 {
-			o.vecs = append(o.vecs, e.data)
+		if len(e.copy.Data) > 0 {
+			o.vecs = append(o.vecs, e.copy.Data)
 		}
 	}
 	if pong {
@@ -381,7 +384,7 @@ func (o *outlet) send() error {
 			c.mu.stats.Failures++
 		} else {
 			c.mu.stats.Samples++
-			c.mu.stats.Bytes += int64(len(e.data))
+			c.mu.stats.Bytes += int64(len(e.copy.Data))
 			c.mu.stats.Latency += (now.Sub(e.since) - c.mu.stats.Latency) / 16
 		}
 	}

@@ -90,7 +90,7 @@ func TestFirstDifferenceIsNamed(t *testing.T) {
 		change             func(h *hello)
 		what, mine, theirs string
 	}{
-		"version":            {func(h *hello) { h.version++ }, "version", "4", "5"},
+		"version":            {func(h *hello) { h.version++ }, "version", "5", "6"},
 		"role":               {func(h *hello) { h.role = roleClient }, "protocol", "", "same role"},
 		"job":                {func(h *hello) { h.job = "b" }, "job", `"a"`, `"b"`},
 		"nodes":              {func(h *hello) { h.nodes = 5 }, "nodes", "4", "5"},

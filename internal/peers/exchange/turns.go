@@ -93,13 +93,13 @@ func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = cancel
-	id, dropped := e.Sample, e.cancelled
+	r, dropped := e.Request, e.cancelled
 	c.mu.Unlock()
 
 	sent := false // then it does not count as one of the Server's Reading any more
 	err := errors.New("cancelled before it was read")
 	if !dropped {
-		err = s.h.Sample(ctx, id, func(data []byte, digest uint32, read bool) error {
+		err = s.h.Sample(ctx, r.Sample, int(r.Most), func(copy Copy, read bool) error {
 			if sent {
 				return errors.New("send was called twice")
 			}
@@ -109,14 +109,14 @@ func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 			if read {
 				waited = time.Since(since)
 			}
-			return c.lend(tag, data, digest, waited)
+			return c.lend(tag, copy, waited)
 		})
 		if err == nil {
 			err = errors.New("the holder sent nothing")
 		}
 	}
 	if !sent {
-		c.settle(tag, fmt.Errorf("sample %d: %w", id, err))
+		c.settle(tag, fmt.Errorf("sample %d: %w", r.Sample, err))
 	}
 	s.ended(c, sent)
 }
@@ -146,14 +146,14 @@ func (s *Server) ended(c *serverConn, sent bool) {
 	s.dispatch()
 }
 
-// lend makes data the answer to a request, and waits until it was written or the connection has
+// lend makes a copy the answer to a request, and waits until it was written or the connection has
 // ended. waited is how long the request has waited for the source; 0: not at all.
-func (c *serverConn) lend(tag uint32, data []byte, digest uint32, waited time.Duration) error {
+func (c *serverConn) lend(tag uint32, copy Copy, waited time.Duration) error {
 	sent := make(chan struct{})
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = nil
-	e.answer(data, digest)
+	e.answer(copy)
 	e.waited = waited
 	e.sent = sent
 	c.mu.ready = append(c.mu.ready, tag)

@@ -306,13 +306,13 @@ func (l *lenders) lending() int {
 	return l.n
 }
 
-func (l *lenders) Sample(ctx context.Context, id int32,
-	send func([]byte, uint32, bool) error,
+func (l *lenders) Sample(ctx context.Context, id int32, most int,
+	send func(Copy, bool) error,
 ) error {
-	return l.holder.Sample(ctx, id, func(data []byte, digest uint32, read bool) error {
+	return l.holder.Sample(ctx, id, most, func(c Copy, read bool) error {
 		l.count(1)
 		defer l.count(-1)
-		return send(data, digest, read)
+		return send(c, read)
 	})
 }
 

@@ -80,6 +80,12 @@ var (
 		"time of processors that JPEGs took to become coefficients, and files again", "class")
 	formedAgain = desc("hdmlp_storage_class_forms_read_again_total",
 		"files that were read again, because their coefficients do not give them", "class")
+	formedSent = desc("hdmlp_storage_class_forms_sent_total",
+		"coefficients that were sent to other nodes", "class")
+	formedReceived = desc("hdmlp_storage_class_forms_received_total",
+		"coefficients that came from other nodes", "class")
+	formedUnpacked = desc("hdmlp_storage_class_forms_unpacked_total",
+		"files that were made of coefficients for other nodes", "class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -157,6 +163,9 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *report.NodeRep
 			send(formedAsRead, prometheus.GaugeValue, float64(f.AsRead), class.Name)
 			send(formedSeconds, prometheus.CounterValue, f.Seconds, class.Name)
 			send(formedAgain, prometheus.CounterValue, float64(f.Reread), class.Name)
+			send(formedSent, prometheus.CounterValue, float64(f.Sent), class.Name)
+			send(formedReceived, prometheus.CounterValue, float64(f.Received), class.Name)
+			send(formedUnpacked, prometheus.CounterValue, float64(f.Unpacked), class.Name)
 		}
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))

@@ -74,6 +74,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 				Returned: &report.Returned{Bytes: 70, Now: 30, Viewed: 10},
 				Forms: &report.Forms{
 					Amount: report.Amount{Samples: 6, Bytes: 130}, AsRead: 110, Seconds: 1.5, Reread: 2,
+					Sent: 7, Received: 8, Unpacked: 9,
 				},
 			},
 			{Name: "file", Capacity: 5},
@@ -121,6 +122,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 	}
 	for name, v := range map[string]float64{
 		"samples": 6, "bytes": 130, "as_read_bytes": 110, "seconds_total": 1.5, "read_again_total": 2,
+		"sent_total": 7, "received_total": 8, "unpacked_total": 9,
 	} {
 		want["hdmlp_storage_class_forms_"+name+`{class="memory",`+label+"}"] = v
 	}

@@ -69,7 +69,7 @@ func (s *classStore) Form(id int) (store.Form, error) {
 		g.Release()
 		return store.Form{}, store.ErrCorrupt
 	}
-	return store.Form{Hold: g, Data: data, Kind: h.kind}, nil
+	return store.Form{Hold: g, Data: data, Kind: h.kind, Digest: h.digest}, nil
 }
 
 // Discard implements store.Forms.

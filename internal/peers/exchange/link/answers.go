@@ -30,7 +30,7 @@ func (l *Link) read() error {
 			l.mu.Unlock()
 			continue
 		}
-		if h.Kind == wire.KindSample && l.in.holds(h) {
+		if h.Kind.Answers() && l.in.holds(h) {
 			if err := l.several(h); err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func (l *Link) read() error {
 		copy(c.head[:], b) // settle publishes it
 		l.in.r += wire.HeaderSize
 		var result error
-		if h.Kind == wire.KindSample {
+		if h.Kind.Answers() {
 			err = l.in.payload(c, int(h.Length))
 		} else {
 			result, err = l.failure(c, h)
@@ -103,9 +103,9 @@ func (l *Link) expected(h wire.Header) (*call, error) {
 	if c.next == unlisted {
 		return nil, wire.Malformed("an answer with tag %d, which has no request", h.Tag)
 	}
-	if c.sample != h.Sample || (h.Kind == wire.KindSample && c.length != h.Length) {
-		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes",
-			h.Sample, h.Length, c.sample, c.length)
+	if !c.takes(h) {
+		err := wire.Malformed("frame of kind %d with sample %d and %d bytes as the answer to sample "+
+			"%d of %d bytes; a form may have %d", h.Kind, h.Sample, h.Length, c.sample, c.length, c.most)
 		l.unlist(c)
 		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
 			l.inFlight.Add(-1)
@@ -162,12 +162,12 @@ func (l *Link) blame(c *call, err error) error {
 // answered settles a call with its answer.
 func (l *Link) answered(c *call, h wire.Header, result error) {
 	l.mu.Lock()
-	if h.Kind != wire.KindSample {
+	if !h.Kind.Answers() {
 		c.since = time.Time{} // only samples are timed
 	}
 	l.ended(c)
 	l.mu.Unlock()
-	if h.Kind == wire.KindSample {
+	if h.Kind.Answers() {
 		l.o.Counts.Samples.Add(1)
 		l.o.Counts.Bytes.Add(int64(h.Length))
 	}

@@ -1,9 +1,12 @@
 package link
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
 
@@ -26,7 +29,7 @@ import (
 type call struct {
 	tag  uint32
 	done chan error // the result for the caller, sent once; capacity 1
-	// header of the sample, whose checksum covers dst; the caller reads it after done
+	// header of the answer, whose checksum covers dst; the caller reads it after done
 	head [wire.HeaderSize]byte
 	// arrived is the sample's bytes in the inlet's buffer, from Link.several until settle
 	arrived []byte
@@ -38,9 +41,10 @@ type call struct {
 	resultSent bool // the result was sent to done
 	settled    bool // the answer has arrived
 
-	// Guarded by Link.mu; length does not change while the call is in flight.
+	// Guarded by Link.mu; the first three do not change while the call is in flight.
 	sample     int32
-	length     uint32
+	length     uint32    // of the sample
+	most       uint32    // how many bytes a form of it may have; 0: none is taken
 	since      time.Time // zero if the call is not timed
 	deadline   int64     // tick of the watch at which the call times out
 	frames     uint64    // frames received before the call was made
@@ -48,6 +52,36 @@ type call struct {
 	expired    bool      // it timed out, and its answer has not arrived
 	cancelled  bool      // a CANCEL was sent, or is about to be
 	prev, next int32     // neighbours by deadline; unlisted if not in flight
+}
+
+// takes reports whether a header may be that of the answer to c.
+func (c *call) takes(h wire.Header) bool {
+	switch {
+	case h.Sample != c.sample:
+		return false
+	case h.Kind == wire.KindSample:
+		return h.Length == c.length
+	case h.Kind == wire.KindForm:
+		return 0 < h.Length && h.Length <= c.most
+	}
+	return true
+}
+
+// answer describes the answer to c, which is in dst. The error is wire.ErrCorrupt if it is not what
+// was sent.
+func (c *call) answer(dst []byte) (a routing.Answer, err error) {
+	h, err := wire.Parse(c.head[:], true)
+	if err != nil {
+		return a, fmt.Errorf("%w: %w", wire.ErrCorrupt, err)
+	}
+	a = routing.Answer{
+		Kind: uint8(h.Code), Size: int(h.Length), Digest: digest.Of(dst[:h.Length]),
+		Waited: time.Duration(h.Waited) * wire.WaitUnit,
+	}
+	if !wire.Sealed(c.head[:], a.Digest) {
+		err = fmt.Errorf("%w: its checksum does not match", wire.ErrCorrupt)
+	}
+	return a, err
 }
 
 // leave takes dst back for the caller. sent reports whether the result is already in done.

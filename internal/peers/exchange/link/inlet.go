@@ -43,6 +43,7 @@ type inlet struct {
 	vecs [][]byte
 	call *call
 	off  int
+	end  int // of what is read
 	n    int
 	err  error
 }
@@ -121,7 +122,7 @@ func (in *inlet) next() (h wire.Header, ok bool) {
 		return h, false
 	}
 	h, err := wire.Parse(in.buf[in.r:], true)
-	return h, err == nil && h.Kind == wire.KindSample && in.holds(h)
+	return h, err == nil && h.Kind.Answers() && in.holds(h)
 }
 
 // payload reads a sample's bytes into c's destination, or discards them if the caller has left.
@@ -147,7 +148,7 @@ func (in *inlet) payload(c *call, length int) error {
 			in.w = n
 			continue
 		}
-		in.call, in.off = c, off
+		in.call, in.off, in.end = c, off, length
 		if err := in.raw.Read(in.step); err != nil {
 			return cut(err)
 		}
@@ -168,10 +169,10 @@ func (in *inlet) try(fd uintptr) bool {
 	c := in.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rest := int(c.length) - in.off
+	rest := in.end - in.off
 	in.vecs = in.vecs[:0]
 	if c.dst != nil {
-		in.vecs = append(in.vecs, c.dst[in.off:], in.buf[:in.ahead])
+		in.vecs = append(in.vecs, c.dst[in.off:in.end], in.buf[:in.ahead])
 	} else {
 		// The buffer receives what is discarded; w must not count it.
 		in.vecs = append(in.vecs, in.buf[:min(rest, len(in.buf))])

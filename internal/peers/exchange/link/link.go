@@ -15,7 +15,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/lib/invariants"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/auth"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
@@ -167,8 +167,11 @@ func (l *Link) Err() error {
 	return l.mu.err
 }
 
-// Fetch fetches one sample. An error without a kind is the context's.
-func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, err error) {
+// Fetch fetches one sample, of this many bytes, or, if dst has more, a form of it. An error without
+// a kind is the context's.
+func (l *Link) Fetch(ctx context.Context, id int32, dst []byte, size int) (a routing.Answer,
+	err error,
+) {
 	var tag uint32
 	select {
 	case tag = <-l.free:
@@ -183,7 +186,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, 
 	}
 	c := &l.calls[tag]
 	l.inFlight.Add(1)
-	if !l.send(c, id, dst) {
+	if !l.send(c, id, dst, size) {
 		l.inFlight.Add(-1)
 		return a, ErrBroken
 	}
@@ -197,10 +200,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, 
 		err = <-c.done
 	}
 	if err == nil {
-		a = wire.Answer{Digest: digest.Of(dst), Waited: wire.WaitOf(c.head[:])}
-		if !wire.Sealed(c.head[:], a.Digest) {
-			err = fmt.Errorf("%w: its checksum does not match", wire.ErrCorrupt)
-		}
+		a, err = c.answer(dst)
 	} else if expired := (*expiry)(nil); err == ErrBroken || errors.As(err, &expired) {
 		return a, err // the tag is released elsewhere
 	}
@@ -209,7 +209,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, 
 }
 
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.
-func (l *Link) send(c *call, id int32, dst []byte) bool {
+func (l *Link) send(c *call, id int32, dst []byte, size int) bool {
 	c.mu.Lock()
 	c.dst = dst
 	c.left = false
@@ -222,7 +222,10 @@ func (l *Link) send(c *call, id int32, dst []byte) bool {
 		return false
 	}
 	c.sample = id
-	c.length = uint32(len(dst))
+	c.length = uint32(size)
+	if c.most = 0; len(dst) > size {
+		c.most = uint32(len(dst))
+	}
 	c.since = time.Time{}
 	c.deadline, c.frames = l.mu.now+l.ticks(l.o.Timeout), l.mu.frames
 	c.receiving = false
@@ -236,7 +239,8 @@ func (l *Link) send(c *call, id int32, dst []byte) bool {
 	if idle {
 		l.mu.out = append(l.mu.out, make([]byte, wire.HeaderSize)...)
 	}
-	l.mu.out = wire.AppendRequest(l.mu.out, wire.Request{Tag: c.tag, Sample: id, Length: c.length})
+	l.mu.out = wire.AppendRequest(l.mu.out,
+		wire.Request{Tag: c.tag, Sample: id, Length: c.length, Most: c.most})
 	l.mu.Unlock()
 	if idle {
 		l.wakeWriter()

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/exchangetest"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
@@ -35,6 +34,10 @@ func answers() map[string][]byte {
 		return frame(wire.Header{Kind: wire.KindSample, Tag: tag, Sample: id},
 			filling[:lengths[id]])
 	}
+	form := func(tag uint32, size int) []byte {
+		return frame(wire.Header{Kind: wire.KindForm, Code: 9, Tag: tag, Sample: int32(tag % 3)},
+			filling[:size])
+	}
 	failure := func(tag uint32, c wire.Code, text string) []byte {
 		return frame(wire.Header{Kind: wire.KindFailure, Code: c, Tag: tag, Sample: int32(tag % 3)},
 			[]byte(text))
@@ -50,15 +53,17 @@ func answers() map[string][]byte {
 		"another-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0, Sample: 1},
 			[]byte("bytes")),
 		"another-length": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("byte")),
+		"form":           form(0, forms[0]), "form-large": form(5, forms[2]), "form-caller-left": form(6, 3),
+		"form-not-asked-for": form(1, 1), "form-too-long": form(0, forms[0]+1),
 		"not-the-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("bytes")),
 	}
 	pong := frame(wire.Header{Kind: wire.KindPong}, nil)
 	all["all"] = bytes.Join([][]byte{
 		pong, sample(0), failure(1, wire.CodeFailed, "no"), sample(4),
-		pong, sample(6), failure(8, wire.CodeNotHeld, ""), sample(2),
+		pong, sample(6), form(9, 6), failure(8, wire.CodeNotHeld, ""), sample(2),
 	}, nil)
 	all["twice"] = bytes.Join([][]byte{sample(0), sample(0)}, nil)
-	for _, name := range []string{"sample", "failed"} {
+	for _, name := range []string{"sample", "failed", "form"} {
 		whole := all[name]
 		all[name+"-cut"] = whole[:len(whole)-2]
 		wrong := bytes.Clone(whole)
@@ -72,14 +77,19 @@ func answers() map[string][]byte {
 // connection's buffer.
 var lengths = [3]int{5, 0, inletSize + 100}
 
+// forms are how many bytes forms of these samples may have: of the second one, none is taken.
+var forms = [3]int{7, 0, inletSize + 300}
+
 // FuzzClient: whatever a server sends after its handshake, every call ends, and a call succeeds
 // only if the checksum matches its destination. The server sends b and then fill bytes of filling,
 // in pieces of a size.
 func FuzzClient(f *testing.F) {
 	for _, b := range answers() {
 		fill := uint32(0)
-		if rest, large := bytes.CutSuffix(b, filling[:lengths[2]]); large {
-			b, fill = rest, uint32(lengths[2])
+		for _, length := range []int{lengths[2], forms[2]} {
+			if rest, large := bytes.CutSuffix(b, filling[:length]); large {
+				b, fill = rest, uint32(length)
+			}
 		}
 		f.Add(b, fill, uint16(0), uint8(0))
 		f.Add(b, fill, uint16(0), uint8(1))
@@ -114,13 +124,13 @@ func FuzzClient(f *testing.F) {
 		var free []uint32
 		for range l.calls {
 			tag := <-l.free
-			a := asked{&l.calls[tag], make([]byte, lengths[tag%3]), tag%4 == 2}
+			a := asked{&l.calls[tag], make([]byte, max(lengths[tag%3], forms[tag%3])), tag%4 == 2}
 			if tag%4 == 3 {
 				free = append(free, tag)
 				continue
 			}
 			l.inFlight.Add(1)
-			if !l.send(a.call, int32(tag%3), a.dst) {
+			if !l.send(a.call, int32(tag%3), a.dst, lengths[tag%3]) {
 				t.Fatal("not sent")
 			}
 			if a.left && a.leave() {
@@ -145,18 +155,25 @@ func FuzzClient(f *testing.F) {
 				t.Errorf("the call with tag %d never ended", a.tag)
 				continue
 			}
-			// A sample counts if its checksum matches, as in Fetch. The fuzzer chose the bytes of
-			// the frames; what must hold is that a matching checksum covers the current
+			// A sample, or a form, counts if its checksum matches, as in Fetch. The fuzzer chose the
+			// bytes of the frames; what must hold is that a matching checksum covers the current
 			// contents of the destination.
-			if err := <-a.done; err == nil && wire.Sealed(a.head[:], digest.Of(a.dst)) {
+			if err := <-a.done; err != nil {
+				continue
+			}
+			if got, err := a.answer(a.dst); err == nil {
 				h, err := wire.Parse(a.head[:], true)
-				if err != nil || h.Kind != wire.KindSample || h.Tag != a.tag ||
-					h.Sample != int32(a.tag%3) || int(h.Length) != len(a.dst) {
-					t.Errorf("the call with tag %d for sample %d of %d bytes was given %+v", a.tag,
-						a.tag%3, len(a.dst), h)
+				n, size := int(a.tag%3), got.Size
+				if err != nil || h.Tag != a.tag || h.Sample != int32(n) ||
+					got.Kind == 0 && (h.Kind != wire.KindSample || size != lengths[n]) ||
+					got.Kind != 0 && (h.Kind != wire.KindForm || size == 0 || size > forms[n]) {
+					t.Errorf("the call with tag %d for sample %d was given %+v: %+v", a.tag, n, h, got)
 				}
-				if !bytes.Contains(b, a.dst) {
+				if !bytes.Contains(b, a.dst[:size]) {
 					t.Errorf("the call with tag %d was given bytes that were not sent", a.tag)
+				}
+				if rest := a.dst[size:]; !bytes.Equal(rest, make([]byte, len(rest))) {
+					t.Errorf("the call with tag %d was given bytes beyond its answer's", a.tag)
 				}
 			}
 		}

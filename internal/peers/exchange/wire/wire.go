@@ -21,12 +21,13 @@ import (
 //   - 1: first version.
 //   - 2: payloads are checksummed by the samples' digest instead of CRC-32C.
 //   - 3: kind 2, ASK, was removed; proofs are made as in the control protocol.
-const Version = 4
+//   - 5: requests say whether they take forms, which come in frames of kind 132.
+const Version = 5
 
 // A frame is a header and a payload. All integers are little-endian:
 //
 //	1  kind
-//	1  code of a failure; else 0
+//	1  code of a failure, or kind of a form; else 0
 //	2  zero
 //	4  tag
 //	4  sample
@@ -37,9 +38,9 @@ const Version = 4
 // send the sample with any header.
 const (
 	HeaderSize  = 20
-	RequestSize = 12 // u32 tag, u32 sample, u32 length that the client expects
+	RequestSize = 16 // of a Request: four u32
 
-	// MaxSample is the largest size of a sample.
+	// MaxSample is the largest size of a sample, and of a form.
 	MaxSample = 1<<31 - 1
 	// MaxWindow is the largest number of requests in flight on one connection.
 	MaxWindow = 4096
@@ -52,7 +53,7 @@ type Kind uint8
 
 // From client to server.
 const (
-	KindRequest Kind = 1 // n times: u32 tag, u32 sample, u32 length; the tags must be free
+	KindRequest Kind = 1 // n times a Request; the tags must be free
 	// n times: u32 tag of a request that is no longer wanted; it is still answered, maybe by
 	// FAILURE
 	KindCancel Kind = 3
@@ -64,9 +65,14 @@ const (
 	KindSample  Kind = 129 // tag, sample; payload: its bytes
 	KindFailure Kind = 130 // tag, sample, code; payload: text for people
 	KindPong    Kind = 131 // empty
+	KindForm    Kind = 132 // tag, sample, code: the form's kind; payload: the form's bytes
 )
 
-// Code is the reason in a FAILURE.
+// Answers reports whether frames of the kind have what was requested: a sample, or a form of it.
+func (k Kind) Answers() bool { return k == KindSample || k == KindForm }
+
+// Code is the reason in a FAILURE, or the kind of the form in a FORM, which only what makes and
+// decodes forms interprets.
 type Code uint8
 
 const (
@@ -98,13 +104,6 @@ type Header struct {
 	Length uint32 // of the payload
 }
 
-// Answer describes a sample that was received.
-type Answer struct {
-	Digest uint32 // of its bytes
-	// Waited is how long the peer waited for the sample because it had to read it from the source.
-	Waited time.Duration
-}
-
 // WaitUnit is the unit of Header.Waited: the longest time that it can state is 16 s.
 const WaitUnit = 250 * time.Microsecond
 
@@ -122,11 +121,6 @@ func (h Header) Put(b []byte, payload uint32) {
 	binary.LittleEndian.PutUint32(b[8:], uint32(h.Sample))
 	binary.LittleEndian.PutUint32(b[12:], h.Length)
 	binary.LittleEndian.PutUint32(b[16:], crc32.Update(payload, castagnoli, b[:16]))
-}
-
-// WaitOf returns how long the server waited, by the header of a SAMPLE.
-func WaitOf(b []byte) time.Duration {
-	return time.Duration(binary.LittleEndian.Uint16(b[2:])) * WaitUnit
 }
 
 // Sealed reports whether the checksum in header b matches the header and the payload's digest.
@@ -154,7 +148,7 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 	case KindCancel:
 		unit, limit = 4, 4*MaxWindow
 	case KindPing, KindPong:
-	case KindSample:
+	case KindSample, KindForm:
 		limit = MaxSample
 	case KindFailure:
 		limit = MaxMessage
@@ -166,9 +160,10 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 			"and at most %d",
 			h.Kind, h.Length, unit, limit)
 	}
-	switch tagged := h.Kind == KindSample || h.Kind == KindFailure; {
+	failure := h.Kind == KindFailure
+	switch tagged := failure || h.Kind.Answers(); {
 	case !tagged && (h.Tag != 0 || h.Sample != 0), h.Sample < 0,
-		(h.Code != 0) != (h.Kind == KindFailure), h.Code > CodeLength:
+		(h.Code != 0) != (failure || h.Kind == KindForm), failure && h.Code > CodeLength:
 		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	return h, nil
@@ -178,14 +173,17 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 type Request struct {
 	Tag    uint32
 	Sample int32
-	Length uint32 // that the client expects
+	Length uint32 // of the sample, that the client expects
+	// Most is how many bytes the answer may have if it is a form; 0: it must be the sample.
+	Most uint32
 }
 
 // AppendRequest appends one request.
 func AppendRequest(b []byte, r Request) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.Tag)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Sample))
-	return binary.LittleEndian.AppendUint32(b, r.Length)
+	b = binary.LittleEndian.AppendUint32(b, r.Length)
+	return binary.LittleEndian.AppendUint32(b, r.Most)
 }
 
 // ParseRequest decodes one request from b, for a connection with the window.
@@ -194,10 +192,11 @@ func ParseRequest(b []byte, window int) (Request, error) {
 		Tag:    binary.LittleEndian.Uint32(b),
 		Sample: int32(binary.LittleEndian.Uint32(b[4:])),
 		Length: binary.LittleEndian.Uint32(b[8:]),
+		Most:   binary.LittleEndian.Uint32(b[12:]),
 	}
-	if r.Tag >= uint32(window) || r.Sample < 0 || r.Length > MaxSample {
-		return r, Malformed("request with tag %d, sample %d, length %d; the window is %d", r.Tag,
-			r.Sample, r.Length, window)
+	if r.Tag >= uint32(window) || r.Sample < 0 || max(r.Length, r.Most) > MaxSample {
+		return r, Malformed("request with tag %d, sample %d, length %d, most %d; the window is %d",
+			r.Tag, r.Sample, r.Length, r.Most, window)
 	}
 	return r, nil
 }

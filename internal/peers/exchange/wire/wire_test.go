@@ -13,7 +13,7 @@ import (
 // golden returns the frames of docs/FORMATS.md, one of each kind.
 func golden() map[string][]byte {
 	frame := func(h Header, payload []byte) []byte { return AppendFrame(nil, h, payload) }
-	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640})
+	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640, Most: 168960})
 	requests = AppendRequest(requests, Request{Tag: 8, Sample: 2, Length: 5})
 	return map[string][]byte{
 		"request": frame(Header{Kind: KindRequest}, requests),
@@ -23,6 +23,7 @@ func golden() map[string][]byte {
 		"waited":  frame(Header{Kind: KindSample, Waited: 600, Tag: 8, Sample: 2}, []byte("bytes")),
 		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567},
 			[]byte("no such file")),
+		"form": frame(Header{Kind: KindForm, Code: 1, Tag: 7, Sample: 1234567}, []byte("a form")),
 		"pong": frame(Header{Kind: KindPong}, nil),
 	}
 }
@@ -39,11 +40,11 @@ func TestFramesMatchGoldenFiles(t *testing.T) {
 func TestLengthsAreLimited(t *testing.T) {
 	for k, limit := range map[Kind]int{
 		KindRequest: RequestSize * MaxWindow, KindCancel: 4 * MaxWindow, KindPing: 0,
-		KindSample: MaxSample, KindFailure: MaxMessage, KindPong: 0,
+		KindSample: MaxSample, KindFailure: MaxMessage, KindPong: 0, KindForm: MaxSample,
 	} {
 		h := Header{Kind: k, Length: uint32(limit)}
 		unit := map[Kind]uint32{KindRequest: RequestSize, KindCancel: 4}[k]
-		if k == KindFailure {
+		if k == KindFailure || k == KindForm {
 			h.Code = CodeFailed
 		}
 		var b [HeaderSize]byte

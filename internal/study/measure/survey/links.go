@@ -127,17 +127,15 @@ func newHolder(sizes ...int64) (h holder) {
 }
 
 // Held implements exchange.Holder.
-func (h *holder) Held(id int32) (data []byte, sum uint32,
-	hold exchange.Hold, held bool,
-) {
+func (h *holder) Held(id int32, _ int) (c exchange.Copy, held bool) {
 	if int(id) >= len(h.samples) {
-		return nil, 0, nil, false
+		return c, false
 	}
-	return h.samples[id], h.digests[id], nil, true
+	return exchange.Copy{Data: h.samples[id], Digest: h.digests[id]}, true
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(context.Context, int32, func([]byte, uint32, bool) error) error {
+func (h *holder) Sample(context.Context, int32, int, func(exchange.Copy, bool) error) error {
 	return exchange.ErrNotHeld
 }
 
@@ -281,7 +279,7 @@ func (g *Group) Network(ctx context.Context, window time.Duration, windows int,
 	fetch := func(id int32) measure.Load {
 		size := len(g.samples.samples[id])
 		return measure.Load{Do: func(ctx context.Context, stream, _ int) (int64, error) {
-			_, err := g.client.Fetch(ctx, id, buffers[stream][:size])
+			_, err := g.client.Fetch(ctx, id, buffers[stream][:size], size)
 			return int64(size), err
 		}}
 	}
