@@ -68,7 +68,7 @@ func newArena(total int64, size int) (*arena, error) {
 
 func (a *arena) count() int { return len(a.bytes) / a.size }
 
-func (a *arena) Held(id int32, _ int) (c exchange.Copy, held bool) {
+func (a *arena) Held(id int32, _ exchange.Want) (c exchange.Copy, held bool) {
 	if int(id) >= a.count() {
 		return c, false
 	}
@@ -79,7 +79,7 @@ func (a *arena) sample(id int32) []byte {
 	return a.bytes[int(id)*a.size:][:a.size:a.size]
 }
 
-func (a *arena) Sample(context.Context, int32, int, func(exchange.Copy, bool) error) error {
+func (a *arena) Sample(context.Context, int32, exchange.Want, func(exchange.Copy, bool) error) error {
 	return exchange.ErrNotHeld
 }
 

@@ -33,7 +33,7 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, port))
 		}, exchange.ClientOptions{Conns: o.conns})
 		fetch := func(ctx context.Context, id int32, dst []byte) error {
-			_, err := c.Fetch(ctx, id, dst, len(dst))
+			_, err := c.Fetch(ctx, id, dst, exchange.Want{Size: len(dst)})
 			return err
 		}
 		return fetch, func() { c.Close() }, c.Connect(ctx)
@@ -120,7 +120,7 @@ func plain(srv any, _ context.Context, decode func(any) error,
 	if err := decode(&id); err != nil {
 		return nil, err
 	}
-	sample, _ := srv.(*arena).Held(id.Value, 0)
+	sample, _ := srv.(*arena).Held(id.Value, exchange.Want{})
 	return wrapperspb.Bytes(sample.Data), nil
 }
 
@@ -134,7 +134,7 @@ func raw(srv any, _ context.Context, decode func(any) error,
 	var id [4]byte
 	request.data.CopyTo(id[:])
 	request.data.Free()
-	sample, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])), 0)
+	sample, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])), exchange.Want{})
 	return &message{mem.BufferSlice{mem.SliceBuffer(sample.Data)}}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
@@ -109,7 +110,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 					t.Fatalf("sample %d as read: from %v: %v", id, from, err)
 				}
 			}
-			if _, held := g.cache.Held(id, 0); held == formed {
+			if _, held := g.cache.Held(id, routing.Want{}); held == formed {
 				t.Errorf("sample %d is sent as it lies: %v", id, held)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 )
@@ -87,7 +88,7 @@ func TestServedSampleStaysUntilItIsSent(t *testing.T) {
 	defer g.close()
 	inPlace, store := g.stores[0].(store.InPlace), g.stores[0].(store.Shrinker)
 	sent := false
-	_, err := g.cache.Serve(t.Context(), 3, 0, func(c Copy, _ bool) error {
+	_, err := g.cache.Serve(t.Context(), 3, routing.Want{}, func(c Copy, _ bool) error {
 		at, ok := inPlace.Locate(3)
 		if !ok || !store.GiveBack(at.Segment, "a test") {
 			t.Fatal("not given back")

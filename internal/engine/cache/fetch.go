@@ -87,13 +87,17 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		if s, ok, err := c.formed(r, id, dst); ok || err != nil {
 			return s, err
 		}
+		if to == nil && r.inPlace {
+			return Sample{}, ErrNoCapacity
+		}
+		way := c.route(r, id)
+		if to != nil && way.peer && c.mayAskForm(r) { // by the buffer: it may be a form
+			way.keep, to = to, nil
+		}
 		var into, room []byte
 		if to == nil {
-			need := size
-			if c.asksForm(r, id) {
-				need = mostForm(size)
-			}
-			if int64(len(dst)) < need {
+			need := c.buffer(r, id)
+			if len(dst) < need {
 				return Sample{}, ErrNoCapacity
 			}
 			into, room = dst[:size], dst[:need]
@@ -101,7 +105,6 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				return Sample{Data: into, From: tier}, nil
 			}
 		}
-		way := c.route(r, id)
 		if to == nil && way.tier >= FirstClass {
 			tier, late, ok := c.readHeld(id, into, c.limit(r))
 			if ok {
@@ -172,7 +175,12 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		return Sample{}, c.land(ctx, fl, Sample{}, errFormed)
 	}
 	if to == nil {
-		s, _, err = c.bring(ctx, r, fl, way, room)
+		var origin store.Origin
+		s, origin, err = c.bring(ctx, r, fl, way, room)
+		// As in leadInto: Release may not have seen this flight.
+		if err == nil && s.Kind == 0 && way.keep != nil && c.destination(id) == way.keep {
+			c.put(way.keep, id, s.Data, origin)
+		}
 	} else {
 		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
@@ -270,7 +278,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 		}
 		direct = late
 	}
-	s, origin, err := c.read(ctx, r, fl, room)
+	s, origin, err := c.read(ctx, r, fl, way, room)
 	if direct && errors.Is(err, source.ErrUnavailable) && ctx.Err() == nil {
 		// The class is slow, or hangs, and the source does not answer at all.
 		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
@@ -318,7 +326,7 @@ func (c *Cache) lastResort(int, float64) time.Duration { return routing.LastReso
 // source. Direct is then set if the node has not answered in time. A read for another node never
 // asks a third one (its Request has no Peers), so that no two nodes wait for each other. If the
 // buffer has more bytes than the sample, the other node may send a form.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight, room []byte) (Sample,
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, way route, room []byte) (Sample,
 	store.Origin, error,
 ) {
 	id, late := int(fl.ID), false
@@ -330,7 +338,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, room []byte) (
 		if r.CacheFirst {
 			source = func() time.Duration { return routing.MaxTimeout }
 		}
-		got, err := r.Peers.Fetch(ctx, id, room, len(dst), source, r.due(time.Now()))
+		got, err := r.Peers.Fetch(ctx, id, room, c.want(r, id, len(room), way.keep), source,
+			r.due(time.Now()))
 		back()
 		read.Waited = got.Waited
 		if got.Kind != 0 {
@@ -430,9 +439,6 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 // or hangs, because others may wait for the flight: the class misses the sample, unless that is
 // read ahead of time, which has memory for its copy (fill).
 func (c *Cache) keep(id int, data []byte, origin store.Origin) {
-	if c.planned.Load() == nil {
-		return
-	}
 	for j := range c.classes {
 		if c.writes(j, id) {
 			c.classes[j].writer.Put(id, data, origin)
@@ -440,9 +446,19 @@ func (c *Cache) keep(id int, data []byte, origin store.Origin) {
 	}
 }
 
-// writes reports whether a sample that is read is to be written to class j, if a plan keeps
-// something.
+// writes reports whether a sample that is read is to be written to class j.
 func (c *Cache) writes(j, id int) bool {
 	cl := &c.classes[j]
-	return cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1)
+	return cl.inPlace == nil && c.planned.Load() != nil && (cl.KeepAll || c.class(id) == j+1)
+}
+
+// put puts a sample that was read into a buffer into a class of memory, if it has capacity.
+func (c *Cache) put(to *class, id int, data []byte, origin store.Origin) {
+	switch err := to.Store.Put(id, data, origin); {
+	case err == nil:
+		c.confirmKept(to, id, origin)
+	case errors.Is(err, store.ErrFull):
+		c.demoted.set(id)
+		c.conversion.note()
+	}
 }

@@ -22,11 +22,11 @@ import (
 // place of its sample, and has the sample's origin: it is confirmed, doubted and dropped as that
 // is. A form whose digest is wrong is dropped, and the sample is read again.
 //
-// Nodes send each other what they hold: a node that is asked for a sample sends a form, if it has
-// one that is not too large and the request takes forms, and else makes the sample of it. A request
-// takes forms if the bytes go nowhere but into the buffer of the worker that decodes them
-// (asksForm): classes keep what was read, and convert it themselves. Fetches that follow its flight
-// get no copy of a form, and look again, because they may need the sample, or have no room.
+// Nodes send each other what they hold: a node that is asked for a sample by a job that takes forms
+// sends the form that it has. If a class of the node that asks is to keep the sample, it sends the
+// sample that the form gives, if it does (routing.Want): classes keep what was read, and convert it
+// themselves. A form that comes is used once, and not kept. Fetches that follow its flight get no
+// copy of it, and look again, because they may need the sample, or have no room.
 
 // Converter makes other forms of samples, and samples of these. It is safe for concurrent use.
 type Converter interface {
@@ -128,7 +128,8 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 			Data: form.Data, Kind: form.Kind, From: FirstClass + Tier(j), hold: form.Hold,
 			digest: form.Digest,
 		}
-		if r.Forms && (r.most == 0 || int64(len(s.Data)) <= r.most) {
+		takes := r.takes(len(s.Data))
+		if takes && !r.want.Unpack {
 			return s, true, nil
 		}
 		if int64(len(dst)) < c.index.Size(id) {
@@ -142,6 +143,9 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 				c.formCounts.unpacked.Add(1)
 			}
 			return Sample{Data: data, From: s.From}, true, nil
+		}
+		if takes {
+			return s, true, nil
 		}
 		c.conversion.asRead.set(id)
 		if p.Discard(id, form) { // else another request has, and its read may have come
@@ -170,26 +174,30 @@ func (c *Cache) restore(id int, dst []byte, form Sample) (data []byte, ok bool) 
 // as many as forms of JPEGs have. Of larger ones, the node sends the sample.
 func mostForm(size int64) int64 { return min(size+size/2, math.MaxInt32) }
 
-// mayAskForm reports whether other nodes may send forms for some samples of a request.
+// mayAskForm reports whether other nodes may send forms for samples of a request.
 func (c *Cache) mayAskForm(r *Request) bool {
-	return r.Forms && r.Peers != nil && c.converter != nil
+	return r.Forms && !r.own && r.Peers != nil && c.converter != nil
 }
 
-// asksForm reports whether another node may send a form for a sample of a request that is not to go
-// into a class of memory: if it is not to be written to another one either.
-func (c *Cache) asksForm(r *Request, id int) bool {
-	if !c.mayAskForm(r) {
-		return false
-	}
-	if c.planned.Load() == nil {
-		return true
-	}
+// keeps reports whether a sample that is read is to be written to a class that is not in memory, and
+// is not there yet.
+func (c *Cache) keeps(id int) bool {
 	for j := range c.classes {
 		if c.writes(j, id) && !c.classes[j].Store.Has(id) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
+}
+
+// want returns what is wanted of another node, for a buffer of this many bytes. keep is the class of
+// memory that is to keep the sample then; nil: none.
+func (c *Cache) want(r *Request, id, room int, keep *class) routing.Want {
+	w := routing.Want{Size: int(c.index.Size(id))}
+	if c.mayAskForm(r) && room > w.Size {
+		w.Most, w.Unpack = room, keep != nil || c.keeps(id)
+	}
+	return w
 }
 
 // errOtherForm reports that what another node has sent is no form of the sample.

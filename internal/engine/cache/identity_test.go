@@ -105,7 +105,7 @@ func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 		t.Fatalf("%v; %d stats", err, g.source.Stats.Load())
 	}
 	g.cache.Doubt()
-	if _, ok := g.cache.Held(1, 0); ok {
+	if _, ok := g.cache.Held(1, routing.Want{}); ok {
 		t.Error("a copy in doubt is served to other nodes")
 	}
 	for range 2 {
@@ -178,11 +178,11 @@ func (p *fakePeer) Owner(int, int64, float64) (routing.Tier, bool) {
 	return routing.Tier{Arrival: p.arrival}, true
 }
 
-func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, size int,
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, w routing.Want,
 	_ func() time.Duration, _ time.Duration,
 ) (routing.Answer, error) {
-	copy(dst[:size], p.data(id))
-	return routing.Answer{Node: 3, Digest: digest.Of(dst[:size]), Waited: p.waited}, p.err
+	copy(dst[:w.Size], p.data(id))
+	return routing.Answer{Node: 3, Digest: digest.Of(dst[:w.Size]), Waited: p.waited}, p.err
 }
 
 // TestConflictWithThisNode checks that a node that has read other bytes than this one is detected

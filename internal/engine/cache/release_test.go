@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
@@ -64,7 +65,7 @@ func TestFetchedSamplesKeepTheirSegment(t *testing.T) {
 	if err != nil || !s.InPlace {
 		t.Fatalf("in place: %v, %v", s.InPlace, err)
 	}
-	held, ok := g.cache.Held(41, 0)
+	held, ok := g.cache.Held(41, routing.Want{})
 	if !ok {
 		t.Fatal("sample 41 is not held")
 	}

@@ -19,14 +19,13 @@ type Peers interface {
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool
-	// Fetch fetches the sample, of this many bytes, from its owner into dst, which it may write to
-	// until it returns, unless that takes longer than until the sample is due, and much longer than
-	// the source would, for which source is an estimate when it is called. If dst has more bytes, the
-	// owner may send a form of the sample. A digest is that which the owner took when it read the
-	// sample from the source, or made the form. After any error the sample is read from the source:
-	// the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if the source
-	// is faster.
-	Fetch(ctx context.Context, id int, dst []byte, size int, source func() time.Duration,
+	// Fetch fetches the sample, or a form of it, if w takes one, from its owner into dst, which it may
+	// write to until it returns, unless that takes longer than until the sample is due, and much
+	// longer than the source would, for which source is an estimate when it is called. A digest is
+	// that which the owner took when it read the sample from the source, or made the form. After any
+	// error the sample is read from the source: the peer may be slow, dead or corrupting. The error
+	// is context.DeadlineExceeded if the source is faster.
+	Fetch(ctx context.Context, id int, dst []byte, w routing.Want, source func() time.Duration,
 		due time.Duration) (routing.Answer, error)
 }
 
@@ -39,10 +38,15 @@ type Request struct {
 	CacheFirst bool
 	Forms      bool // samples may come in another form than as read (Sample.Kind)
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
-	Due    func(now time.Time) float64
-	remote bool  // on behalf of another node
-	most   int64 // how many bytes a form may have; 0: any number
+	Due     func(now time.Time) float64
+	inPlace bool         // only if a class of memory is to keep the sample
+	own     bool         // forms of other nodes are not taken
+	remote  bool         // on behalf of another node
+	want    routing.Want // of the other node
 }
+
+// takes reports whether samples may come in a form of this many bytes.
+func (r *Request) takes(bytes int) bool { return r.Forms && (!r.remote || bytes <= r.want.Most) }
 
 // due returns how long it is until the samples are needed; 0: that is not known.
 func (r *Request) due(now time.Time) time.Duration {

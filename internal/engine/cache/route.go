@@ -19,6 +19,9 @@ type route struct {
 	// direct is set if the source was chosen although a class or another node has the sample, or
 	// another node although a class has it: the classes are not read.
 	direct bool
+	// keep is the class of memory into which the sample is put when another node has sent it into a
+	// buffer; nil: none.
+	keep *class
 }
 
 // know sets what is known of the tiers and of writes to them, by name, before they are measured;

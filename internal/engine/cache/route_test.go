@@ -28,7 +28,7 @@ func (p farPeer) Owner(int, int64, float64) (routing.Tier, bool) {
 	return routing.Tier{Arrival: float64(p)}, true
 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ int, _ func() time.Duration,
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ routing.Want, _ func() time.Duration,
 	_ time.Duration,
 ) (a routing.Answer, err error) {
 	copy(dst, content(id, int64(len(dst))))
@@ -208,11 +208,11 @@ type patientPeer struct {
 	wait time.Duration
 }
 
-func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte, size int,
+func (p *patientPeer) Fetch(ctx context.Context, id int, dst []byte, w routing.Want,
 	source func() time.Duration, due time.Duration,
 ) (routing.Answer, error) {
 	p.wait = due.Round(time.Millisecond)
-	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, w, source, due)
 }
 
 // TestNodesHaveTimeUntilTheirSamplesAreNeeded: a request may take until its sample is needed.

@@ -32,9 +32,9 @@ func (c *Cache) copy(id int, s *Sample) Copy {
 	return out
 }
 
-// Held returns a sample that is in memory, or a form of it of at most so many bytes, without
-// copying it. The bytes are valid until Hold is released.
-func (c *Cache) Held(id, most int) (held Copy, ok bool) {
+// Held returns a sample that is in memory, or a form of it, if w takes one, without copying it. The
+// bytes are valid until Hold is released.
+func (c *Cache) Held(id int, w routing.Want) (held Copy, ok bool) {
 	if uint(id) >= uint(c.index.Len()) {
 		return held, false
 	}
@@ -42,8 +42,8 @@ func (c *Cache) Held(id, most int) (held Copy, ok bool) {
 		return held, false
 	}
 	s, ok := c.view(id)
-	if !ok && most > 0 {
-		s, ok, _ = c.formed(&Request{remote: true, Forms: true, most: int64(most)}, id, nil)
+	if !ok && w.Most > 0 && !w.Unpack {
+		s, ok, _ = c.formed(&Request{remote: true, Forms: true, want: w}, id, nil)
 	}
 	if !ok {
 		return held, false
@@ -51,16 +51,16 @@ func (c *Cache) Held(id, most int) (held Copy, ok bool) {
 	return c.copy(id, &s), true
 }
 
-// Serve brings a sample for another node, and calls send once with it, or with a form of at most so
-// many bytes that a class holds, and whether this node had to wait for a read from the source. The
-// bytes are valid until send returns. Serve reads the sample from the source if necessary, and
-// keeps it if the plan assigns it to a class; other nodes may have at most as many reads in
-// progress as the node itself. source is the number of bytes that this call read from the source.
-// The error is source.ErrNoSample if this node is itself fetching the sample from another one, or
-// has no memory to keep it: it would have to read the sample for each request.
-func (c *Cache) Serve(ctx context.Context, id, most int, send func(c Copy, read bool) error) (
-	src int64, err error,
-) {
+// Serve brings a sample for another node, and calls send once with it, or with a form that a class
+// holds, if w takes that, and whether this node had to wait for a read from the source. The bytes
+// are valid until send returns. Serve reads the sample from the source if necessary, and keeps it
+// if the plan assigns it to a class; other nodes may have at most as many reads in progress as the
+// node itself. source is the number of bytes that this call read from the source. The error is
+// source.ErrNoSample if this node is itself fetching the sample from another one, or has no memory
+// to keep it: it would have to read the sample for each request.
+func (c *Cache) Serve(ctx context.Context, id int, w routing.Want,
+	send func(c Copy, read bool) error,
+) (src int64, err error) {
 	if uint(id) >= uint(c.index.Len()) || c.short(id) {
 		return 0, source.ErrNoSample
 	}
@@ -69,11 +69,11 @@ func (c *Cache) Serve(ctx context.Context, id, most int, send func(c Copy, read 
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	w, r := c.remoteWorkers.Get().(*Worker), &c.remoteRequest
-	if most > 0 {
-		r = &Request{remote: true, Forms: true, most: int64(most)}
+	worker, r := c.remoteWorkers.Get().(*Worker), &c.remoteRequest
+	if w.Most > 0 {
+		r = &Request{remote: true, Forms: true, want: w}
 	}
-	s, err := c.FetchView(ctx, w, r, id)
+	s, err := c.FetchView(ctx, worker, r, id)
 	<-c.remoteReads
 	if s.Read {
 		src = c.index.Size(id)
@@ -92,7 +92,7 @@ func (c *Cache) Serve(ctx context.Context, id, most int, send func(c Copy, read 
 	case errors.Is(err, errElsewhere):
 		err = source.ErrNoSample
 	}
-	w.Trim(routing.MinBuffer)
-	c.remoteWorkers.Put(w)
+	worker.Trim(routing.MinBuffer)
+	c.remoteWorkers.Put(worker)
 	return src, err
 }

@@ -28,7 +28,7 @@ type served struct {
 
 // serve makes the cache serve a sample to another node.
 func (g *rig) serve(ctx context.Context, id int) (got served) {
-	got.source, got.err = g.cache.Serve(ctx, id, 0, func(c Copy, _ bool) error {
+	got.source, got.err = g.cache.Serve(ctx, id, routing.Want{}, func(c Copy, _ bool) error {
 		got.data, got.digest = bytes.Clone(c.Data), c.Digest
 		return nil
 	})
@@ -54,7 +54,7 @@ func TestServeSendsBytesAndDigest(t *testing.T) {
 						source)
 				}
 			}
-			held, ok := g.cache.Held(3, 0)
+			held, ok := g.cache.Held(3, routing.Want{})
 			if ok != (c.capacity > 0) || ok && (!bytes.Equal(held.Data, content(3, 100)) ||
 				held.Digest != digest.Of(held.Data)) {
 				t.Errorf("held: %v, with digest %08x", ok, held.Digest)
@@ -81,7 +81,7 @@ func TestServeSendsDigestOfWarmCopy(t *testing.T) {
 		got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
 		t.Errorf("served %+v", got)
 	}
-	held, ok := g.cache.Held(2, 0)
+	held, ok := g.cache.Held(2, routing.Want{})
 	if !ok || held.Digest != digest.Of(want) {
 		t.Fatalf("held: %v, with digest %08x", ok, held.Digest)
 	}
@@ -99,7 +99,7 @@ func TestServeRefusesInvalidIDs(t *testing.T) {
 			got.data != nil {
 			t.Errorf("sample %d: served %+v", id, got)
 		}
-		if _, ok := g.cache.Held(id, 0); ok || g.cache.Has(id) {
+		if _, ok := g.cache.Held(id, routing.Want{}); ok || g.cache.Has(id) {
 			t.Errorf("sample %d is held", id)
 		}
 	}
@@ -111,11 +111,11 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, size int,
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, w routing.Want,
 	source func() time.Duration, due time.Duration,
 ) (routing.Answer, error) {
 	<-p.gate
-	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, w, source, due)
 }
 
 func newSlowPeer() *slowPeer {
@@ -132,13 +132,13 @@ type slowerSource struct {
 	before, after time.Duration
 }
 
-func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte, size int,
+func (p *slowerSource) Fetch(ctx context.Context, id int, dst []byte, w routing.Want,
 	source func() time.Duration, due time.Duration,
 ) (routing.Answer, error) {
 	p.before = source()
 	p.measure()
 	p.after = source()
-	return p.fakePeer.Fetch(ctx, id, dst, size, source, due)
+	return p.fakePeer.Fetch(ctx, id, dst, w, source, due)
 }
 
 // TestRequestsKnowTheSourceAsItIs checks that a request to another node gets the estimate of how

@@ -17,7 +17,7 @@ import (
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request Request // for reading ahead
+	request atomic.Pointer[Request] // for reading ahead
 
 	// Guarded by cache.uses:
 	forms  bool         // TakeForms was called
@@ -42,7 +42,8 @@ type uses struct {
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
 // nodes; nil: the job has one node.
 func (c *Cache) Use(peers Peers) *Use {
-	u := &Use{cache: c, request: Request{Peers: peers, Forms: true}, moved: make(chan struct{}, 1)}
+	u := &Use{cache: c, moved: make(chan struct{}, 1)}
+	u.request.Store(&Request{Peers: peers, Forms: true, own: true})
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	c.uses.Lock()
 	defer c.uses.Unlock()
@@ -59,6 +60,7 @@ func (u *Use) TakeForms(worth bool) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
 	u.forms, u.worth = true, worth
+	u.request.Store(&Request{Peers: u.request.Load().Peers, Forms: true})
 	u.cache.settleForms()
 }
 
@@ -230,14 +232,16 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	case j == 0:
 		return Sample{}, nil
 	case c.classes[j-1].inPlace != nil:
-		return c.Fetch(u.ctx, &u.request, id, nil)
+		r := *u.request.Load()
+		r.inPlace = true
+		return c.FetchView(u.ctx, w, &r, id)
 	case c.classes[j-1].Store.Has(id):
 		return Sample{}, nil
 	}
 	if r, ok := c.classes[j-1].Store.(store.Refuser); ok && r.Refuses() != "" {
 		return Sample{}, nil
 	}
-	return c.FetchView(u.ctx, w, &u.request, id)
+	return c.FetchView(u.ctx, w, u.request.Load(), id)
 }
 
 // Stop ends what reads ahead or makes room for the job, so that its planner need not be waited for.

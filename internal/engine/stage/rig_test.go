@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/engine/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/engine/staging"
 	"github.com/hdmlp/hdmlp/internal/model"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
@@ -229,7 +230,7 @@ func (g *rig) close() {
 
 // serve makes the cache fetch a sample for another node.
 func (g *rig) serve(id int) error {
-	_, err := g.cache.Serve(context.Background(), id, 0, func(cache.Copy, bool) error {
+	_, err := g.cache.Serve(context.Background(), id, routing.Want{}, func(cache.Copy, bool) error {
 		return nil
 	})
 	return err

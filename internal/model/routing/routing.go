@@ -47,6 +47,14 @@ type Read struct {
 	Explores bool // the source may be read to renew its estimates (MayExplore)
 }
 
+// Want is what is wanted of another node: a sample, or, where a form of it will do, that.
+type Want struct {
+	Size int // of the sample, in bytes
+	Most int // how many bytes a form may have; 0: only the sample will do
+	// Unpack is set if the sample is better: a form will do only where it does not give the sample.
+	Unpack bool
+}
+
 // Answer describes what another node has sent of a sample.
 type Answer struct {
 	Node int // that has sent it

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
@@ -43,7 +44,7 @@ func bring(t *testing.T, c *cache.Cache, id int32) {
 	u := c.Use(nil)
 	defer u.Close()
 	u.Keep([][]int32{{id}})
-	if _, err := c.Serve(t.Context(), int(id), 0, func(cache.Copy, bool) error {
+	if _, err := c.Serve(t.Context(), int(id), routing.Want{}, func(cache.Copy, bool) error {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -91,13 +92,13 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	first := c.open(t, cfg)
 	cache := join(t, first, cfg)
 	bring(t, cache, 3)
-	held, ok := cache.Held(3, 0)
+	held, ok := cache.Held(3, routing.Want{})
 	if !ok || c.stats.Load() != 0 {
 		t.Fatalf("held: %v; %d stats", ok, c.stats.Load())
 	}
 	held.Hold.Release()
 	second := c.open(t, cfg)
-	if _, ok := cache.Held(3, 0); ok {
+	if _, ok := cache.Held(3, routing.Want{}); ok {
 		t.Error("the copy is served unconfirmed after another Open")
 	}
 	for range 2 {

@@ -46,14 +46,14 @@ type Job interface {
 
 // Samples are the samples of this node. Bytes belong to the receiver once they are sent.
 type Samples interface {
-	// Held returns the sample, or a form of at most so many bytes, if it is in memory, where it stays
-	// until Hold is released.
-	Held(id, most int) (c cache.Copy, ok bool)
+	// Held returns the sample, or a form that w takes, if it is in memory, where it stays until Hold
+	// is released.
+	Held(id int, w exchange.Want) (c cache.Copy, ok bool)
 	// Has reports whether the sample is held in any storage class.
 	Has(id int) bool
-	// Serve sends a sample, or a form of at most so many bytes, and returns how many bytes it read from
-	// the source for that.
-	Serve(ctx context.Context, id, most int,
+	// Serve sends a sample, or a form that w takes, and returns how many bytes it read from the source
+	// for that.
+	Serve(ctx context.Context, id int, w exchange.Want,
 		send func(c cache.Copy, read bool) error) (source int64, err error)
 	// Watch notifies w of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())

@@ -35,7 +35,7 @@ type fakeSamples struct {
 	found         streams
 }
 
-func (f *fakeSamples) Held(id, _ int) (cache.Copy, bool) { return copyOf(id), f.held[id] }
+func (f *fakeSamples) Held(id int, _ exchange.Want) (cache.Copy, bool) { return copyOf(id), f.held[id] }
 
 func copyOf(id int) cache.Copy {
 	data := []byte{byte(id)}
@@ -44,9 +44,9 @@ func copyOf(id int) cache.Copy {
 
 func (f *fakeSamples) Watch(watcher) func() { return func() {} }
 func (f *fakeSamples) Has(id int) bool      { return f.held[id] }
-func (f *fakeSamples) Serve(_ context.Context, id, _ int, send func(cache.Copy, bool) error) (
-	int64, error,
-) {
+func (f *fakeSamples) Serve(_ context.Context, id int, _ exchange.Want,
+	send func(cache.Copy, bool) error,
+) (int64, error) {
 	switch {
 	case f.held[id]:
 		return 0, send(copyOf(id), true)
@@ -69,7 +69,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 		return once, fails
 	}, func(bytes int64) { charged += bytes }}
 	sample := func(id int32) (data []byte, err error) {
-		err = h.Sample(t.Context(), id, 0, func(c exchange.Copy, _ bool) error {
+		err = h.Sample(t.Context(), id, exchange.Want{}, func(c exchange.Copy, _ bool) error {
 			data = slices.Clone(c.Data)
 			return nil
 		})
@@ -78,7 +78,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	if data, err := sample(3); err != nil || !slices.Equal(data, []byte{3}) || charged != 0 {
 		t.Errorf("what is held: %v, %v; %d charged", data, err, charged)
 	}
-	if c, ok := h.Held(3, 0); !ok || !slices.Equal(c.Data, []byte{3}) ||
+	if c, ok := h.Held(3, exchange.Want{}); !ok || !slices.Equal(c.Data, []byte{3}) ||
 		c.Digest != digest.Of([]byte{3}) {
 		t.Errorf("what is held is not there: %+v, %v", c, ok)
 	}
@@ -115,7 +115,7 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 		}
 		data := make([]byte, 1)
 		second := func() time.Duration { return time.Second }
-		if a, err := c[0].Peers().Fetch(t.Context(), 1, data, 1, second, 0); err != nil ||
+		if a, err := c[0].Peers().Fetch(t.Context(), 1, data, exchange.Want{Size: 1}, second, 0); err != nil ||
 			a.Node != 1 || a.Digest != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v, %+v: %v", on, data, a, err)
 		}
@@ -217,7 +217,7 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 		c.clients, c.peers = []*exchange.Client{nil, client},
 			breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
 		// it connects on first use
-		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1), 1) }()
+		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1), exchange.Want{Size: 1}) }()
 		<-dials
 		<-time.After(time.Second)
 		c.note(1, false)

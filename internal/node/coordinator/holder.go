@@ -20,13 +20,13 @@ type holder struct {
 }
 
 // Held implements exchange.Holder.
-func (h *holder) Held(id int32, most int) (exchange.Copy, bool) {
-	c, held := h.samples.Held(int(id), most)
+func (h *holder) Held(id int32, w exchange.Want) (exchange.Copy, bool) {
+	c, held := h.samples.Held(int(id), w)
 	return exchange.Copy(c), held
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(ctx context.Context, id int32, most int,
+func (h *holder) Sample(ctx context.Context, id int32, w exchange.Want,
 	send func(exchange.Copy, bool) error,
 ) error {
 	if !h.samples.Has(int(id)) {
@@ -37,7 +37,7 @@ func (h *holder) Sample(ctx context.Context, id int32, most int,
 			return exchange.ErrNotHeld
 		}
 	}
-	src, err := h.samples.Serve(ctx, int(id), most, func(c cache.Copy, read bool) error {
+	src, err := h.samples.Serve(ctx, int(id), w, func(c cache.Copy, read bool) error {
 		return send(exchange.Copy(c), read)
 	})
 	if src > 0 {

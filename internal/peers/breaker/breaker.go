@@ -23,7 +23,7 @@ import (
 
 // Fetcher fetches samples from one node; *exchange.Client implements it.
 type Fetcher interface {
-	Fetch(ctx context.Context, id int32, dst []byte, size int) (exchange.Answer, error)
+	Fetch(ctx context.Context, id int32, dst []byte, w exchange.Want) (exchange.Answer, error)
 }
 
 // Options configure a Set.
@@ -152,15 +152,14 @@ func (s *Set) Relays(id int) bool {
 	return c != nil && c.relays()
 }
 
-// Fetch fetches a sample of this many bytes from its owner into dst, or, if dst has more, maybe
-// another form of it. On any error the caller should read the sample from the source, for which
+// Fetch fetches a sample, or a form of it, if w takes one, from its owner into dst. On any error the caller should read the sample from the source, for which
 // source is an estimate at the time of the call; the error is context.DeadlineExceeded if that is
 // faster than to wait for the answer. That may take until the sample is due in any case, up to
 // routing.ExpectedLimit.
 //
 // Predictions are of the sample's bytes. A form has up to 1.5 times as many, of photographs 1.05 to
 // 1.2; what is measured are the bytes that were sent.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte, size int,
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, w routing.Want,
 	source func() time.Duration, due time.Duration,
 ) (routing.Answer, error) {
 	n, c := s.of(id)
@@ -169,13 +168,13 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, size int,
 	}
 	begun := s.now()
 	takes := source()
-	fetcher, asked := c.ask(begun, int64(size), due, takes)
+	fetcher, asked := c.ask(begun, int64(w.Size), due, takes)
 	within, end := limited(ctx, asked.Limit(takes, c.timeout), func() time.Duration {
 		return asked.Limit(source(), c.timeout)
 	})
 	defer end()
-	read := c.meter.Begin(begun, size)
-	answer, err := fetcher.Fetch(within, int32(id), dst, size)
+	read := c.meter.Begin(begun, w.Size)
+	answer, err := fetcher.Fetch(within, int32(id), dst, w)
 	answer.Node = n
 	read.Waited = answer.Waited
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
@@ -183,7 +182,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, size int,
 		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), asked, source()))
 	} else {
 		if answer.Kind != 0 {
-			c.meter.Grow(&read, 0, int64(answer.Size-size))
+			c.meter.Grow(&read, 0, int64(answer.Size-w.Size))
 		}
 		c.meter.End(s.now(), read, err)
 	}

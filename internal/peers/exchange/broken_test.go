@@ -170,12 +170,12 @@ func TestStatsCountSamplesAndFailures(t *testing.T) {
 	s := serve(t, ln, node(0), h, ServerOptions{})
 	c := client(t, dial, ClientOptions{})
 	for id, size := range map[int32]int{0: 10, 1: 20, 2: 31, 7: 1} {
-		_, _ = c.Fetch(t.Context(), id, make([]byte, size), size)
+		_, _ = c.Fetch(t.Context(), id, make([]byte, size), Want{Size: size})
 	}
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _ = c.Fetch(given, 3, make([]byte, 40), 40)
-	_, _ = c.Fetch(t.Context(), -1, nil, 0)
+	_, _ = c.Fetch(given, 3, make([]byte, 40), Want{Size: 40})
+	_, _ = c.Fetch(t.Context(), -1, nil, Want{})
 	if got := c.Stats(); got.Samples != 2 || got.Bytes != 30 || got.Failed != 4 {
 		t.Errorf("the client counted %+v", got)
 	}

@@ -108,11 +108,11 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch reads sample id, of this many bytes, into dst, and returns what the peer reported of it:
-// what is in dst was verified against its digest. If dst has more bytes than the sample, the answer
-// may be another form of it (Answer.Kind), of up to so many. The error is a *FetchError, whose kind
-// determines what to do; the contents of dst are then undefined. Fetch may be called concurrently.
-func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, size int) (Answer, error) {
+// Fetch reads sample id, or a form of it, if w takes one, into dst, which must have as many bytes as
+// w.Size and w.Most, and returns what the peer reported of it: what is in dst was verified against
+// its digest. The error is a *FetchError, whose kind determines what to do; the contents of dst are
+// then undefined. Fetch may be called concurrently.
+func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, w Want) (Answer, error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
 		return Answer{}, &FetchError{
@@ -127,7 +127,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, size int) (Ans
 		l, err := c.connection(ctx)
 		if err == nil {
 			var a Answer
-			if a, err = l.Fetch(ctx, id, dst, size); err == nil {
+			if a, err = l.Fetch(ctx, id, dst, w); err == nil {
 				return a, nil
 			}
 			if err == link.ErrBroken {

@@ -41,6 +41,11 @@ func (e *entry) done() {
 	e.unsent()
 }
 
+// want returns what the request takes.
+func (e *entry) want() Want {
+	return Want{Size: int(e.Length), Most: int(e.Most), Unpack: e.Unpack}
+}
+
 // answer makes a copy the answer, or a failure if its length is not what the client expects.
 func (e *entry) answer(c Copy) {
 	e.copy = c

@@ -57,6 +57,9 @@ var (
 	ErrClosed = wire.ErrClosed
 )
 
+// Want is what a request takes.
+type Want = routing.Want
+
 // Answer describes what was fetched; its Node is not set.
 type Answer = routing.Answer
 
@@ -96,20 +99,20 @@ type Copy struct {
 	Hold   Hold // keeps Data as it is; nil: it stays so as long as its user says
 }
 
-// Holder provides the samples that a Server serves. Where a form of most bytes may be sent, most is
-// not 0. Methods are called concurrently.
+// Holder provides the samples that a Server serves, and forms of these where the request takes
+// them. Methods are called concurrently.
 type Holder interface {
 	// Held returns a copy of the sample that lies in memory and is available without waiting. It must
 	// return at once; if held is false the request goes to Sample. The bytes must not change until
 	// Hold, unless that is nil, is released: when they were sent, or will not be.
-	Held(id int32, most int) (c Copy, held bool)
+	Held(id int32, w Want) (c Copy, held bool)
 	// Sample calls send once with a copy of the sample, and whether it had to wait for a read from
 	// the source. The bytes must not change until send returns, which it does when they were written
 	// or the peer is gone. Sample may take as long as a read from the source, and must return early
 	// if ctx is canceled: the peer no longer needs the sample. If the error is ErrNotHeld, the peer
 	// is sent that code; any other means that the sample could not be read, and its text is sent
 	// along.
-	Sample(ctx context.Context, id int32, most int, send func(c Copy, read bool) error) error
+	Sample(ctx context.Context, id int32, w Want, send func(c Copy, read bool) error) error
 }
 
 // Hold keeps the bytes of a sample as they are until it is released. Package store has the

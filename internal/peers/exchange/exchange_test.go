@@ -70,7 +70,7 @@ func testAnswersTellOfTheSource(t *testing.T, ln net.Listener, dial dialer) {
 	serve(t, ln, node(0), h, ServerOptions{})
 	c := client(t, dial, ClientOptions{})
 	for id, least := range []time.Duration{0, takes - wire.WaitUnit} {
-		a, err := c.Fetch(t.Context(), int32(id), make([]byte, 10), 10)
+		a, err := c.Fetch(t.Context(), int32(id), make([]byte, 10), Want{Size: 10})
 		if err != nil || a.Waited < least || a.Waited > 0 && least == 0 {
 			t.Errorf("sample %d: waited %v, want at least %v; error %v", id, a.Waited, least, err)
 		}

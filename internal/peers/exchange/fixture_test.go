@@ -51,19 +51,19 @@ func newHolder(sizes ...int) *holder {
 	return h
 }
 
-func (h *holder) Held(id int32, most int) (c Copy, held bool) {
+func (h *holder) Held(id int32, w Want) (c Copy, held bool) {
 	if int(id) >= len(h.samples) || id%2 == 1 {
 		return c, false
 	}
 	h.holds.Add(1)
-	c = h.copy(id, most)
+	c = h.copy(id, w)
 	c.Hold = hold{h}
 	return c, true
 }
 
-// copy returns a sample, or its form, if it has one of at most so many bytes.
-func (h *holder) copy(id int32, most int) Copy {
-	if form := h.forms[id]; form != nil && len(form) <= most {
+// copy returns a sample, or its form, if it has one that w takes; each gives the sample.
+func (h *holder) copy(id int32, w Want) Copy {
+	if form := h.forms[id]; form != nil && len(form) <= w.Most && !w.Unpack {
 		return Copy{Data: form, Kind: formKind, Digest: digest.Of(form)}
 	}
 	return Copy{Data: h.samples[id], Digest: digest.Of(h.samples[id])}
@@ -79,14 +79,14 @@ func (x hold) Release() { x.h.holds.Add(-1) }
 
 // fetched fetches a sample, whose digest must be that of its bytes.
 func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
-	a, err := c.Fetch(ctx, id, dst, len(dst))
+	a, err := c.Fetch(ctx, id, dst, Want{Size: len(dst)})
 	if err == nil && a.Digest != digest.Of(dst) {
 		err = fmt.Errorf("sample %d: another digest, %x", id, a.Digest)
 	}
 	return err
 }
 
-func (h *holder) Sample(ctx context.Context, id int32, most int,
+func (h *holder) Sample(ctx context.Context, id int32, w Want,
 	send func(Copy, bool) error,
 ) error {
 	if int(id) >= len(h.samples) {
@@ -97,7 +97,7 @@ func (h *holder) Sample(ctx context.Context, id int32, most int,
 			return err
 		}
 	}
-	lent := h.copy(id, most)
+	lent := h.copy(id, w)
 	lent.Data = bytes.Clone(lent.Data)
 	err := send(lent, h.read != nil)
 	clear(lent.Data) // a send that still goes on would send zeros

@@ -34,12 +34,13 @@ func testRequestsThatTakeFormsGetThem(t *testing.T, ln net.Listener, dial dialer
 		for id, size := range sizes {
 			form := h.forms[int32(id)]
 			for _, room := range []int{size, size + 1, len(form) - 1, len(form), 2 * size} {
+				w := Want{Size: size, Most: max(room, 0), Unpack: room == 2*size}
 				all.Go(func() {
 					dst, want, kind := make([]byte, max(room, size)), h.samples[id], uint8(0)
-					if form != nil && room >= len(form) {
+					if form != nil && room >= len(form) && !w.Unpack {
 						want, kind = form, formKind
 					}
-					a, err := c.Fetch(context.Background(), int32(id), dst, size)
+					a, err := c.Fetch(context.Background(), int32(id), dst, w)
 					if err != nil || a.Kind != kind || a.Size != len(want) ||
 						a.Digest != digest.Of(want) || !bytes.Equal(dst[:a.Size], want) {
 						t.Errorf("sample %d in %d bytes: %+v, want kind %d and %d bytes; %v", id, room, a,
@@ -67,10 +68,10 @@ func TestHolderThatSendsALongForm(t *testing.T) {
 	serve(t, ln, node(0), long{newHolder(10, 10)}, ServerOptions{})
 	c := client(t, dial, ClientOptions{})
 	for id := range int32(2) {
-		if _, err := c.Fetch(t.Context(), id, make([]byte, 15), 10); !errors.Is(err, ErrCorrupt) {
+		if _, err := c.Fetch(t.Context(), id, make([]byte, 15), Want{Size: 10, Most: 15}); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("sample %d: %v", id, err)
 		}
-		if _, err := c.Fetch(t.Context(), id, make([]byte, 16), 10); err != nil {
+		if _, err := c.Fetch(t.Context(), id, make([]byte, 16), Want{Size: 10, Most: 16}); err != nil {
 			t.Errorf("sample %d: %v", id, err)
 		}
 	}
@@ -84,9 +85,9 @@ func (long) copy() Copy {
 	return Copy{Data: form, Kind: formKind, Digest: digest.Of(form)}
 }
 
-func (l long) Held(id int32, _ int) (Copy, bool) { return l.copy(), id == 0 }
+func (l long) Held(id int32, _ Want) (Copy, bool) { return l.copy(), id == 0 }
 
-func (l long) Sample(_ context.Context, _ int32, _ int, send func(Copy, bool) error) error {
+func (l long) Sample(_ context.Context, _ int32, _ Want, send func(Copy, bool) error) error {
 	return send(l.copy(), false)
 }
 
@@ -144,7 +145,11 @@ func TestFormsFromARogueServer(t *testing.T) {
 				c := NewClient(node(1), 0, p.dial,
 					ClientOptions{Timeout: 2 * time.Second, Window: 16})
 				buffer := make([]byte, 2*most)
-				a, err := c.Fetch(t.Context(), 3, buffer[:test.room:test.room], size)
+				w := Want{Size: size, Most: test.room}
+				if test.room == size {
+					w.Most = 0
+				}
+				a, err := c.Fetch(t.Context(), 3, buffer[:test.room:test.room], w)
 				if !errors.Is(err, test.kind) {
 					t.Errorf("%+v, %v; want %v", a, err, test.kind)
 				}

@@ -90,7 +90,7 @@ func FuzzServer(f *testing.F) {
 		requests(wire.Request{Tag: 7, Sample: 1234567, Length: 112640},
 			wire.Request{Tag: 8, Sample: 2, Length: 5}), cancel, ping,
 		requests(held, read), requests(held, held), requests(form, short),
-		requests(wire.Request{Most: 1 << 31}),
+		requests(wire.Request{Tag: 6, Most: 8, Unpack: true}),
 		requests(read, wire.Request{Tag: 2, Sample: 3, Length: 4},
 			wire.Request{Tag: 3, Sample: 9, Length: 1}),
 		requests(wire.Request{Tag: 16}), requests(wire.Request{Sample: -1}), requests(),

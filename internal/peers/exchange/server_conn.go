@@ -173,7 +173,8 @@ func (c *serverConn) request(b []byte) error {
 		if err != nil {
 			return err
 		}
-		copy, held := c.s.h.Held(r.Sample, int(r.Most))
+		next := entry{Request: r, taken: true, since: now}
+		copy, held := c.s.h.Held(r.Sample, next.want())
 		c.mu.Lock()
 		e := &c.mu.table[r.Tag]
 		if e.taken {
@@ -183,7 +184,7 @@ func (c *serverConn) request(b []byte) error {
 			}
 			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
-		*e = entry{Request: r, taken: true, since: now}
+		*e = next
 		c.mu.inFlight++
 		if held {
 			e.answer(copy)

@@ -93,13 +93,13 @@ func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = cancel
-	r, dropped := e.Request, e.cancelled
+	id, dropped, w := e.Sample, e.cancelled, e.want()
 	c.mu.Unlock()
 
 	sent := false // then it does not count as one of the Server's Reading any more
 	err := errors.New("cancelled before it was read")
 	if !dropped {
-		err = s.h.Sample(ctx, r.Sample, int(r.Most), func(copy Copy, read bool) error {
+		err = s.h.Sample(ctx, id, w, func(copy Copy, read bool) error {
 			if sent {
 				return errors.New("send was called twice")
 			}
@@ -116,7 +116,7 @@ func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 		}
 	}
 	if !sent {
-		c.settle(tag, fmt.Errorf("sample %d: %w", r.Sample, err))
+		c.settle(tag, fmt.Errorf("sample %d: %w", id, err))
 	}
 	s.ended(c, sent)
 }

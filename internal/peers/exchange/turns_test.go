@@ -306,10 +306,10 @@ func (l *lenders) lending() int {
 	return l.n
 }
 
-func (l *lenders) Sample(ctx context.Context, id int32, most int,
+func (l *lenders) Sample(ctx context.Context, id int32, w Want,
 	send func(Copy, bool) error,
 ) error {
-	return l.holder.Sample(ctx, id, most, func(c Copy, read bool) error {
+	return l.holder.Sample(ctx, id, w, func(c Copy, read bool) error {
 		l.count(1)
 		defer l.count(-1)
 		return send(c, read)

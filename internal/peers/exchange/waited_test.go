@@ -33,7 +33,7 @@ func TestAnswersTellSourceAndLinkApart(t *testing.T) {
 			var waited atomic.Int64
 			for _, id := range []int32{1, 3, 5} {
 				all.Go(func() {
-					a, err := c.Fetch(t.Context(), id, make([]byte, size), size)
+					a, err := c.Fetch(t.Context(), id, make([]byte, size), Want{Size: size})
 					if waited.Add(int64(a.Waited)); err != nil {
 						t.Errorf("sample %d: %v", id, err)
 					}

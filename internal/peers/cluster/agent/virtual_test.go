@@ -147,7 +147,7 @@ func (v *virtual) hears(n int, what string) time.Duration {
 // held is a node's samples: those whose ID is the node's number modulo three.
 type held int
 
-func (h held) Held(id int32, _ int) (c exchange.Copy, held bool) {
+func (h held) Held(id int32, _ exchange.Want) (c exchange.Copy, held bool) {
 	if int(id)%3 != int(h) {
 		return c, false
 	}
@@ -155,7 +155,7 @@ func (h held) Held(id int32, _ int) (c exchange.Copy, held bool) {
 	return exchange.Copy{Data: data, Digest: digest.Of(data)}, true
 }
 
-func (h held) Sample(context.Context, int32, int, func(exchange.Copy, bool) error) error {
+func (h held) Sample(context.Context, int32, exchange.Want, func(exchange.Copy, bool) error) error {
 	return exchange.ErrNotHeld
 }
 
@@ -167,7 +167,7 @@ func (v *virtual) fetch(n int, id int32) error {
 	got := make([]byte, len(want))
 	within, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := v.clients[n][id%3].Fetch(within, id, got, len(got)); err != nil {
+	if _, err := v.clients[n][id%3].Fetch(within, id, got, exchange.Want{Size: len(got)}); err != nil {
 		return err
 	}
 	if !bytes.Equal(got, want) {

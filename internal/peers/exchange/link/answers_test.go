@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
 
@@ -93,7 +94,7 @@ func running(t *testing.T) (l *Link, peer net.Conn, ended chan error) {
 func fetch(ctx context.Context, l *Link, id int32) (result chan error) {
 	result = make(chan error, 1)
 	go func() {
-		_, err := l.Fetch(ctx, id, make([]byte, 1), 1)
+		_, err := l.Fetch(ctx, id, make([]byte, 1), routing.Want{Size: 1})
 		result <- err
 	}()
 	synctest.Wait()
@@ -111,7 +112,7 @@ func TestTagTakenAgainIsNotCancelled(t *testing.T) {
 	ask := func() {
 		<-l.free
 		l.inFlight.Add(1)
-		l.send(c, 0, make([]byte, 1), 1)
+		l.send(c, 0, make([]byte, 1), routing.Want{Size: 1})
 	}
 	cancel := func() {
 		c.leave()
@@ -158,7 +159,7 @@ func TestSamplesThatArriveTogether(t *testing.T) {
 				within = ctx
 			}
 			go func() {
-				_, err := l.Fetch(within, int32(i), dsts[i], 3)
+				_, err := l.Fetch(within, int32(i), dsts[i], routing.Want{Size: 3})
 				results[i] <- err
 			}()
 			synctest.Wait() // tags are given in order

@@ -167,9 +167,8 @@ func (l *Link) Err() error {
 	return l.mu.err
 }
 
-// Fetch fetches one sample, of this many bytes, or, if dst has more, a form of it. An error without
-// a kind is the context's.
-func (l *Link) Fetch(ctx context.Context, id int32, dst []byte, size int) (a routing.Answer,
+// Fetch fetches one sample, or a form of it. An error without a kind is the context's.
+func (l *Link) Fetch(ctx context.Context, id int32, dst []byte, w routing.Want) (a routing.Answer,
 	err error,
 ) {
 	var tag uint32
@@ -186,7 +185,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte, size int) (a rou
 	}
 	c := &l.calls[tag]
 	l.inFlight.Add(1)
-	if !l.send(c, id, dst, size) {
+	if !l.send(c, id, dst, w) {
 		l.inFlight.Add(-1)
 		return a, ErrBroken
 	}
@@ -209,7 +208,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte, size int) (a rou
 }
 
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.
-func (l *Link) send(c *call, id int32, dst []byte, size int) bool {
+func (l *Link) send(c *call, id int32, dst []byte, w routing.Want) bool {
 	c.mu.Lock()
 	c.dst = dst
 	c.left = false
@@ -222,10 +221,7 @@ func (l *Link) send(c *call, id int32, dst []byte, size int) bool {
 		return false
 	}
 	c.sample = id
-	c.length = uint32(size)
-	if c.most = 0; len(dst) > size {
-		c.most = uint32(len(dst))
-	}
+	c.length, c.most = uint32(w.Size), uint32(w.Most)
 	c.since = time.Time{}
 	c.deadline, c.frames = l.mu.now+l.ticks(l.o.Timeout), l.mu.frames
 	c.receiving = false
@@ -240,7 +236,9 @@ func (l *Link) send(c *call, id int32, dst []byte, size int) bool {
 		l.mu.out = append(l.mu.out, make([]byte, wire.HeaderSize)...)
 	}
 	l.mu.out = wire.AppendRequest(l.mu.out,
-		wire.Request{Tag: c.tag, Sample: id, Length: c.length, Most: c.most})
+		wire.Request{
+			Tag: c.tag, Sample: id, Length: c.length, Most: c.most, Unpack: w.Unpack,
+		})
 	l.mu.Unlock()
 	if idle {
 		l.wakeWriter()

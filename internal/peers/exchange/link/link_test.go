@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hdmlp/hdmlp/internal/model/routing"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/exchangetest"
 	"github.com/hdmlp/hdmlp/internal/peers/exchange/wire"
 )
@@ -130,7 +131,8 @@ func FuzzClient(f *testing.F) {
 				continue
 			}
 			l.inFlight.Add(1)
-			if !l.send(a.call, int32(tag%3), a.dst, lengths[tag%3]) {
+			if !l.send(a.call, int32(tag%3), a.dst,
+				routing.Want{Size: lengths[tag%3], Most: forms[tag%3]}) {
 				t.Fatal("not sent")
 			}
 			if a.left && a.leave() {

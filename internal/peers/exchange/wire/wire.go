@@ -176,13 +176,21 @@ type Request struct {
 	Length uint32 // of the sample, that the client expects
 	// Most is how many bytes the answer may have if it is a form; 0: it must be the sample.
 	Most uint32
+	// Unpack: a form is the answer only if it does not give the sample.
+	Unpack bool
 }
+
+// unpack is the bit of Most that says Unpack.
+const unpack = 1 << 31
 
 // AppendRequest appends one request.
 func AppendRequest(b []byte, r Request) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.Tag)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Sample))
 	b = binary.LittleEndian.AppendUint32(b, r.Length)
+	if r.Unpack {
+		r.Most |= unpack
+	}
 	return binary.LittleEndian.AppendUint32(b, r.Most)
 }
 
@@ -194,7 +202,9 @@ func ParseRequest(b []byte, window int) (Request, error) {
 		Length: binary.LittleEndian.Uint32(b[8:]),
 		Most:   binary.LittleEndian.Uint32(b[12:]),
 	}
-	if r.Tag >= uint32(window) || r.Sample < 0 || max(r.Length, r.Most) > MaxSample {
+	r.Unpack = r.Most&unpack != 0
+	r.Most &^= unpack
+	if r.Tag >= uint32(window) || r.Sample < 0 || r.Length > MaxSample || r.Unpack && r.Most == 0 {
 		return r, Malformed("request with tag %d, sample %d, length %d, most %d; the window is %d",
 			r.Tag, r.Sample, r.Length, r.Most, window)
 	}

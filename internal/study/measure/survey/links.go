@@ -127,7 +127,7 @@ func newHolder(sizes ...int64) (h holder) {
 }
 
 // Held implements exchange.Holder.
-func (h *holder) Held(id int32, _ int) (c exchange.Copy, held bool) {
+func (h *holder) Held(id int32, _ exchange.Want) (c exchange.Copy, held bool) {
 	if int(id) >= len(h.samples) {
 		return c, false
 	}
@@ -135,7 +135,7 @@ func (h *holder) Held(id int32, _ int) (c exchange.Copy, held bool) {
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(context.Context, int32, int, func(exchange.Copy, bool) error) error {
+func (h *holder) Sample(context.Context, int32, exchange.Want, func(exchange.Copy, bool) error) error {
 	return exchange.ErrNotHeld
 }
 
@@ -279,7 +279,7 @@ func (g *Group) Network(ctx context.Context, window time.Duration, windows int,
 	fetch := func(id int32) measure.Load {
 		size := len(g.samples.samples[id])
 		return measure.Load{Do: func(ctx context.Context, stream, _ int) (int64, error) {
-			_, err := g.client.Fetch(ctx, id, buffers[stream][:size], size)
+			_, err := g.client.Fetch(ctx, id, buffers[stream][:size], exchange.Want{Size: size})
 			return int64(size), err
 		}}
 	}
