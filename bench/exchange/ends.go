@@ -79,7 +79,9 @@ func (a *arena) sample(id int32) []byte {
 	return a.bytes[int(id)*a.size:][:a.size:a.size]
 }
 
-func (a *arena) Sample(context.Context, int32, exchange.Want, func(exchange.Copy, bool) error) error {
+func (a *arena) Sample(context.Context, int32, exchange.Want,
+	func(exchange.Copy, bool) error,
+) error {
 	return exchange.ErrNotHeld
 }
 

@@ -59,8 +59,8 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 
 // Fetch brings a sample into the class that the plan assigns it to, if it can be delivered from
 // there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
-// if the sample needs a buffer and dst is too short (buffer), and ErrAbandoned if its read was given
-// up.
+// if the sample needs a buffer and dst is too short (Cache.buffer), and ErrAbandoned if its read
+// was given up.
 //
 // Each iteration:
 //

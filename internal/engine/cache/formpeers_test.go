@@ -159,8 +159,11 @@ func TestClassesGetSamplesOfForms(t *testing.T) {
 		"memory": func(o *rigOptions) {
 			o.memory, o.memoryClass = 220_000, memory.New(memory.Options{Segment: 40 << 10})
 		},
-		"a file":        func(o *rigOptions) { o.file, o.dir = 400_000, t.TempDir() },
-		"all in a file": func(o *rigOptions) { o.file, o.dir, o.keepAll = 400_000, t.TempDir(), true },
+		"a file": func(o *rigOptions) { o.file, o.dir = 400_000, t.TempDir() },
+		"all in a file": func(o *rigOptions) {
+			o.file, o.dir = 400_000, t.TempDir()
+			o.keepAll = true
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

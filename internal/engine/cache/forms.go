@@ -47,8 +47,8 @@ type Forms struct {
 	Converted, Restored int64         // copies that took the place of others, to and from forms
 	Took                time.Duration // of all conversions
 	// Reread are the samples that had to be read from the source again because their form did not
-	// give them, and Damaged those whose form was altered, or was none of the sample when it came from
-	// another node.
+	// give them, and Damaged those whose form was altered, or, from another node, was none of the
+	// sample.
 	Reread, Damaged int64
 	// Sent and Received are forms to and from other nodes, and Unpacked the samples that were made of
 	// forms for nodes that do not take these.
@@ -179,8 +179,8 @@ func (c *Cache) mayAskForm(r *Request) bool {
 	return r.Forms && !r.own && r.Peers != nil && c.converter != nil
 }
 
-// keeps reports whether a sample that is read is to be written to a class that is not in memory, and
-// is not there yet.
+// keeps reports whether a sample that is read is to be written to a class that is not in memory,
+// and is not there yet.
 func (c *Cache) keeps(id int) bool {
 	for j := range c.classes {
 		if c.writes(j, id) && !c.classes[j].Store.Has(id) {
@@ -190,8 +190,8 @@ func (c *Cache) keeps(id int) bool {
 	return false
 }
 
-// want returns what is wanted of another node, for a buffer of this many bytes. keep is the class of
-// memory that is to keep the sample then; nil: none.
+// want returns what is wanted of another node, for a buffer of this many bytes. keep is the class
+// of memory that is to keep the sample then; nil: none.
 func (c *Cache) want(r *Request, id, room int, keep *class) routing.Want {
 	w := routing.Want{Size: int(c.index.Size(id))}
 	if c.mayAskForm(r) && room > w.Size {

@@ -118,8 +118,8 @@ func (r *recorder) begin(p phase) {
 }
 
 // Fetch implements breaker.Fetcher: a node that has to read some samples, and refuses others.
-func (r *recorder) Fetch(ctx context.Context, id int32, dst []byte, _ exchange.Want) (a exchange.Answer,
-	err error,
+func (r *recorder) Fetch(ctx context.Context, id int32, dst []byte, _ exchange.Want) (
+	a exchange.Answer, err error,
 ) {
 	began := time.Now()
 	if r.read(ctx, routingtest.Owner, int(id)) != nil {

@@ -19,8 +19,8 @@ type Peers interface {
 	// Relays reports whether the node that owns the sample would probably have to read it from the
 	// source.
 	Relays(id int) bool
-	// Fetch fetches the sample, or a form of it, if w takes one, from its owner into dst, which it may
-	// write to until it returns, unless that takes longer than until the sample is due, and much
+	// Fetch fetches the sample, or a form of it, if w takes one, from its owner into dst, which it
+	// may write to until it returns, unless that takes longer than until the sample is due, and much
 	// longer than the source would, for which source is an estimate when it is called. A digest is
 	// that which the owner took when it read the sample from the source, or made the form. After any
 	// error the sample is read from the source: the peer may be slow, dead or corrupting. The error

@@ -28,8 +28,8 @@ func (p farPeer) Owner(int, int64, float64) (routing.Tier, bool) {
 	return routing.Tier{Arrival: float64(p)}, true
 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ routing.Want, _ func() time.Duration,
-	_ time.Duration,
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ routing.Want,
+	_ func() time.Duration, _ time.Duration,
 ) (a routing.Answer, err error) {
 	copy(dst, content(id, int64(len(dst))))
 	return a, context.DeadlineExceeded // it is not asked in these tests but for its arrival

@@ -262,8 +262,8 @@ func (everything) Relays(int) bool { return false }
 
 func (everything) Owner(int, int64, float64) (t routing.Tier, ok bool) { return t, true }
 
-func (e everything) Fetch(_ context.Context, id int, dst []byte, _ routing.Want, _ func() time.Duration,
-	_ time.Duration,
+func (e everything) Fetch(_ context.Context, id int, dst []byte, _ routing.Want,
+	_ func() time.Duration, _ time.Duration,
 ) (routing.Answer, error) {
 	time.Sleep(e.waits)
 	copy(dst, cachetest.Content(id, int64(len(dst))))

@@ -51,8 +51,8 @@ type Samples interface {
 	Held(id int, w exchange.Want) (c cache.Copy, ok bool)
 	// Has reports whether the sample is held in any storage class.
 	Has(id int) bool
-	// Serve sends a sample, or a form that w takes, and returns how many bytes it read from the source
-	// for that.
+	// Serve sends a sample, or a form that w takes, and returns how many bytes it read from the
+	// source for that.
 	Serve(ctx context.Context, id int, w exchange.Want,
 		send func(c cache.Copy, read bool) error) (source int64, err error)
 	// Watch notifies w of samples that are given back, until leave is called.

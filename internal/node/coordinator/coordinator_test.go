@@ -35,7 +35,9 @@ type fakeSamples struct {
 	found         streams
 }
 
-func (f *fakeSamples) Held(id int, _ exchange.Want) (cache.Copy, bool) { return copyOf(id), f.held[id] }
+func (f *fakeSamples) Held(id int, _ exchange.Want) (cache.Copy, bool) {
+	return copyOf(id), f.held[id]
+}
 
 func copyOf(id int) cache.Copy {
 	data := []byte{byte(id)}
@@ -115,7 +117,8 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 		}
 		data := make([]byte, 1)
 		second := func() time.Duration { return time.Second }
-		if a, err := c[0].Peers().Fetch(t.Context(), 1, data, exchange.Want{Size: 1}, second, 0); err != nil ||
+		want := exchange.Want{Size: 1}
+		if a, err := c[0].Peers().Fetch(t.Context(), 1, data, want, second, 0); err != nil ||
 			a.Node != 1 || a.Digest != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v, %+v: %v", on, data, a, err)
 		}

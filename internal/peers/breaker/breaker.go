@@ -152,10 +152,10 @@ func (s *Set) Relays(id int) bool {
 	return c != nil && c.relays()
 }
 
-// Fetch fetches a sample, or a form of it, if w takes one, from its owner into dst. On any error the caller should read the sample from the source, for which
-// source is an estimate at the time of the call; the error is context.DeadlineExceeded if that is
-// faster than to wait for the answer. That may take until the sample is due in any case, up to
-// routing.ExpectedLimit.
+// Fetch fetches a sample, or a form of it, if w takes one, from its owner into dst. On any error
+// the caller should read the sample from the source, for which source is an estimate at the time of
+// the call; the error is context.DeadlineExceeded if that is faster than to wait for the answer.
+// That may take until the sample is due in any case, up to routing.ExpectedLimit.
 //
 // Predictions are of the sample's bytes. A form has up to 1.5 times as many, of photographs 1.05 to
 // 1.2; what is measured are the bytes that were sent.

@@ -15,6 +15,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/peers/exchange"
 )
 
+// one is what a request for a sample of one byte takes.
+var one = exchange.Want{Size: 1}
+
 // node is a peer that behaves as a test sets it.
 type node struct {
 	takes time.Duration
@@ -23,7 +26,9 @@ type node struct {
 	asked int
 }
 
-func (n *node) Fetch(ctx context.Context, id int32, dst []byte, _ exchange.Want) (exchange.Answer, error) {
+func (n *node) Fetch(ctx context.Context, id int32, dst []byte, _ exchange.Want) (
+	exchange.Answer, error,
+) {
 	n.asked++
 	select {
 	case <-time.After(n.takes):
@@ -67,7 +72,7 @@ func (r *rig) takes() time.Duration { return r.source }
 func (r *rig) read(id int) string {
 	if _, ok := r.set.Owner(id, 1, 1); ok {
 		dst := make([]byte, 1)
-		a, err := r.set.Fetch(context.Background(), id, dst, routing.Want{Size: 1}, r.takes, 0)
+		a, err := r.set.Fetch(context.Background(), id, dst, one, r.takes, 0)
 		if err == nil {
 			if a.Digest != 9 {
 				return fmt.Sprintf("digest %d", a.Digest)
@@ -187,7 +192,7 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			r.read(1) // it has answered at once
 			r.nodes[0].takes, r.source = time.Hour, of.source
 			begun := time.Now()
-			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, r.takes, of.due)
+			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, r.takes, of.due)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != want {
 				t.Errorf("%+v: %v after %v, want an error after %v", of, err, time.Since(begun), want)
 			}
@@ -213,7 +218,7 @@ func TestSlowSourceIsKnownWhenALimitIsOver(t *testing.T) {
 			r.set.SetOwner(func(int) int { return 1 })
 			r.nodes[0].takes = test.answers
 			begun := time.Now()
-			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, func() time.Duration {
+			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, func() time.Duration {
 				if time.Since(begun) < known {
 					return guessed
 				}

@@ -124,7 +124,7 @@ func TestSilenceIsCountedFromTheFirstRequest(t *testing.T) {
 		r.read(1)
 		r.nodes[0].takes = time.Hour
 		fetch := func() error {
-			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, r.takes, 0)
+			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, r.takes, 0)
 			return err
 		}
 		for begun := time.Now(); ; {
@@ -167,7 +167,7 @@ func TestCancelledRequestIsNoFailure(t *testing.T) {
 		r.nodes[0].takes, r.source = time.Hour, time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := r.set.Fetch(ctx, 1, make([]byte, 1), routing.Want{Size: 1}, r.takes, 0); err == nil {
+		if _, err := r.set.Fetch(ctx, 1, make([]byte, 1), one, r.takes, 0); err == nil {
 			t.Error("it answered")
 		}
 		if s := r.set.States()[0]; s.Failed != 0 || s.Bypassed || len(r.said) > 0 {
@@ -199,7 +199,9 @@ func TestRequestThatWaitsForTheOwnersSource(t *testing.T) {
 // watched notes the context of a request.
 type watched struct{ ctx context.Context }
 
-func (w *watched) Fetch(ctx context.Context, _ int32, _ []byte, _ exchange.Want) (exchange.Answer, error) {
+func (w *watched) Fetch(ctx context.Context, _ int32, _ []byte, _ exchange.Want) (
+	exchange.Answer, error,
+) {
 	w.ctx = ctx
 	return exchange.Answer{}, nil
 }
@@ -210,7 +212,7 @@ func TestRequestsContextEndsWithIt(t *testing.T) {
 	set := NewSet(Options{Node: 0, Peers: []Fetcher{nil, w}})
 	set.SetOwner(func(int) int { return 1 })
 	dst := make([]byte, 1)
-	if _, err := set.Fetch(t.Context(), 1, dst, routing.Want{Size: 1}, (&rig{}).takes, 0); err != nil {
+	if _, err := set.Fetch(t.Context(), 1, dst, one, (&rig{}).takes, 0); err != nil {
 		t.Fatal(err)
 	}
 	if w.ctx.Err() == nil {
@@ -254,7 +256,7 @@ func TestIdleNodeIsStale(t *testing.T) {
 		}
 		fetch := func(source, due time.Duration) error {
 			r.source = source
-			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, r.takes, due)
+			_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, r.takes, due)
 			return err
 		}
 		time.Sleep(time.Hour)
@@ -304,7 +306,7 @@ func TestTrialsInVainAreFew(t *testing.T) {
 		r.set.SetOwner(func(int) int { return 1 })
 		r.nodes[0].takes = 600 * ms
 		for range 50 {
-			if _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, func() time.Duration {
+			if _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, func() time.Duration {
 				return time.Second
 			}, time.Second); err != nil {
 				t.Fatal(err)
@@ -314,7 +316,7 @@ func TestTrialsInVainAreFew(t *testing.T) {
 		for range reads {
 			if owner, ok := r.set.Owner(1, 1, 1e-3); ok && owner.Stale {
 				r.source = ms
-				_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), routing.Want{Size: 1}, r.takes, 10*ms)
+				_, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), one, r.takes, 10*ms)
 				if err == nil {
 					t.Fatal("it answered in time")
 				}

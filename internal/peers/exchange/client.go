@@ -108,8 +108,8 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch reads sample id, or a form of it, if w takes one, into dst, which must have as many bytes as
-// w.Size and w.Most, and returns what the peer reported of it: what is in dst was verified against
+// Fetch reads sample id, or a form of it, if w takes one, into dst, which must have at least w.Size
+// and w.Most bytes, and returns what the peer reported of it: what is in dst was verified against
 // its digest. The error is a *FetchError, whose kind determines what to do; the contents of dst are
 // then undefined. Fetch may be called concurrently.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, w Want) (Answer, error) {

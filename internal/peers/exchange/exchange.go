@@ -8,8 +8,8 @@
 // Invariants:
 //
 //   - Every Fetch ends within the context's time and within the options' bound: with the sample, or
-//     a form of it, in dst, its length and checksum verified, or with an error whose kind determines
-//     what to do.
+//     a form of it, in dst, its length and checksum verified, or with an error whose kind
+//     determines what to do.
 //   - dst belongs to Fetch until Fetch returns, and no longer, even if an answer is still being
 //     received (package link).
 //   - No input from a peer makes the other side allocate memory: lengths, counts and tags are

@@ -36,7 +36,8 @@ func testRequestsThatTakeFormsGetThem(t *testing.T, ln net.Listener, dial dialer
 			for _, room := range []int{size, size + 1, len(form) - 1, len(form), 2 * size} {
 				w := Want{Size: size, Most: max(room, 0), Unpack: room == 2*size}
 				all.Go(func() {
-					dst, want, kind := make([]byte, max(room, size)), h.samples[id], uint8(0)
+					dst := make([]byte, max(room, size))
+					want, kind := h.samples[id], uint8(0)
 					if form != nil && room >= len(form) && !w.Unpack {
 						want, kind = form, formKind
 					}
@@ -68,11 +69,11 @@ func TestHolderThatSendsALongForm(t *testing.T) {
 	serve(t, ln, node(0), long{newHolder(10, 10)}, ServerOptions{})
 	c := client(t, dial, ClientOptions{})
 	for id := range int32(2) {
-		if _, err := c.Fetch(t.Context(), id, make([]byte, 15), Want{Size: 10, Most: 15}); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("sample %d: %v", id, err)
-		}
-		if _, err := c.Fetch(t.Context(), id, make([]byte, 16), Want{Size: 10, Most: 16}); err != nil {
-			t.Errorf("sample %d: %v", id, err)
+		for most, want := range map[int]error{15: ErrCorrupt, 16: nil} {
+			_, err := c.Fetch(t.Context(), id, make([]byte, most), Want{Size: 10, Most: most})
+			if !errors.Is(err, want) {
+				t.Errorf("sample %d in %d bytes: %v", id, most, err)
+			}
 		}
 	}
 }
@@ -101,6 +102,13 @@ func TestFormsFromARogueServer(t *testing.T) {
 			wire.Header{Kind: wire.KindForm, Code: formKind, Tag: r.Tag, Sample: r.Sample},
 			bytesOf(r.Sample, size))
 	}
+	set := func(at int, to byte) func(r wire.Request) []byte {
+		return func(r wire.Request) []byte {
+			b := form(r, 9)
+			b[at] = to
+			return b
+		}
+	}
 	altered := func(at int) func(r wire.Request) []byte {
 		return func(r wire.Request) []byte {
 			b := form(r, 1200)
@@ -117,9 +125,12 @@ func TestFormsFromARogueServer(t *testing.T) {
 		"the longest form":   {func(r wire.Request) []byte { return form(r, most) }, most, nil},
 		"a form of one byte": {func(r wire.Request) []byte { return form(r, 1) }, most, nil},
 		"the sample":         {good, most, nil},
-		"a form not asked for": {func(r wire.Request) []byte { return form(r, size) }, size,
-			ErrCorrupt},
-		"a longer form":      {func(r wire.Request) []byte { return form(r, most+1) }, most, ErrCorrupt},
+		"a form not asked for": {
+			func(r wire.Request) []byte { return form(r, size) }, size, ErrCorrupt,
+		},
+		"a longer form": {
+			func(r wire.Request) []byte { return form(r, most+1) }, most, ErrCorrupt,
+		},
 		"a form of no bytes": {func(r wire.Request) []byte { return form(r, 0) }, most, ErrCorrupt},
 		"a sample of a form's length": {func(r wire.Request) []byte {
 			r.Length = 1200
@@ -128,10 +139,11 @@ func TestFormsFromARogueServer(t *testing.T) {
 		"another byte":  {altered(wire.HeaderSize + 700), most, ErrCorrupt},
 		"another kind":  {altered(1), most, ErrCorrupt},
 		"a wait":        {altered(2), most, ErrCorrupt},
-		"no kind":       {func(r wire.Request) []byte { b := form(r, 9); b[1] = 0; return b }, most, ErrCorrupt},
-		"a huge length": {func(r wire.Request) []byte { b := form(r, 9); b[15] = 0x7F; return b }, most, ErrCorrupt},
-		"half a form": {func(r wire.Request) []byte { b := form(r, 1200); return b[:600] }, most,
-			ErrUnavailable},
+		"no kind":       {set(1, 0), most, ErrCorrupt},
+		"a huge length": {set(15, 0x7F), most, ErrCorrupt},
+		"half a form": {
+			func(r wire.Request) []byte { return form(r, 1200)[:600] }, most, ErrUnavailable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

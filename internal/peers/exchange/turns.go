@@ -93,7 +93,8 @@ func (s *Server) read(c *serverConn, tag uint32, since time.Time) {
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = cancel
-	id, dropped, w := e.Sample, e.cancelled, e.want()
+	id, w := e.Sample, e.want()
+	dropped := e.cancelled
 	c.mu.Unlock()
 
 	sent := false // then it does not count as one of the Server's Reading any more

@@ -167,7 +167,8 @@ func (v *virtual) fetch(n int, id int32) error {
 	got := make([]byte, len(want))
 	within, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := v.clients[n][id%3].Fetch(within, id, got, exchange.Want{Size: len(got)}); err != nil {
+	w := exchange.Want{Size: len(got)}
+	if _, err := v.clients[n][id%3].Fetch(within, id, got, w); err != nil {
 		return err
 	}
 	if !bytes.Equal(got, want) {

@@ -148,7 +148,8 @@ func (in *inlet) payload(c *call, length int) error {
 			in.w = n
 			continue
 		}
-		in.call, in.off, in.end = c, off, length
+		in.call, in.off = c, off
+		in.end = length
 		if err := in.raw.Read(in.step); err != nil {
 			return cut(err)
 		}

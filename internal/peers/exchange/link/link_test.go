@@ -54,7 +54,8 @@ func answers() map[string][]byte {
 		"another-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0, Sample: 1},
 			[]byte("bytes")),
 		"another-length": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("byte")),
-		"form":           form(0, forms[0]), "form-large": form(5, forms[2]), "form-caller-left": form(6, 3),
+		"form":           form(0, forms[0]), "form-large": form(5, forms[2]),
+		"form-caller-left":   form(6, 3),
 		"form-not-asked-for": form(1, 1), "form-too-long": form(0, forms[0]+1),
 		"not-the-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("bytes")),
 	}

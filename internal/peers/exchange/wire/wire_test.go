@@ -13,7 +13,8 @@ import (
 // golden returns the frames of docs/FORMATS.md, one of each kind.
 func golden() map[string][]byte {
 	frame := func(h Header, payload []byte) []byte { return AppendFrame(nil, h, payload) }
-	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640, Most: 168960, Unpack: true})
+	requests := AppendRequest(nil,
+		Request{Tag: 7, Sample: 1234567, Length: 112640, Most: 168960, Unpack: true})
 	requests = AppendRequest(requests, Request{Tag: 8, Sample: 2, Length: 5})
 	return map[string][]byte{
 		"request": frame(Header{Kind: KindRequest}, requests),

@@ -135,7 +135,9 @@ func (h *holder) Held(id int32, _ exchange.Want) (c exchange.Copy, held bool) {
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(context.Context, int32, exchange.Want, func(exchange.Copy, bool) error) error {
+func (h *holder) Sample(context.Context, int32, exchange.Want,
+	func(exchange.Copy, bool) error,
+) error {
 	return exchange.ErrNotHeld
 }
 
