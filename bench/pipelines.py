@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import make_dataset
+import namespaces
 import newest
 import rounds
 
@@ -105,7 +106,7 @@ class Pipeline(Scenario):
         }
 
     def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
-        result = rounds.run(
+        result = self._run(
             contender,
             {
                 "path": self._path,
@@ -118,15 +119,17 @@ class Pipeline(Scenario):
                 "pipeline": self._pipeline,
             },
         )
-        epochs = result["ranks"][0]["epochs"]
-        warm = epochs[len(epochs) // 2 :]
+        seconds = samples = 0
+        for epochs in (rank["epochs"] for rank in result["ranks"]):
+            warm = epochs[len(epochs) // 2 :]
+            seconds += warm[-1]["cpu"] - epochs[len(epochs) // 2 - 1]["cpu"]
+            samples += sum(epoch["samples"] for epoch in warm)
         result["figures"] = warm_figures(result)
-        result["figures"]["cpu"] = (
-            (warm[-1]["cpu"] - epochs[len(epochs) // 2 - 1]["cpu"])
-            / sum(epoch["samples"] for epoch in warm)
-            * 1e6
-        )
+        result["figures"]["cpu"] = seconds / samples * 1e6
         return result
+
+    def _run(self, contender: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+        return rounds.run(contender, spec)
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
@@ -175,6 +178,25 @@ class Forms(Pipeline):
             if files and ours
             for key, when in (("cpu", "once all are"), ("first", "in the first three epochs"))
         ]
+
+
+class FormsOfNodes(Forms):
+    """The same on two nodes with a rank each, each sample kept by one of them: half of what a rank
+    needs comes from the other node."""
+
+    columns = [*Forms.columns, ("sent", "coefficients sent/epoch", "{:,.0f}")]
+
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
+        result = super().measure(contender)
+        classes = result["ranks"][0]["report"]["classes"]
+        sent = sum(one.get("forms", {}).get("sent", 0) for one in classes)
+        result["figures"]["sent"] = sent / self._epochs
+        return result
+
+    def _run(self, contender: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+        own = {"world_size": 2, "batch_size": 32, "cluster": True, "policy": "lbann_dynamic"}
+        with namespaces.Nodes(2) as nodes:
+            return rounds.run(contender, spec | own, nodes=nodes)
 
 
 #: By how many times the dataset memory has room for.
@@ -243,5 +265,8 @@ def all_forms(quick: bool) -> list[Scenario]:
             "forms/memory", "crop", "photos", 200 if quick else 600, epochs, {},
             [dict(one, name=f"{one['name']}, {times}x", times=times)
              for times in MEMORY for one in contenders],
-        )
+        ),
+        FormsOfNodes(
+            "forms/nodes", "crop", "photos", 200 if quick else 600, epochs, {}, contenders
+        ),
     ]  # fmt: skip
