@@ -91,8 +91,8 @@ var parameters = [...]Parameter{
 	{
 		Option: option.Option{
 			Key: "forms", Kind: option.Enum, Default: option.Auto, Values: []string{"off"},
-			Derived: "on, for a folder's JPEGs that every job on this node decodes, without other " +
-				"nodes and without verify, if one of the jobs has 6 epochs or more",
+			Derived: "on, for a folder's JPEGs that every job on this node decodes, without verify, " +
+				"if one of the jobs has 6 epochs or more",
 			Help: "Whether JPEGs are kept in memory as coefficients, which take about 1.1 times their " +
 				"bytes and half the time to be decoded, with the same pixels, while memory has room for " +
 				"that beside all samples of the plan",
