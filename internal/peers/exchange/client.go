@@ -113,14 +113,14 @@ func (c *Client) Connect(ctx context.Context) error {
 // its digest. The error is a *FetchError, whose kind determines what to do; the contents of dst are
 // then undefined. Fetch may be called concurrently.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte, w Want) (Answer, error) {
-	if id < 0 || len(dst) > wire.MaxSample {
+	if id < 0 || len(dst) > wire.MaxSample || len(dst) < max(w.Size, w.Most) {
 		c.failed.Add(1)
 		return Answer{}, &FetchError{
 			Peer: c.peer,
 			ID:   id,
 			Kind: ErrNotHeld,
-			Err: fmt.Errorf("an ID must not be negative, and a sample may have at most %d bytes; "+
-				"this one has %d", wire.MaxSample, len(dst)),
+			Err: fmt.Errorf("an ID must not be negative, and a sample may have at most %d bytes, for "+
+				"which there must be a buffer; this one has %d and %d", wire.MaxSample, w.Size, w.Most),
 		}
 	}
 	for attempt := 1; ; attempt++ {
