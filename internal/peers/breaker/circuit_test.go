@@ -382,3 +382,27 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 }
+
+// sends is a node that sends a form of so many bytes for each sample.
+type sends int
+
+func (n sends) Fetch(context.Context, int32, []byte, exchange.Want) (exchange.Answer, error) {
+	return exchange.Answer{Kind: 1, Size: int(n)}, nil
+}
+
+// TestFormsCountWithTheirBytes checks that what is measured of a node is what it has sent, and that
+// its answer has its number.
+func TestFormsCountWithTheirBytes(t *testing.T) {
+	set := NewSet(Options{Node: 0, Peers: []Fetcher{nil, sends(120)}})
+	set.SetOwner(func(int) int { return 1 })
+	for range 3 {
+		a, err := set.Fetch(t.Context(), 1, make([]byte, 150),
+			exchange.Want{Size: 100, Most: 150}, (&rig{}).takes, 0)
+		if err != nil || a.Node != 1 || a.Kind != 1 || a.Size != 120 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+	if got := set.circuits[1].meter.Speed(time.Now()); got.Samples != 3 || got.Bytes != 360 {
+		t.Errorf("measured: %+v", got)
+	}
+}

@@ -82,3 +82,29 @@ func FuzzHeader(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRequest checks that a request is decoded to what is encoded to it, within the limits.
+func FuzzRequest(f *testing.F) {
+	for _, r := range []Request{
+		{Tag: 7, Sample: 1234567, Length: 112640}, {Most: 168960}, {Most: 1, Unpack: true},
+		{Unpack: true}, {Sample: -1}, {Length: MaxSample + 1}, {Tag: MaxWindow},
+	} {
+		f.Add(AppendRequest(nil, r))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < RequestSize {
+			return
+		}
+		r, err := ParseRequest(b, MaxWindow)
+		if err != nil {
+			return
+		}
+		if again := AppendRequest(nil, r); !bytes.Equal(again, b[:RequestSize]) {
+			t.Errorf("% x became % x", b, again)
+		}
+		if r.Tag >= MaxWindow || r.Sample < 0 || max(r.Length, r.Most) > MaxSample ||
+			r.Unpack && r.Most == 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
