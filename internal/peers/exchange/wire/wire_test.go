@@ -86,8 +86,13 @@ func FuzzHeader(f *testing.F) {
 // FuzzRequest checks that a request is decoded to what is encoded to it, within the limits.
 func FuzzRequest(f *testing.F) {
 	for _, r := range []Request{
-		{Tag: 7, Sample: 1234567, Length: 112640}, {Most: 168960}, {Most: 1, Unpack: true},
-		{Unpack: true}, {Sample: -1}, {Length: MaxSample + 1}, {Tag: MaxWindow},
+		{Tag: 7, Sample: 1234567, Length: 112640},
+		{Most: 168960},
+		{Most: 1, Unpack: true},
+		{Unpack: true},
+		{Sample: -1},
+		{Length: MaxSample + 1},
+		{Tag: MaxWindow},
 	} {
 		f.Add(AppendRequest(nil, r))
 	}
