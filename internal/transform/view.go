@@ -221,6 +221,17 @@ func (v *view) decode() (need image.Rectangle, err error) {
 		v.w.decoder.Memory = v.w.memory - beside // at least 1, or takeResize had refused
 	}
 	var origin image.Point
+	if v.w.form == forms.Decoded {
+		m, ok, err := forms.View(&v.w.decoder, v.sample, want)
+		if ok {
+			v.source, v.shared = m, true // it lies in the sample, which must not change
+			v.sample = nil
+			v.w.lap(0)
+		}
+		if ok || err != nil {
+			return want.Region, err
+		}
+	}
 	if v.w.form != forms.AsRead {
 		origin, err = forms.Decode(&v.w.decoder, &v.w.buffers[0], v.sample, want)
 	} else {

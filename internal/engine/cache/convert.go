@@ -30,8 +30,6 @@ import (
 const (
 	// restShare is how much longer than it worked a goroutine rests while batches wait.
 	restShare = 3
-	// A segment is converted if there is memory for roomNumerator/roomDenominator of it.
-	roomNumerator, roomDenominator = 3, 2
 )
 
 // makeForms converts the samples of segments to forms, as long as there is memory for that beside
@@ -40,17 +38,37 @@ const (
 func (v *conversion) makeForms(ctx context.Context, cl *class, segments []store.Extent,
 	planned int64,
 ) (misses int64) {
+	for _, most := range sizeBands {
+		if misses = v.makeFormsOf(ctx, cl, segments, planned, most); misses > 0 {
+			break // others take more memory for what they save
+		}
+	}
+	return misses
+}
+
+// makeFormsOf is makeForms for samples whose forms are at most so large, in sizeUnits.
+func (v *conversion) makeFormsOf(ctx context.Context, cl *class, segments []store.Extent,
+	planned int64, most uint8,
+) (misses int64) {
 	for _, segment := range segments {
 		if ctx.Err() != nil || !v.wanted() || !v.worth.Load() || !cl.shrinker.Growing() {
 			return 0
 		}
+		begun, need := time.Now(), int64(0)
 		ids := those(segment.Held, func(id int) bool {
 			at, ok := cl.forms.Locate(id)
-			return ok && at.Segment == segment.Number && v.cache.confirmed.has(id) &&
-				!v.asRead.has(id)
+			if !ok || at.Segment != segment.Number || !v.cache.confirmed.has(id) {
+				return false
+			}
+			bytes, ok := v.formSize(cl, id, most)
+			if ok {
+				need += bytes
+			}
+			return ok
 		})
+		v.rest(ctx, time.Since(begun))
 		total, used := cl.Store.Capacity()
-		misses = segment.Bytes/roomDenominator*roomNumerator - (total - used - planned)
+		misses = need - (total - used - planned)
 		switch {
 		case len(ids) == 0:
 		case misses > 0:

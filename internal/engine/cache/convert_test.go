@@ -22,6 +22,8 @@ const (
 	fakeLossy
 )
 
+func (f fakeForms) Size(sample []byte) int64 { return int64(len(sample)) * 3 / 2 }
+
 func (f fakeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
 	first := int(sample[0])
 	if f.none > 0 && first%f.none == 0 {

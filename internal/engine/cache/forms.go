@@ -30,6 +30,9 @@ import (
 
 // Converter makes other forms of samples, and samples of these. It is safe for concurrent use.
 type Converter interface {
+	// Size returns how many bytes the sample's form takes at most, as far as can be said in
+	// microseconds; 0: it has none.
+	Size(sample []byte) int64
 	// Convert appends the sample's form to dst, and returns the form's kind, which is not 0. ok is
 	// false if the sample has no form.
 	Convert(dst, sample []byte) (form []byte, kind uint8, ok bool)

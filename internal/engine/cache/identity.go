@@ -22,8 +22,8 @@ import (
 // confirmed, and the read from the source will report the reason.
 
 // BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: its
-// digest, bits, and planned class.
-const BytesPerSample = 8 + 1 + 1
+// digest, bits, planned class, and the size of its form.
+const BytesPerSample = 8 + 1 + 1 + 1
 
 // Sound reports whether the sample's bytes have been decoded to their end, as far as this cache is
 // concerned: by any job since it was made.

@@ -51,6 +51,9 @@ type conversion struct {
 	converter Converter
 	workers   int
 	asRead    bitset // samples that are not converted: they have no form, or it did not suffice
+	// sizes are those of forms in parts of their samples, in sizeUnits; 0: not known yet. The
+	// goroutine of run has them.
+	sizes []uint8
 
 	// making is held for reading while a form takes a sample's place, and for writing while forms
 	// changes: once a job needs samples, no form is made.
@@ -75,7 +78,8 @@ func (c *Cache) startConversion(converter Converter, workers int, crowded bool) 
 	}
 	v := &conversion{
 		cache: c, converter: converter, workers: max(workers, 1),
-		asRead: newBitset(c.index.Len()), poked: make(chan struct{}, 1),
+		asRead: newBitset(c.index.Len()), sizes: make([]uint8, c.index.Len()),
+		poked: make(chan struct{}, 1),
 	}
 	var ctx context.Context
 	ctx, v.end = context.WithCancel(context.Background())

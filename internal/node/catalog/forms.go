@@ -94,6 +94,13 @@ func (c *converter) close() {
 	c.spare = nil
 }
 
+// Size implements cache.Converter.
+func (c *converter) Size(sample []byte) int64 {
+	f := c.get()
+	defer c.put(f)
+	return f.Size(sample)
+}
+
 // Convert implements cache.Converter.
 func (c *converter) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
 	f := c.get()
@@ -117,7 +124,7 @@ func (c *converter) Describe(form []byte, kind uint8) (size int64, digest uint32
 
 // Restore implements cache.Converter.
 func (c *converter) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) {
-	if forms.Kind(kind) != forms.Exact {
+	if forms.Kind(kind) == forms.Pixels {
 		return dst, false
 	}
 	f := c.get()

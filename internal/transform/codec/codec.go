@@ -141,6 +141,8 @@ type Want struct {
 	raw  bool // the numbers of the file (DecodeRaw)
 	// packed, if not nil, has the coefficients of the JPEG (DecodePacked).
 	packed *Packed
+	// decoded, if not nil, has the pixels of the PNG or WebP (DecodeFrom).
+	decoded *pixels.Image
 	// Orient applies Header.Orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
 	// refer to the oriented image.
 	Orient bool
@@ -242,7 +244,7 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	switch {
 	case len(src) == 0:
 		return Header{}, fail(ErrFormat, "empty")
-	case hasPrefix(src, 0, "\xff\xd8\xff"):
+	case IsJPEG(src):
 		return jpegHeader(src)
 	case hasPrefix(src, 0, pngSignature):
 		return pngHeader(src, &d.inflater)
@@ -271,6 +273,9 @@ var others = []struct{ prefix, name string }{
 	{"P5", "PGM"},
 	{"P6", "PPM"},
 }
+
+// IsJPEG reports whether an image is taken for a JPEG.
+func IsJPEG(src []byte) bool { return hasPrefix(src, 0, "\xff\xd8\xff") }
 
 func hasPrefix(src []byte, at int, prefix string) bool {
 	return len(src) >= at+len(prefix) && string(src[at:at+len(prefix)]) == prefix
@@ -321,12 +326,14 @@ func (d *Decoder) decode(
 	if h.Orientation != 1 {
 		into = &d.scratch
 	}
-	switch h.Format {
-	case JPEG:
+	switch {
+	case want.decoded != nil:
+		origin, err = d.copyDecoded(into, h, want, region)
+	case h.Format == JPEG:
 		origin, err = d.decodeJPEG(into, src, h, want, region)
-	case PNG:
+	case h.Format == PNG:
 		origin, err = d.decodePNG(into, src, h, want, region)
-	case WebP:
+	case h.Format == WebP:
 		origin, err = d.decodeWebP(into, src, h, want, region)
 	}
 	if err != nil || h.Orientation == 1 {

@@ -1,10 +1,12 @@
-// Package forms keeps JPEGs in a compact form, which takes about 1.1 times the bytes of the JPEG,
-// and about half the time to be decoded: the coefficients that Huffman decoding gives, packed such
-// that they can be unpacked in parallel (transform/codec/form.h has their layout).
+// Package forms keeps images in forms that take less time to be decoded.
 //
-// A form gives the pixels of every region and scale bit for bit. That of a JPEG with one scan gives
-// the JPEG's bytes too; that of a progressive JPEG, or another one with several scans, gives its
-// pixels alone. What has no form stays as read: a codec.Error of codec.ErrNotPacked says why.
+// That of a JPEG takes about 1.1 times its bytes, and half the time: the coefficients that Huffman
+// decoding gives, packed such that they can be unpacked in parallel (transform/codec/form.h has
+// their layout). That of a PNG or a WebP is the file and its pixels (decoded.go).
+//
+// A form gives the pixels of every region and scale bit for bit. All give the sample's bytes too,
+// but for that of a progressive JPEG, or another one with several scans, which gives its pixels
+// alone. What has no form stays as read: the error of Convert says why.
 //
 // A form is bytes, which are the same on all machines, with a version and a digest. A Converter is
 // not safe for concurrent use; the other functions keep no state.
@@ -28,22 +30,23 @@ type Kind uint8
 
 // Kinds.
 const (
-	AsRead Kind = iota // the sample's bytes
-	Exact              // a form of version 1 that Restore takes
-	Pixels             // a form of version 1 that gives the pixels alone
+	AsRead  Kind = iota // the sample's bytes
+	Exact               // a JPEG's form of version 1 that Restore takes
+	Pixels              // a JPEG's form of version 1 that gives the pixels alone
+	Decoded             // the file and the pixels of a PNG or a WebP, version 1
 )
 
 func (k Kind) String() string {
-	if k > Pixels {
+	if k > Decoded {
 		return fmt.Sprintf("unknown (%d)", uint8(k))
 	}
-	return [...]string{"as read", "compact", "compact, pixels alone"}[k]
+	return [...]string{"as read", "compact", "compact, pixels alone", "decoded"}[k]
 }
 
 // version is that of the layout of forms and of bodies.
 const version = 1
 
-// most is how large a form may be, in parts of the sample.
+// most is how large a JPEG's form may be, in parts of the sample.
 const (
 	mostNumerator   = 3
 	mostDenominator = 2
@@ -59,7 +62,7 @@ var (
 	ErrDamaged = errors.New("damaged compact form")
 )
 
-// A form is, with all numbers little-endian:
+// A JPEG's form is, with all numbers little-endian:
 //
 //	0   4 bytes  magic
 //	4   1 byte   version
@@ -89,7 +92,7 @@ type Info struct {
 	Digest uint32 // of the sample
 }
 
-// Converter makes forms and JPEGs. The zero value is ready to use; Close frees C memory.
+// Converter makes forms, and samples of them. The zero value is ready to use; Close frees C memory.
 type Converter struct {
 	// Memory is how many bytes Convert may use for an image, besides the form; 0: no limit. One that
 	// needs more is a codec.MemoryError.
@@ -101,13 +104,31 @@ type Converter struct {
 // Close frees the Converter's C memory. The Converter can be used again.
 func (c *Converter) Close() { c.decoder.Close() }
 
-// Convert appends the form of src to dst, after it has checked that the form gives the same
-// coefficients and, for Exact, bytes. Where there is none of at most 1.5 times the size, the error
-// is of codec.ErrNotPacked; other errors are those of codec.Decoder.Header.
+// Size returns how many bytes the form of src takes at most, as far as its header says; 0 if there
+// is none.
+func (c *Converter) Size(src []byte) int64 {
+	c.decoder.Memory = c.Memory
+	if codec.IsJPEG(src) {
+		return int64(len(src) / mostDenominator * mostNumerator)
+	}
+	h, err := c.decoder.Header(src)
+	if err != nil || h.Odd {
+		return 0
+	}
+	return decodedSize(len(src), h.Width, h.Height, channelsOf(&h))
+}
+
+// Convert appends the form of src to dst, after it has checked that the form of a JPEG gives the
+// same coefficients and, for Exact, bytes, and that a PNG or a WebP is sound to its end. That of a
+// JPEG is at most 1.5 times as large. Where there is none, the error is of codec.ErrNotPacked, or
+// that of codec.Decoder's Header, or, but for JPEGs, of Decode.
 func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
+	c.decoder.Memory = c.Memory
+	if !codec.IsJPEG(src) {
+		return c.convertDecoded(dst, src)
+	}
 	p := &c.packed
 	limit := len(src) / mostDenominator * mostNumerator
-	c.decoder.Memory = c.Memory
 	if err := c.decoder.Pack(p, src, limit); err != nil {
 		return dst, err
 	}
@@ -134,9 +155,9 @@ func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Restore appends the sample of which an Exact form was made. It checks the form's digest, and that
-// of the sample: a form of other bytes is an error of ErrDamaged. The error for a form that gives
-// the pixels alone is of codec.ErrNotPacked.
+// Restore appends the sample of which a form was made. It checks the form's digest, and that
+// of the sample: a form of other bytes is an error of ErrDamaged. The error for a form of the kind
+// Pixels is of codec.ErrNotPacked.
 func (c *Converter) Restore(dst, form []byte) ([]byte, error) {
 	if err := Check(form); err != nil {
 		return dst, err
@@ -147,7 +168,11 @@ func (c *Converter) Restore(dst, form []byte) ([]byte, error) {
 		return dst, err
 	}
 	begin := len(dst)
-	dst, err = c.decoder.Unpack(dst, &p)
+	if info.Kind == Decoded {
+		dst = append(dst, form[fixedDecoded:][:info.Size]...)
+	} else {
+		dst, err = c.decoder.Unpack(dst, &p)
+	}
 	switch {
 	case errors.Is(err, codec.ErrNotPacked):
 		return dst, err
@@ -178,8 +203,11 @@ func Read(form []byte) (Info, error) {
 	return parse(&p, form)
 }
 
-// parse sets the parts of p to those of form.
+// parse sets the parts of p to those of form, unless it is a Decoded one.
 func parse(p *codec.Packed, form []byte) (Info, error) {
+	if isDecoded(form) {
+		return parseDecoded(new(codec.Decoded), form)
+	}
 	if len(form) < fixed || string(form[:len(magic)]) != magic {
 		return Info{}, fmt.Errorf("%w: it begins with % x", ErrDamaged, form[:min(len(form), 8)])
 	}
@@ -212,8 +240,12 @@ func parse(p *codec.Packed, form []byte) (Info, error) {
 // Header returns what d.Header returns for the sample.
 func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 	var p codec.Packed
-	if _, err := parse(&p, form); err != nil {
+	info, err := parse(&p, form)
+	switch {
+	case err != nil:
 		return codec.Header{}, err
+	case info.Kind == Decoded:
+		return d.Header(form[fixedDecoded:][:info.Size])
 	}
 	return d.PackedHeader(&p)
 }
@@ -223,6 +255,9 @@ func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 func Decode(
 	d *codec.Decoder, dst *pixels.Image, form []byte, want codec.Want,
 ) (origin image.Point, err error) {
+	if isDecoded(form) {
+		return decodeDecoded(d, dst, form, want)
+	}
 	var p codec.Packed
 	if _, err := parse(&p, form); err != nil {
 		return origin, err
