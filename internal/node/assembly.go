@@ -131,11 +131,11 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	join := catalog.Join{
 		Config: a.Config, MostFiles: files, Nodes: a.nodes(),
-		Slow:  func(dir string) { a.spec.Progress(request.CacheWaits(dir)) },
-		Waits: func() { a.spec.Progress(request.CachesOfAnotherWait) },
-		Suits: func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
-		Stays: a.spec.Stays,
-		Forms: a.makesForms(), Processors: a.node.Processors,
+		Slow:     func(dir string) { a.spec.Progress(request.CacheWaits(dir)) },
+		Waits:    func() { a.spec.Progress(request.CachesOfAnotherWait) },
+		Suits:    func(by *config.Config) bool { return request.Differences(by, a.Config) == "" },
+		Stays:    a.spec.Stays,
+		FormRoom: a.formRoom(), Processors: a.node.Processors,
 	}
 	if err := a.spec.Dataset.AwaitEnd(ctx, join); err != nil {
 		return err

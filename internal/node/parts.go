@@ -94,6 +94,26 @@ func (a *Assembly) makesForms() bool {
 	return a.forms && (epochs == 0 || epochs >= formEpochs)
 }
 
+// formRoom returns how many bytes a memory class may take for samples in other forms; 0: the job
+// makes none. Memory whose size was not given is not for pixels alone: half of what is left of it
+// stays free, so that a later job's samples have room.
+func (a *Assembly) formRoom() int64 {
+	if !a.makesForms() {
+		return 0
+	}
+	room, beside := catalog.WithForms(a.spec.Dataset.Index())
+	if request.Derived(a.Config, "memory") {
+		left := int64(0)
+		for _, c := range a.Config.StorageClasses {
+			if c.Memory {
+				left = budget.Add(left, max(c.Capacity()-room, 0))
+			}
+		}
+		beside = min(beside, left/2)
+	}
+	return budget.Add(room, beside)
+}
+
 // resultsOf returns what processes are to know of an output of this field: one, or each view.
 func resultsOf(field string, m request.Output) []job.Output {
 	if m.Program == nil {
@@ -240,8 +260,8 @@ func (a *Assembly) classMemory() (sum int64) {
 		return 0
 	}
 	most := a.spec.Dataset.Index().Bytes()
-	if a.makesForms() {
-		most = catalog.WithForms(most)
+	if room := a.formRoom(); room > 0 {
+		most = room
 	}
 	for _, c := range a.Config.StorageClasses {
 		if c.Memory {

@@ -40,9 +40,10 @@ type Join struct {
 	// another job has been opening or closing its caches of the dataset for so long; nil: nothing is.
 	Slow  func(dir string)
 	Waits func()
-	// Forms: the job takes samples in other forms than as read. Processors are how many there are for
-	// making these.
-	Forms      bool
+	// FormRoom is how many bytes a class of memory may take at most, whatever its capacity, if the
+	// job makes other forms of samples; 0: it makes none, and the class takes what samples as read
+	// need. Processors are how many there are for making them.
+	FormRoom   int64
 	Processors int
 	// Suits reports whether a cache will do that was made by another configuration (AwaitEnd); nil:
 	// any does.

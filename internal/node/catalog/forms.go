@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"iter"
+	"math"
 	"path"
 	"strings"
 	"sync"
@@ -14,43 +16,81 @@ import (
 // wait (package cache).
 const convertShare = 4
 
-// WithForms returns how many bytes a class of memory may take for samples of so many bytes, if they
-// are kept as forms: these take 1.05 to 1.2 times as much, and two segments are needed to replace
-// one by the other.
-func WithForms(bytes int64) int64 { return bytes + bytes/3 + fewSegments }
+// WithForms returns how many bytes a class of memory may take for a dataset whose samples are kept
+// as forms: those of JPEGs take 1.05 to 1.2 times as much, and two segments are needed to replace
+// one by the other. beside is how much more may be used, for the pixels of others.
+func WithForms(index *source.Index) (bytes, beside int64) {
+	bytes = index.Bytes()
+	var decoded, all int64
+	for i := range named(index) {
+		all += index.Size(i)
+		if isDecoded(index.Name(i)) {
+			decoded += index.Size(i)
+		}
+	}
+	if decoded > 0 {
+		share := float64(decoded) / float64(all)
+		beside = int64(min(share*pixelRatio*float64(bytes), math.MaxInt64/4))
+	}
+	return bytes + bytes/3 + fewSegments, beside
+}
+
+// pixelRatio is up to how many times the size of an image other than a JPEG its pixels are kept, on
+// average: 1.5 to 3 times a PNG of a photograph, 6 to 15 times a WebP of one.
+const pixelRatio = 15
 
 // fewSegments is the memory that replacing takes of a small dataset, whose segments have 1 MiB.
 const fewSegments = 4 << 20
 
-// named is of how many samples of a dataset the names are looked at.
-const named = 100
+// mostNamed is of how many samples of a dataset the names are looked at.
+const mostNamed = 100
 
-// Forms reports whether a dataset's samples have other forms: they are files, most of which are
-// named as JPEGs are.
-func Forms(index *source.Index) bool {
-	n := min(index.Len(), named)
-	if index.Fields() != nil || n == 0 {
-		return false
-	}
-	jpegs := 0
-	for i := range n {
-		switch strings.ToLower(path.Ext(index.Name(i * index.Len() / n))) {
-		case ".jpg", ".jpeg":
-			jpegs++
+// named returns the samples of a dataset whose names are looked at.
+func named(index *source.Index) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		n := min(index.Len(), mostNamed)
+		for i := 0; i < n && yield(i*index.Len()/n); i++ {
 		}
 	}
-	return 2*jpegs > n
+}
+
+// Forms reports whether a dataset's samples have other forms: they are files, most of which are
+// named as JPEGs, PNGs or WebPs are.
+func Forms(index *source.Index) bool {
+	if index.Fields() != nil {
+		return false
+	}
+	images, all := 0, 0
+	for i := range named(index) {
+		all++
+		if name := index.Name(i); isJPEG(name) || isDecoded(name) {
+			images++
+		}
+	}
+	return 2*images > all
+}
+
+// isJPEG reports whether a file is named as a JPEG.
+func isJPEG(name string) bool {
+	extension := strings.ToLower(path.Ext(name))
+	return extension == ".jpg" || extension == ".jpeg"
+}
+
+// isDecoded reports whether a file is named as an image of which the pixels are kept.
+func isDecoded(name string) bool {
+	extension := strings.ToLower(path.Ext(name))
+	return extension == ".png" || extension == ".webp"
 }
 
 const (
 	// sparest is how many unused forms.Converters are kept.
 	sparest = 8
-	// convertMemory is how many bytes one may use for an image, which suffices for 10 million pixels.
-	// What needs more has no form.
+	// convertMemory is how many bytes one may use for an image, which suffices for 10 million pixels
+	// of a JPEG. What needs more has no form.
 	convertMemory = 64 << 20
 )
 
-// converter makes and restores the forms of JPEGs.
+// converter makes and restores forms.
 type converter struct {
 	mu    sync.Mutex // guards the following
 	spare []*forms.Converter

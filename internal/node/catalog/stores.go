@@ -211,7 +211,7 @@ func (d *Dataset) others() bool {
 func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, j *Join) (Class, error) {
 	limit, slow := j.Config.StartTimeout, j.Slow
 	if c.Path() == "" {
-		return d.openStore(c, j.Forms)
+		return d.openStore(c, j.FormRoom)
 	}
 	type result struct {
 		Class
@@ -219,7 +219,7 @@ func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, j *Join
 	}
 	done := make(chan result, 1)
 	go func() {
-		class, err := d.openStore(c, false)
+		class, err := d.openStore(c, 0)
 		done <- result{class, err}
 	}()
 	if slow != nil {
@@ -290,8 +290,8 @@ func about(spec *source.Spec, index *source.Index) store.About {
 	return a
 }
 
-// openStore opens a class's store. forms: it may take more than the samples do, for other forms.
-func (d *Dataset) openStore(c config.StorageClass, forms bool) (Class, error) {
+// openStore opens a class's store. formRoom as in Join.
+func (d *Dataset) openStore(c config.StorageClass, formRoom int64) (Class, error) {
 	class, err := d.catalog.class(c)
 	if err != nil {
 		return Class{}, err
@@ -306,8 +306,8 @@ func (d *Dataset) openStore(c config.StorageClass, forms bool) (Class, error) {
 	}
 	room := capacity
 	capacity = min(capacity, most)
-	if room = min(room, capacity); forms && c.Memory {
-		room = min(c.Capacity(), WithForms(most))
+	if room = min(room, capacity); formRoom > 0 && c.Memory {
+		room = min(c.Capacity(), formRoom)
 	}
 	opened, err := class.Open(ds, room)
 	if err != nil {
