@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
 // conformance is the suite: every transform has its entries. What comes out must equal
@@ -206,8 +209,13 @@ func TestConformance(t *testing.T) {
 		testImage
 		path string
 		data []byte
+		form []byte
+		kind forms.Kind
 	}
 	var files []file
+	var converter forms.Converter
+	defer converter.Close()
+	formed := map[forms.Kind]int{}
 	for i, img := range testImages {
 		a := py.ask(map[string]any{"image": img})
 		if a.Error != "" {
@@ -217,7 +225,17 @@ func TestConformance(t *testing.T) {
 		if err := os.WriteFile(path, a.data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, file{img, path, a.data})
+		f := file{testImage: img, path: path, data: a.data}
+		if form, err := converter.Convert(nil, a.data); err == nil {
+			info, _ := forms.Read(form)
+			f.form, f.kind = form, info.Kind
+		}
+		formed[f.kind]++
+		files = append(files, f)
+	}
+	if formed[forms.Decoded] < 5 || exactJPEG && (formed[forms.Exact] < 5 ||
+		formed[forms.Pixels] < 1) {
+		t.Errorf("%v", formed)
 	}
 	seen := map[string]bool{}
 	epochs := 3
@@ -234,6 +252,7 @@ func TestConformance(t *testing.T) {
 			defer w.Close()
 			w.Record(true)
 			dst := make([]byte, p.Output().Bytes())
+			again := make([]byte, len(dst))
 			small := strings.HasPrefix(c.transforms, "Resize((70, ")
 			for i, f := range files {
 				if small && i%4 != 0 {
@@ -253,14 +272,24 @@ func TestConformance(t *testing.T) {
 					case err != nil && want.Error != "":
 						continue
 					case err != nil:
-						t.Errorf("%v: %v", f, err)
+						t.Errorf("%v: %v", f.testImage, err)
 						continue
 					case want.Error != "":
-						t.Errorf("%v: torchvision: %s", f, want.Error)
+						t.Errorf("%v: torchvision: %s", f.testImage, want.Error)
 						continue
 					}
-					compare(t, fmt.Sprintf("%v epoch %d %v", f, epoch, w.Drawn()), p.Output(), dst,
-						want, c.levels)
+					compare(t, fmt.Sprintf("%v epoch %d %v", f.testImage, epoch, w.Drawn()),
+						p.Output(), dst, want, c.levels)
+					if f.form == nil {
+						continue
+					}
+					w.Form(f.kind)
+					err = w.Apply(again, f.form, Key{Seed: 7, Epoch: epoch, Sample: i})
+					w.Form(forms.AsRead)
+					if err != nil || !bytes.Equal(again, dst) {
+						t.Errorf("%v epoch %d: %v form: %v, or other bytes", f.testImage, epoch, f.kind,
+							err)
+					}
 				}
 			}
 		})

@@ -16,6 +16,8 @@ import (
 // marked makes forms of samples with a mark before them.
 type marked struct{}
 
+func (marked) Size(sample []byte) int64 { return int64(len(sample)) + 1 }
+
 func (marked) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
 	return append(append(dst, 'm'), sample...), 3, true
 }

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/binary"
 	"image"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -118,15 +119,18 @@ func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 	return nil
 }
 
+// expandGray writes gray levels, of which there is at least one, to pixels of so many channels.
 func expandGray(row, gray []byte, channels int) {
 	if channels == 1 {
 		copy(row, gray)
 		return
 	}
-	for x, v := range gray {
-		row[x*3] = v
-		row[x*3+1] = v
-		row[x*3+2] = v
+	last := len(gray) - 1 // four bytes are written for each pixel but that
+	for x, v := range gray[:last] {
+		binary.LittleEndian.PutUint32(row[3*x:3*x+4], uint32(v)*0x01010101)
+	}
+	for c := range 3 {
+		row[3*last+c] = gray[last]
 	}
 }
 
