@@ -38,7 +38,10 @@ const (
 func (v *conversion) makeForms(ctx context.Context, cl *class, segments []store.Extent,
 	planned int64,
 ) (misses int64) {
-	for _, most := range sizeBands {
+	for i, most := range sizeBands {
+		if i == 1 {
+			planned += planned / 2 // those that come may be JPEGs, whose forms come first
+		}
 		if misses = v.makeFormsOf(ctx, cl, segments, planned, most); misses > 0 {
 			break // others take more memory for what they save
 		}
