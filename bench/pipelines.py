@@ -38,6 +38,11 @@ FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "core
 
 FILES = dict(ONE, name="HDMLP, 1 core, files", forms="off")
 COEFFICIENTS = dict(ONE, name="HDMLP, 1 core, coefficients")
+#: With memory for the pixels of PNGs and WebPs.
+PIXEL_FILES, PIXELS = (
+    dict(ONE, name=f"HDMLP, 1 core, {name}", times=8, **options)
+    for name, options in (("files", {"forms": "off"}), ("pixels", {}))
+)
 
 #: With the newest torch; HDMLP with as many workers as it starts by default for what runs in
 #: Python.
@@ -172,9 +177,10 @@ class Forms(Pipeline):
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
-            f"{self.key}: with coefficients an image takes {ours[key] / files[key]:.2f} of the "
+            f"{self.key}: with {what} an image takes {ours[key] / files[key]:.2f} of the "
             f"processor time {when}"
-            for files, ours in [(medians.get(FILES["name"]), medians.get(COEFFICIENTS["name"]))]
+            for what, one in (("coefficients", COEFFICIENTS), ("pixels", PIXELS))
+            for files, ours in [(medians.get(FILES["name"]), medians.get(one["name"]))]
             if files and ours
             for key, when in (("cpu", "once all are"), ("first", "in the first three epochs"))
         ]
@@ -260,6 +266,11 @@ def all_forms(quick: bool) -> list[Scenario]:
     return [
         Forms(f"forms/{kind}", "crop", kind, few if quick else many, epochs, {}, contenders)
         for kind, many, few in (("photos", 600, 200), ("large", 300, 128))
+    ] + [
+        Forms(
+            f"forms/{kind}", "crop", kind, 200 if quick else 600, epochs, {}, [PIXEL_FILES, PIXELS]
+        )
+        for kind in FORMATS
     ] + [
         FormsByMemory(
             "forms/memory", "crop", "photos", 200 if quick else 600, epochs, {},

@@ -8,10 +8,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
+	"github.com/hdmlp/hdmlp/internal/node/config"
 	"github.com/hdmlp/hdmlp/internal/node/failure"
 	"github.com/hdmlp/hdmlp/internal/node/job"
 	"github.com/hdmlp/hdmlp/internal/node/planner"
 	"github.com/hdmlp/hdmlp/internal/node/request"
+	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
@@ -95,23 +97,30 @@ func (a *Assembly) makesForms() bool {
 }
 
 // formRoom returns how many bytes a memory class may take for samples in other forms; 0: the job
-// makes none. Memory whose size was not given is not for pixels alone: half of what is left of it
-// stays free, so that a later job's samples have room.
+// makes none.
 func (a *Assembly) formRoom() int64 {
 	if !a.makesForms() {
 		return 0
 	}
 	room, beside := catalog.WithForms(a.spec.Dataset.Index())
-	if request.Derived(a.Config, "memory") {
-		left := int64(0)
-		for _, c := range a.Config.StorageClasses {
-			if c.Memory {
-				left = budget.Add(left, max(c.Capacity()-room, 0))
-			}
+	return budget.Add(room, min(beside, besideForms(a.Config, room)))
+}
+
+// besideForms returns how many bytes a memory class may take for pixels beside so many for other
+// forms: half of what is left of memory whose size was not given, so that a later job's samples
+// have room.
+func besideForms(cfg *config.Config, room int64) (most int64) {
+	for i, given := range request.Nominal(cfg) {
+		c := cfg.StorageClasses[i]
+		switch {
+		case !c.Memory:
+		case given != plan.Unlimited:
+			return given
+		default:
+			most = max(most, (c.Capacity()-room)/2)
 		}
-		beside = min(beside, left/2)
 	}
-	return budget.Add(room, beside)
+	return most
 }
 
 // resultsOf returns what processes are to know of an output of this field: one, or each view.

@@ -91,11 +91,12 @@ var parameters = [...]Parameter{
 	{
 		Option: option.Option{
 			Key: "forms", Kind: option.Enum, Default: option.Auto, Values: []string{"off"},
-			Derived: "on, for a folder's JPEGs that every job on this node decodes, without verify, " +
+			Derived: "on, for a folder's images that every job on this node decodes, without verify, " +
 				"if one of the jobs has 6 epochs or more",
 			Help: "Whether JPEGs are kept in memory as coefficients, which take about 1.1 times their " +
-				"bytes and half the time to be decoded, with the same pixels, while memory has room for " +
-				"that beside all samples of the plan",
+				"bytes and half the time to be decoded, and PNGs and WebPs with their pixels, which " +
+				"take 3 times and more, and a seventh of the time of a photograph, with the same " +
+				"pixels, while memory has room for that beside all samples of the plan",
 		},
 		Scope: Job, field: func(c *Config) any { return &c.Forms },
 	},

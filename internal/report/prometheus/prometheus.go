@@ -72,12 +72,14 @@ var (
 	viewed = desc("hdmlp_storage_class_viewed_bytes",
 		"given back memory that is not free yet, because processes use it", "class")
 	formed = desc("hdmlp_storage_class_forms_samples",
-		"JPEGs that a storage class holds as coefficients", "class")
-	formedBytes  = desc("hdmlp_storage_class_forms_bytes", "bytes of these coefficients", "class")
+		"images that a storage class holds as coefficients, or with their pixels", "class")
+	formedBytes = desc("hdmlp_storage_class_forms_bytes",
+		"bytes of these coefficients, pixels and files", "class")
 	formedAsRead = desc("hdmlp_storage_class_forms_as_read_bytes",
-		"bytes that the files of these JPEGs have", "class")
+		"bytes that the files of these images have", "class")
 	formedSeconds = desc("hdmlp_storage_class_forms_seconds_total",
-		"time of processors that JPEGs took to become coefficients, and files again", "class")
+		"time of processors that images took to become coefficients or pixels, and files again",
+		"class")
 	formedAgain = desc("hdmlp_storage_class_forms_read_again_total",
 		"files that were read again, because their coefficients do not give them", "class")
 	formedSent = desc("hdmlp_storage_class_forms_sent_total",
