@@ -73,7 +73,8 @@ func benchmarkForms(b *testing.B, files [][]byte) {
 	var of, from, ratio []float64
 	for epoch := 0; b.Loop(); epoch += 2 {
 		x, y := round(false, epoch), round(true, epoch)
-		of, from, ratio = append(of, x), append(from, y), append(ratio, y/x)
+		of, from = append(of, x), append(from, y)
+		ratio = append(ratio, y/x)
 	}
 	for name, values := range map[string][]float64{
 		"file-us": of, "form-us": from, "ratio": ratio,

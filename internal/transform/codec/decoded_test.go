@@ -154,9 +154,11 @@ func TestDecodedOfAnotherFile(t *testing.T) {
 	if err := d.DecodeAll(&all, src); err != nil {
 		t.Fatal(err)
 	}
-	gray, narrow, short := all, all, all
+	gray := all
 	gray.Channels, gray.Stride = 1, all.Width
+	narrow := all
 	narrow.Width--
+	short := all
 	short.Pix = short.Pix[:len(short.Pix)-1]
 	for i, m := range []pixels.Image{gray, narrow, short, {}} {
 		from := &Decoded{src, m}
