@@ -304,10 +304,13 @@ func (d *Dataset) openStore(c config.StorageClass, formRoom int64) (Class, error
 			return Class{}, unusable(err)
 		}
 	}
-	room := capacity
+	limit := capacity
 	capacity = min(capacity, most)
-	if room = min(room, capacity); formRoom > 0 && c.Memory {
-		room = min(c.Capacity(), formRoom)
+	room := capacity
+	if formRoom > 0 && c.Memory {
+		room = min(limit, formRoom)
+	} else {
+		limit = room
 	}
 	opened, err := class.Open(ds, room)
 	if err != nil {
@@ -321,7 +324,7 @@ func (d *Dataset) openStore(c config.StorageClass, formRoom int64) (Class, error
 		Store:    opened,
 		Capacity: capacity,
 		Threads:  c.Threads,
-		crowded:  used > room,
+		crowded:  used > limit, // formRoom may be less than it was for an earlier job
 		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }
