@@ -40,7 +40,7 @@ FILES = dict(ONE, name="HDMLP, 1 core, files", forms="off")
 COEFFICIENTS = dict(ONE, name="HDMLP, 1 core, coefficients")
 #: With memory for the pixels of PNGs and WebPs.
 PIXEL_FILES, PIXELS = (
-    dict(ONE, name=f"HDMLP, 1 core, {name}", times=8, **options)
+    dict(ONE, name=f"HDMLP, 1 core, {name}", times=10, **options)
     for name, options in (("files", {"forms": "off"}), ("pixels", {}))
 )
 

@@ -14,7 +14,7 @@ import (
 // # Samples in other forms
 //
 // A class of memory may hold a sample in another form than as read, which is decoded in less time
-// and takes somewhat more memory (Converter). What fetches samples gets a form only if it asks for
+// and takes more memory (Converter). What fetches samples gets a form only if it asks for
 // that (Request.Forms); everything else gets the sample: made of the form, or, if the form does not
 // give it, read from the source, which is counted.
 //
