@@ -42,8 +42,12 @@ func (v *conversion) makeForms(ctx context.Context, cl *class, segments []store.
 		if i == 1 {
 			planned += planned / 2 // those that come may be JPEGs, whose forms come first
 		}
-		if misses = v.makeFormsOf(ctx, cl, segments, planned, most); misses > 0 {
-			break // others take more memory for what they save
+		before := cl.forms.Formed().Samples
+		misses = v.makeFormsOf(ctx, cl, segments, planned, most)
+		// The next band takes more memory for what it saves. Samples of this one that were moved
+		// meanwhile are seen by the next look.
+		if misses > 0 || cl.forms.Formed().Samples != before {
+			break
 		}
 	}
 	return misses
@@ -75,6 +79,9 @@ func (v *conversion) makeFormsOf(ctx context.Context, cl *class, segments []stor
 		switch {
 		case len(ids) == 0:
 		case misses > 0:
+			if some := v.fitting(ids, total-used-planned-segment.Bytes); most > sizeBands[0] {
+				v.formSegment(ctx, cl, segment, some)
+			}
 			return misses
 		default:
 			v.formSegment(ctx, cl, segment, ids)

@@ -90,6 +90,9 @@ func TestSmallFormsComeFirst(t *testing.T) {
 						break
 					}
 				}
+				if f, _ := g.cache.Forms(); !f.Wanted || f.Restored > 0 {
+					t.Errorf("%+v", f)
+				}
 				if n := converter.refused.Load(); n > 0 {
 					t.Errorf("%d conversions of samples that have no form", n)
 				}
