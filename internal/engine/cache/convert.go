@@ -75,12 +75,16 @@ func (v *conversion) makeFormsOf(ctx context.Context, cl *class, segments []stor
 		})
 		v.rest(ctx, time.Since(begun))
 		total, used := cl.Store.Capacity()
-		misses = need - (total - used - planned)
+		room := total - used - planned
+		if most > sizeBands[0] {
+			room -= segment.Bytes // for samples that come meanwhile, or are read again
+		}
+		misses = need - room
 		switch {
 		case len(ids) == 0:
 		case misses > 0:
-			if some := v.fitting(ids, total-used-planned-segment.Bytes); most > sizeBands[0] {
-				v.formSegment(ctx, cl, segment, some)
+			if most > sizeBands[0] {
+				v.formSegment(ctx, cl, segment, v.fitting(ids, room))
 			}
 			return misses
 		default:

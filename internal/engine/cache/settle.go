@@ -190,7 +190,9 @@ func (v *conversion) look(ctx context.Context, cl *class, l *looks) {
 	}
 	missing, segments := v.cache.missing(cl), cl.shrinker.Segments()
 	took, misses := time.Since(begun), int64(0)
-	if !now.growing || now.formed > 0 && missing.planned > now.total-now.used {
+	// More than all may be used while samples are moved; that is of no account if none needs room.
+	if !now.growing ||
+		now.formed > 0 && missing.planned > 0 && missing.planned > now.total-now.used {
 		v.short.CompareAndSwap(false, now.wanted)
 	}
 	if v.wanted() {

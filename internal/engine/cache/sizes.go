@@ -21,8 +21,7 @@ const (
 var sizeBands = [...]uint8{3 * sizeUnits / 2, 4 * sizeUnits, 16 * sizeUnits, mostUnits}
 
 // fitting returns the first samples whose forms take at most so many bytes together. A part of a
-// segment is converted if it is pixels: its own bytes, which stay, are few beside them. The caller
-// leaves as many bytes free as the segment has, for samples that are read again.
+// segment is converted if it is pixels: its own bytes, which stay, are few beside them.
 func (v *conversion) fitting(ids []int, bytes int64) []int {
 	for n, id := range ids {
 		if bytes -= v.cache.index.Size(id) * int64(v.sizes[id]) / sizeUnits; bytes < 0 {
