@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
 
@@ -34,6 +35,10 @@ func (f largeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok boo
 
 func (largeForms) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {
 	return append(dst, form[len(form)-1000:]...), true
+}
+
+func (largeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
+	return 1000, digest.Of(form[len(form)-1000:]), kind == 1
 }
 
 // TestSmallFormsComeFirst checks that, of forms of several sizes, the smaller ones are made first,
