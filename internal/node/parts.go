@@ -51,7 +51,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		}
 	}
 	c.Samples = sizesOf(made)
-	a.forms = a.takesForms(made)
+	c.TakesForms = a.takesForms(made, outputs)
+	a.forms = c.TakesForms && a.Config.KeepsForms()
 	return func() {
 		if len(parts) > 0 {
 			a.preprocessor = runner.New(parts, a.threads(c))
@@ -73,16 +74,28 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
-// takesForms reports whether the job takes samples in other forms than as read: on this node, it
-// decodes all that it reads, and compares nothing with the source.
-func (a *Assembly) takesForms(made []request.Output) bool {
-	index := a.spec.Dataset.Index()
-	if !a.Config.KeepsForms() || a.spec.Request.Verify || !catalog.Forms(index) {
+// takesForms reports whether the job takes samples in other forms than as read, such as an earlier
+// job may have left: it decodes all fields of these that may have forms, and one at least, and
+// compares nothing with the source.
+func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool {
+	formed := catalog.Formed(a.spec.Dataset.Index())
+	if formed == nil || a.spec.Request.Verify {
 		return false
 	}
-	return !slices.ContainsFunc(made, func(m request.Output) bool {
-		return m.Program == nil || !m.Program.TakesForms()
-	})
+	takes := false
+	for i, m := range made {
+		of := outputs[i].inputs
+		if of == nil {
+			of = []int{outputs[i].number}
+		}
+		if !slices.ContainsFunc(of, func(f int) bool { return formed[f] }) {
+			continue
+		}
+		if takes = m.Program != nil && m.Program.TakesForms(); !takes {
+			return false
+		}
+	}
+	return takes
 }
 
 // formEpochs is from how many epochs on forms are made for a job: to make one takes two to three

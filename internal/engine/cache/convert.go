@@ -151,7 +151,7 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 	if known, read := v.cache.digests.Of(id); !read || digest.Of(view.Data) != known {
 		return buffer, false
 	}
-	buffer, kind, ok := v.converter.Convert(buffer[:0], view.Data)
+	buffer, kind, ok := v.converter.Convert(buffer[:0], id, view.Data)
 	if !ok {
 		v.asRead.set(id)
 		return buffer, false

@@ -22,9 +22,9 @@ const (
 	fakeLossy
 )
 
-func (f fakeForms) Size(sample []byte) int64 { return int64(len(sample)) * 3 / 2 }
+func (f fakeForms) Size(_ int, sample []byte) int64 { return int64(len(sample)) * 3 / 2 }
 
-func (f fakeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
+func (f fakeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
 	first := int(sample[0])
 	if f.none > 0 && first%f.none == 0 {
 		return dst, 0, false
@@ -35,6 +35,12 @@ func (f fakeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool
 	}
 	dst = append(dst, bytes.Repeat([]byte{'f'}, len(sample)/10)...)
 	return append(dst, sample...), kind, true
+}
+
+func (fakeForms) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
+	[][]byte, []uint8, bool,
+) {
+	return dst, kinds, false
 }
 
 func (fakeForms) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) {
@@ -96,7 +102,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 		settle()
 		want := int64(0)
 		for id := range samples {
-			_, _, formed := fakeForms{none: 7}.Convert(nil, content(id, 1000))
+			_, _, formed := fakeForms{none: 7}.Convert(nil, 0, content(id, 1000))
 			if formed {
 				want++
 			}

@@ -30,17 +30,40 @@ import (
 
 // Converter makes other forms of samples, and samples of these. It is safe for concurrent use.
 type Converter interface {
-	// Size returns how many bytes the sample's form takes at most, as far as can be said in
-	// microseconds; 0: it has none.
-	Size(sample []byte) int64
-	// Convert appends the sample's form to dst, and returns the form's kind, which is not 0. ok is
-	// false if the sample has no form.
-	Convert(dst, sample []byte) (form []byte, kind uint8, ok bool)
+	// Size returns how many bytes the form of sample id, which has these bytes, takes at most, as far
+	// as can be said in microseconds; 0: it has none.
+	Size(id int, sample []byte) int64
+	// Convert appends the form of sample id to dst, and returns the form's kind, which is not 0. ok
+	// is false if the sample has no form.
+	Convert(dst []byte, id int, sample []byte) (form []byte, kind uint8, ok bool)
 	// Restore appends the sample of a form to dst. ok is false if the form does not give the sample.
 	Restore(dst, form []byte, kind uint8) (sample []byte, ok bool)
 	// Describe returns size and digest of the sample of which a form says that it was made. ok is
 	// false if it is none of this kind.
 	Describe(form []byte, kind uint8) (size int64, digest uint32, ok bool)
+	// Split appends the fields of a sample of several, whose form this is, to dst, and the kind of
+	// each to kinds: 0 is the field as read. Fields are parts of the form; nil: the sample does not
+	// have one. ok is false if the form is not one of its kind.
+	Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) (_ [][]byte, _ []uint8, ok bool)
+}
+
+// Split appends the fields of a Sample's Data to dst, and the kind of each, as in Sample.Kind, to
+// kinds. ok is false if Data is a form from which the fields cannot be had: the sample has to be
+// fetched as read.
+func (c *Cache) Split(dst [][]byte, kinds []uint8, id int, data []byte, kind uint8) (
+	fields [][]byte, of []uint8, ok bool,
+) {
+	switch {
+	case c.index.Fields() == nil:
+		return append(dst, data), append(kinds, kind), true
+	case kind != 0:
+		return c.conversion.converter.Split(dst, kinds, data, kind)
+	}
+	dst = c.index.Split(dst, id, data)
+	for range dst {
+		kinds = append(kinds, 0)
+	}
+	return dst, kinds, true
 }
 
 // Forms describes what a cache holds in other forms than as read, and what was done for that since

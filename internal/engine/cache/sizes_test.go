@@ -21,9 +21,9 @@ func (f largeForms) size(sample []byte) int {
 	return int(f.times[int(sample[0])%len(f.times)] * float64(len(sample)))
 }
 
-func (f largeForms) Size(sample []byte) int64 { return int64(f.size(sample)) }
+func (f largeForms) Size(_ int, sample []byte) int64 { return int64(f.size(sample)) }
 
-func (f largeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
+func (f largeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
 	n := f.size(sample)
 	if n == 0 || n > 63*len(sample) {
 		f.refused.Add(1)
@@ -31,6 +31,12 @@ func (f largeForms) Convert(dst, sample []byte) (form []byte, kind uint8, ok boo
 	}
 	dst = append(dst, bytes.Repeat([]byte{'f'}, n-len(sample))...)
 	return append(dst, sample...), 1, true
+}
+
+func (largeForms) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
+	[][]byte, []uint8, bool,
+) {
+	return dst, kinds, false
 }
 
 func (largeForms) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {

@@ -116,7 +116,11 @@ func (b *batch) apply(i, id int, data []byte, kind uint8) error {
 	steps := len(b.spent) / len(b.parts)
 	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
 	var few [4][]byte
-	fields := b.o.Cache.Index().Split(few[:0], id, data)
+	var some [4]uint8
+	fields, kinds, ok := b.o.Cache.Split(few[:0], some[:0], id, data, kind)
+	if !ok {
+		return errAsRead
+	}
 	whole := !b.o.Cache.Sound(id)
 	for at := i; at < len(b.lefts); at += len(b.IDs) {
 		b.lefts[at] = Left{}
@@ -127,7 +131,7 @@ func (b *batch) apply(i, id int, data []byte, kind uint8) error {
 		n := out.steps()
 		var err error
 		if out.View == 0 {
-			err = b.applyTo(o, at, id, fields, kind, whole, spent[:n:n])
+			err = b.applyTo(o, at, id, fields, kinds, whole, spent[:n:n])
 		}
 		if err != nil {
 			clear(b.spent[i*steps : (i+1)*steps])
@@ -159,17 +163,21 @@ var (
 	errAsRead = errors.New("the sample is needed as it was read")
 )
 
-// applyTo makes output o of sample id, at its place in the columns, and its further views.
-func (b *batch) applyTo(o, at, id int, fields [][]byte, kind uint8, whole bool,
+// applyTo makes output o of sample id, at its place in the columns, and its further views. Fields
+// are of these kinds.
+func (b *batch) applyTo(o, at, id int, fields [][]byte, kinds []uint8, whole bool,
 	spent []time.Duration,
 ) error {
 	out := &b.o.Outputs[o]
 	src := fields[out.Field]
 	srcs := [][]byte{src}
+	kind := kinds[out.Field]
 	if out.Inputs != nil {
 		srcs = srcs[:0]
 		for _, field := range out.Inputs {
 			switch {
+			case kinds[field] != 0:
+				return errAsRead
 			case fields[field] == nil:
 				return &inputError{field, errNoField}
 			case len(fields[field]) == 0:
@@ -186,6 +194,9 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, kind uint8, whole bool,
 		return errNoField
 	}
 	if out.Preprocessor == nil {
+		if kind != 0 {
+			return errAsRead
+		}
 		dst, err := b.resultBuffer(out, at, len(src))
 		copy(dst, src)
 		return err

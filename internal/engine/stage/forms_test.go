@@ -16,10 +16,16 @@ import (
 // marked makes forms of samples with a mark before them.
 type marked struct{}
 
-func (marked) Size(sample []byte) int64 { return int64(len(sample)) + 1 }
+func (marked) Size(_ int, sample []byte) int64 { return int64(len(sample)) + 1 }
 
-func (marked) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
+func (marked) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
 	return append(append(dst, 'm'), sample...), 3, true
+}
+
+func (marked) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
+	[][]byte, []uint8, bool,
+) {
+	return dst, kinds, false
 }
 
 func (marked) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {
@@ -38,8 +44,6 @@ type taking struct {
 }
 
 var errNeeded = errors.New("the form does not suffice")
-
-func (taking) TakesForms() bool { return true }
 
 func (taking) Left(err error) (left, usual bool) { return errors.Is(err, errLeft), true }
 

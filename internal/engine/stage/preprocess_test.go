@@ -38,7 +38,6 @@ func (summary) Steps() []string { return []string{"Read", "Sum"} }
 func (summary) Expected(int64) int64 { return 20 }
 
 func (summary) Takes(int) float64 { return 0 }
-func (summary) TakesForms() bool  { return false }
 
 func (d summary) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
 	_ uint8, epoch, id, occurrence int, _ bool, spent []time.Duration,

@@ -27,7 +27,6 @@ func (ragged) Size(int) int             { return 0 }
 func (r ragged) Expected(int64) int64   { return r.wrong }
 func (ragged) Steps() []string          { return []string{"Make"} }
 func (ragged) Takes(int) float64        { return 0 }
-func (ragged) TakesForms() bool         { return false }
 func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%uint64(r.largest)) }
 
 func (r ragged) Apply(alloc func(int, int) ([]byte, error), src [][]byte, _ uint8,

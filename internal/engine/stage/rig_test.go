@@ -189,7 +189,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
 			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Unusable: g.faults,
-			Ledger: ledger, Outputs: outputs(o.preprocessor),
+			Ledger: ledger, Outputs: outputs(o.preprocessor), TakesForms: o.converter != nil,
 		}), buffer, ledger, Stall{}})
 	}
 	if o.fill {

@@ -28,7 +28,6 @@ import (
 	"context"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
@@ -91,14 +90,12 @@ type Preprocessor interface {
 	Expected(bytes int64) int64
 	// Steps returns the names of the steps, in order.
 	Steps() []string
-	// TakesForms reports whether samples may come in another form than as read.
-	TakesForms() bool
 	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch; kind, if
-	// not 0, is the form that those of the only input are in. It writes each result into a buffer
-	// from alloc, and adds the time of each step to spent. An error of alloc is returned, wrapped.
-	// What is random follows from the epoch, the sample's ID, and how often the epoch has the sample
-	// before. whole makes damage an error also in parts of the bytes that the result does not depend
-	// on. Any other error is permanent.
+	// not 0, is the form that those of the only input are in (Options.TakesForms). It writes each
+	// result into a buffer from alloc, and adds the time of each step to spent. An error of alloc is
+	// returned, wrapped. What is random follows from the epoch, the sample's ID, and how often the
+	// epoch has the sample before. whole makes damage an error also in parts of the bytes that the
+	// result does not depend on. Any other error is permanent.
 	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, kind uint8,
 		epoch, id, occurrence int, whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and
@@ -147,7 +144,10 @@ type Options struct {
 	Gate func(ctx context.Context, epoch, step int) error
 	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
 	Verify bool
-	Lazy   bool // stage a batch only when the process asks for it: policy naive
+	// TakesForms is set if samples may come in another form than as read. Without Verify; all outputs
+	// of fields that may have forms have a Preprocessor that takes them.
+	TakesForms bool
+	Lazy       bool // stage a batch only when the process asks for it: policy naive
 	// Demand, if not nil, reports whether a sample is read only when the process asks for its batch.
 	Demand func(id int) bool
 	// Workers, if not 0, has samples brought as by so many of torch's workers: each brings every
@@ -201,13 +201,6 @@ func Preprocesses(outputs []Output) Preprocessor {
 		}
 	}
 	return nil
-}
-
-// TakesForms reports whether all outputs are made of samples in another form than as read as well.
-func TakesForms(outputs []Output) bool {
-	return len(outputs) > 0 && !slices.ContainsFunc(outputs, func(o Output) bool {
-		return o.Preprocessor == nil || !o.Preprocessor.TakesForms()
-	})
 }
 
 // Steps returns the names of the steps of all outputs.

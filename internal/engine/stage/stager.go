@@ -54,7 +54,7 @@ func New(o Options) *Stager {
 	return &Stager{
 		o: o, ahead: o.Ahead,
 		preprocessor: Preprocesses(o.Outputs), steps: len(Steps(o.Outputs)),
-		takesForms: !o.Verify && TakesForms(o.Outputs) && o.Cache.Index().Fields() == nil,
+		takesForms: o.TakesForms && !o.Verify,
 		demand:     make(chan struct{}, 1),
 		asked:      make(chan struct{}, 1),
 		moved:      make(chan struct{}, 1),

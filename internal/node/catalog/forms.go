@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,10 +23,15 @@ const convertShare = 4
 func WithForms(index *source.Index) (bytes, beside int64) {
 	bytes = index.Bytes()
 	var decoded, all int64
-	for i := range named(index) {
-		all += index.Size(i)
-		if isDecoded(index.Name(i)) {
-			decoded += index.Size(i)
+	for id := range named(index) {
+		for f, r := range index.Ranges(nil, id) {
+			if r.Length == source.Missing {
+				continue
+			}
+			all += r.Length
+			if isDecoded(nameOf(index, id, f)) {
+				decoded += r.Length
+			}
 		}
 	}
 	if decoded > 0 {
@@ -54,20 +60,63 @@ func named(index *source.Index) iter.Seq[int] {
 	}
 }
 
-// Forms reports whether a dataset's samples have other forms: they are files, most of which are
-// named as JPEGs, PNGs or WebPs are.
-func Forms(index *source.Index) bool {
-	if index.Fields() != nil {
-		return false
-	}
-	images, all := 0, 0
-	for i := range named(index) {
+// leastImage is the mean size of a field from which on it may be one of images, if no name says
+// what fields are: fewer bytes are decoded in less time than the rest of a sample takes.
+const leastImage = 1 << 10
+
+// Formed returns by field whether it has other forms; nil: none has. Most of its objects, or the
+// field itself, are named as JPEGs, PNGs or WebPs are. If no name of the dataset says what is in
+// objects, as in tables, each field may have forms that is large enough.
+func Formed(index *source.Index) (fields []bool) {
+	n := max(len(index.Fields()), 1)
+	images, unknown := make([]int, n), make([]int, n)
+	bytes, all := make([]int64, n), 0
+	for id := range named(index) {
 		all++
-		if name := index.Name(i); isJPEG(name) || isDecoded(name) {
-			images++
+		for f, r := range index.Ranges(nil, id) {
+			name := nameOf(index, id, f)
+			switch {
+			case r.Length == source.Missing:
+			case isJPEG(name) || isDecoded(name):
+				images[f]++
+			case index.Fields() != nil && path.Ext(name) == "":
+				unknown[f]++
+				bytes[f] += r.Length
+			}
 		}
 	}
-	return 2*images > all
+	named, any := slices.Max(images) > 0, false
+	fields = make([]bool, n)
+	for f := range fields {
+		fields[f] = 2*images[f] > all ||
+			!named && 2*unknown[f] > all && bytes[f] >= leastImage*int64(unknown[f])
+		any = any || fields[f]
+	}
+	if !any {
+		return nil
+	}
+	return fields
+}
+
+// nameOf returns the name that says of what kind a field of a sample is: of its object, or, if
+// objects hold more than one field, an extension that is the field's name; without an extension if
+// that says nothing.
+func nameOf(index *source.Index, id, f int) string {
+	if index.Fields() == nil {
+		return index.Name(id)
+	}
+	field := index.Fields()[f]
+	if name := "." + field; isJPEG(name) || isDecoded(name) {
+		return name
+	}
+	r := index.Ranges(nil, id)[f]
+	if r.Length == source.Missing {
+		return ""
+	}
+	if object := index.Object(r.Object); r.Offset == 0 && r.Length == object.Size {
+		return object.Name
+	}
+	return path.Ext(field)
 }
 
 // isJPEG reports whether a file is named as a JPEG.
@@ -90,8 +139,11 @@ const (
 	convertMemory = 64 << 20
 )
 
-// converter makes and restores forms.
+// converter makes and restores forms of a dataset's samples.
 type converter struct {
+	index  *source.Index
+	formed []bool // by field, as Formed returns it
+
 	mu    sync.Mutex // guards the following
 	spare []*forms.Converter
 }
@@ -135,17 +187,33 @@ func (c *converter) close() {
 }
 
 // Size implements cache.Converter.
-func (c *converter) Size(sample []byte) int64 {
+func (c *converter) Size(id int, sample []byte) int64 {
 	f := c.get()
 	defer c.put(f)
-	return f.Size(sample)
+	switch {
+	case c.index.Fields() == nil:
+		return f.Size(sample)
+	case c.formed == nil:
+		return 0
+	}
+	var few [4][]byte
+	return f.RecordSize(c.index.Split(few[:0], id, sample), c.formed)
 }
 
 // Convert implements cache.Converter.
-func (c *converter) Convert(dst, sample []byte) (form []byte, kind uint8, ok bool) {
+func (c *converter) Convert(dst []byte, id int, sample []byte) (form []byte, kind uint8, ok bool) {
 	f := c.get()
 	defer c.put(f)
-	form, err := f.Convert(dst, sample)
+	var err error
+	switch {
+	case c.index.Fields() == nil:
+		form, err = f.Convert(dst, sample)
+	case c.formed == nil:
+		return dst, 0, false
+	default:
+		var few [4][]byte
+		form, err = f.ConvertRecord(dst, sample, c.index.Split(few[:0], id, sample), c.formed)
+	}
 	if err != nil {
 		return dst, 0, false
 	}
@@ -160,6 +228,24 @@ func (c *converter) Convert(dst, sample []byte) (form []byte, kind uint8, ok boo
 func (c *converter) Describe(form []byte, kind uint8) (size int64, digest uint32, ok bool) {
 	info, err := forms.Read(form)
 	return info.Size, info.Digest, err == nil && uint8(info.Kind) == kind
+}
+
+// Split implements cache.Converter.
+func (c *converter) Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) (
+	_ [][]byte, _ []uint8, ok bool,
+) {
+	if forms.Kind(kind) != forms.Record {
+		return dst, kinds, false
+	}
+	var few [4]forms.Kind
+	dst, of, err := forms.Fields(dst, few[:0], form)
+	if err != nil || len(of) != len(c.index.Fields()) {
+		return dst, kinds, false
+	}
+	for _, kind := range of {
+		kinds = append(kinds, uint8(kind))
+	}
+	return dst, kinds, true
 }
 
 // Restore implements cache.Converter.

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/source"
@@ -56,26 +57,26 @@ func TestFoldersThatHaveForms(t *testing.T) {
 		index := filesOf(t, c.files)
 		bytes, beside := WithForms(index)
 		all := index.Bytes()
-		if Forms(index) != c.forms || bytes != all+all/3+fewSegments ||
+		if formed := Formed(index) != nil; formed != c.forms || bytes != all+all/3+fewSegments ||
 			beside < all*c.beside || beside > all*(c.beside+2) || c.beside == 0 && beside > 0 {
-			t.Errorf("%v: %v, and %d and %d bytes for %d", c.files, Forms(index), bytes, beside,
+			t.Errorf("%v: %v, and %d and %d bytes for %d", c.files, Formed(index), bytes, beside,
 				all)
 		}
 	}
-	if index := filesOf(t, nil); Forms(index) {
+	if index := filesOf(t, nil); Formed(index) != nil {
 		t.Error("a dataset without files has forms")
 	}
 }
 
 // TestConverterOfAllKinds: what the cache is told of forms is what package forms says.
 func TestConverterOfAllKinds(t *testing.T) {
-	c := &converter{}
+	c := &converter{index: filesOf(t, nil)}
 	defer c.close()
 	png := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00" +
 		"\x00\x00:~\x9bU\x00\x00\x00\nIDATx\x9cc\xf8\x0f\x00\x01\x01\x01\x00\x1b\xb6\xeeV" +
 		"\x00\x00\x00\x00IEND\xaeB`\x82")
-	size := c.Size(png)
-	form, kind, ok := c.Convert([]byte("before"), png)
+	size := c.Size(0, png)
+	form, kind, ok := c.Convert([]byte("before"), 0, png)
 	if !ok || kind != 3 || int64(len(form)-len("before")) != size {
 		t.Fatalf("kind %d of %d bytes instead of %d: %v", kind, len(form), size, ok)
 	}
@@ -89,8 +90,84 @@ func TestConverterOfAllKinds(t *testing.T) {
 		}
 	}
 	for _, sample := range []string{"", "GIF89a", string(png[:45])} {
-		if _, _, ok := c.Convert(nil, []byte(sample)); ok {
+		if _, _, ok := c.Convert(nil, 0, []byte(sample)); ok {
 			t.Errorf("%q has a form", sample)
+		}
+	}
+}
+
+// rangesOf returns the ranges of a sample, of objects that it adds.
+type rangesOf = func(b *source.RecordBuilder, id int) []source.Range
+
+// recordsOf is the index of 200 samples of these fields, whose ranges objects returns for a sample.
+func recordsOf(t *testing.T, fields []string, ranges rangesOf) *source.Index {
+	t.Helper()
+	b := source.NewRecordBuilder(fields, nil, nil)
+	for id := range 200 {
+		b.Add(source.Record{Ranges: ranges(b, id)})
+	}
+	index, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// TestFieldsThatHaveForms: the names of fields or of their objects say which are images, or, if
+// none does, their sizes.
+func TestFieldsThatHaveForms(t *testing.T) {
+	files := func(kinds ...string) rangesOf {
+		return func(b *source.RecordBuilder, id int) (ranges []source.Range) {
+			for _, kind := range kinds {
+				object := source.Object{Name: fmt.Sprintf("%d%s", id, kind), Size: 5000}
+				ranges = append(ranges, source.Range{Object: b.Object(object), Length: 5000})
+			}
+			return ranges
+		}
+	}
+	// Samples are parts of one object each, or of one for each 10.
+	parts := func(kind string, lengths ...int64) rangesOf {
+		object := 0
+		return func(b *source.RecordBuilder, id int) (ranges []source.Range) {
+			if id%10 == 0 {
+				object = b.Object(source.Object{Name: fmt.Sprintf("%d%s", id, kind), Size: 1 << 20})
+			}
+			for i, n := range lengths {
+				ranges = append(ranges, source.Range{
+					Object: object, Offset: int64(id%10*50_000 + i*9000 + 1), Length: n,
+				})
+			}
+			return ranges
+		}
+	}
+	for name, c := range map[string]struct {
+		fields []string
+		ranges rangesOf
+		want   []bool
+	}{
+		"files": {
+			[]string{"0", "1", "2"}, files(".JPG", ".txt", ".png"), []bool{true, false, true},
+		},
+		"files of one field": {[]string{"0"}, files(".jpeg"), []bool{true}},
+		"no images":          {[]string{"0", "1"}, files(".txt", ".npy"), nil},
+		"shards": {
+			[]string{"json", "jpg", "cls"}, parts(".tar", 4000, 8000, 1), []bool{false, true, false},
+		},
+		"masks in shards": {
+			[]string{"jpg", "seg.png"}, parts(".tar", 4000, 8000), []bool{true, true},
+		},
+		"shards of arrays": {[]string{"a.npy"}, parts(".tar", 4000), nil},
+		"tables": {
+			[]string{"image", "text"}, parts(".arrow", 4000, 100), []bool{true, false},
+		},
+		"tables of small data": {[]string{"image", "text"}, parts(".arrow", 400, 100), nil},
+		"missing": {
+			[]string{"image", "text"}, parts(".arrow", source.Missing, 2000), []bool{false, true},
+		},
+	} {
+		got := Formed(recordsOf(t, c.fields, c.ranges))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -71,6 +71,8 @@ type Config struct {
 	Prefetch int   // most batches staged and not yet taken
 	Entries  bool  // storage classes are the [[storage_class]] entries of a file
 	Produces bool  // the job prepares the batches of a group
+	// TakesForms: samples may come in another form than as read.
+	TakesForms bool
 	// FixedPrefetch is set if Prefetch was given, and is kept.
 	FixedPrefetch bool
 

@@ -89,7 +89,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Unusable: j.p.Unusable, Ledger: r.ledger, Verify: verify,
-		Outputs: j.p.Outputs,
+		Outputs: j.p.Outputs, TakesForms: j.config.TakesForms,
 	}
 	o.Demand, o.CacheFirst = j.planner.Demand(), j.planner.CacheFirst
 	if w := j.planner.Window(); w != nil {

@@ -196,7 +196,6 @@ func (*twice) Size(int) int               { return 2 * sampleSize }
 func (*twice) Expected(bytes int64) int64 { return 2 * bytes }
 func (*twice) Steps() []string            { return []string{"twice"} }
 func (*twice) Takes(int) float64          { return 0 }
-func (*twice) TakesForms() bool           { return false }
 func (*twice) Left(error) (bool, bool)    { return false, false }
 
 func (*twice) ThreadChanges() iter.Seq2[time.Time, int] {

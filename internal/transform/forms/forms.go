@@ -2,7 +2,8 @@
 //
 // That of a JPEG takes about 1.1 times its bytes, and half the time: the coefficients that Huffman
 // decoding gives, packed such that they can be unpacked in parallel (transform/codec/form.h has
-// their layout). That of a PNG or a WebP is the file and its pixels (decoded.go).
+// their layout). That of a PNG or a WebP is the file and its pixels (decoded.go). That of a sample
+// of several fields holds each of them as read or in its form (record.go).
 //
 // A form gives the pixels of every region and scale bit for bit. All give the sample's bytes too,
 // but for that of a progressive JPEG, or another one with several scans, which gives its pixels
@@ -34,13 +35,14 @@ const (
 	Exact               // a JPEG's form of version 1 that Restore takes
 	Pixels              // a JPEG's form of version 1 that gives the pixels alone
 	Decoded             // the file and the pixels of a PNG or a WebP, version 1
+	Record              // the fields of a sample of several, of which one has a form, version 1
 )
 
 func (k Kind) String() string {
-	if k > Decoded {
+	if k > Record {
 		return fmt.Sprintf("unknown (%d)", uint8(k))
 	}
-	return [...]string{"as read", "compact", "compact, pixels alone", "decoded"}[k]
+	return [...]string{"as read", "compact", "compact, pixels alone", "decoded", "fields"}[k]
 }
 
 // version is that of the layout of forms and of bodies.
@@ -168,9 +170,12 @@ func (c *Converter) Restore(dst, form []byte) ([]byte, error) {
 		return dst, err
 	}
 	begin := len(dst)
-	if info.Kind == Decoded {
+	switch info.Kind {
+	case Decoded:
 		dst = append(dst, form[fixedDecoded:][:info.Size]...)
-	} else {
+	case Record:
+		dst, err = c.restoreRecord(dst, form)
+	default:
 		dst, err = c.decoder.Unpack(dst, &p)
 	}
 	switch {
@@ -203,10 +208,13 @@ func Read(form []byte) (Info, error) {
 	return parse(&p, form)
 }
 
-// parse sets the parts of p to those of form, unless it is a Decoded one.
+// parse sets the parts of p to those of form, unless it is a Decoded one or a Record.
 func parse(p *codec.Packed, form []byte) (Info, error) {
 	if isDecoded(form) {
 		return parseDecoded(new(codec.Decoded), form)
+	}
+	if isRecord(form) {
+		return readRecord(form)
 	}
 	if len(form) < fixed || string(form[:len(magic)]) != magic {
 		return Info{}, fmt.Errorf("%w: it begins with % x", ErrDamaged, form[:min(len(form), 8)])
@@ -237,7 +245,10 @@ func parse(p *codec.Packed, form []byte) (Info, error) {
 	return info, nil
 }
 
-// Header returns what d.Header returns for the sample.
+// errFields is the error of a Record in the place of the form of an image.
+var errFields = fmt.Errorf("%w: it has several fields", ErrDamaged)
+
+// Header returns what d.Header returns for the sample, which has one field.
 func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 	var p codec.Packed
 	info, err := parse(&p, form)
@@ -246,6 +257,8 @@ func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 		return codec.Header{}, err
 	case info.Kind == Decoded:
 		return d.Header(form[fixedDecoded:][:info.Size])
+	case info.Kind == Record:
+		return codec.Header{}, errFields
 	}
 	return d.PackedHeader(&p)
 }
@@ -259,8 +272,11 @@ func Decode(
 		return decodeDecoded(d, dst, form, want)
 	}
 	var p codec.Packed
-	if _, err := parse(&p, form); err != nil {
+	switch info, err := parse(&p, form); {
+	case err != nil:
 		return origin, err
+	case info.Kind == Record:
+		return origin, errFields
 	}
 	return d.DecodePacked(dst, &p, want)
 }

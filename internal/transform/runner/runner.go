@@ -152,9 +152,6 @@ func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte,
 	return err
 }
 
-// TakesForms reports whether samples may be of another forms.Kind than as read.
-func (f *Field) TakesForms() bool { return f.program.TakesForms() }
-
 // Left reports whether an error of Apply means that the receiver is to transform the sample, and
 // whether it is a file like others, of which only what is drawn is uncertain.
 func (p *Runner) Left(err error) (left, usual bool) {
