@@ -88,11 +88,13 @@ func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool
 		if of == nil {
 			of = []int{outputs[i].number}
 		}
-		if !slices.ContainsFunc(of, func(f int) bool { return formed[f] }) {
-			continue
-		}
-		if takes = m.Program != nil && m.Program.TakesForms(); !takes {
-			return false
+		for input, f := range of {
+			if !formed[f] {
+				continue
+			}
+			if takes = m.Program != nil && m.Program.TakesForm(input); !takes {
+				return false
+			}
 		}
 	}
 	return takes

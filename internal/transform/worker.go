@@ -91,15 +91,16 @@ func (w *Worker) Limit(memory, most, kept int64) {
 // on it (codec.Want).
 func (w *Worker) Whole(on bool) { w.whole = on }
 
-// Form sets the kind that samples come in, which is AsRead unless the Program TakesForms. Results
-// are the same, bit for bit. The caller has checked the form's digest.
+// Form sets the kind that the input comes in that TakesForm; others come as read. Results are the
+// same, bit for bit. The caller has checked the form's digest.
 func (w *Worker) Form(kind forms.Kind) { w.form = kind }
 
-// TakesForms reports whether a Worker takes samples that are forms: those of one image, of which
-// nothing but the pixels is delivered.
-func (p *Program) TakesForms() bool {
+// TakesForm reports whether a Worker takes forms of an input, by its position: of an image, of
+// which nothing but the pixels is delivered.
+func (p *Program) TakesForm(input int) bool {
 	k := &p.known
-	return k.joint == nil && k.stored == nil && k.stage != raw && k.stage != sizes
+	return (k.joint == nil || k.joint.Image == input) &&
+		k.stored == nil && k.stage != raw && k.stage != sizes
 }
 
 // header describes the image src.

@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchvision")
+v2 = pytest.importorskip("torchvision.transforms.v2")
 datasets = pytest.importorskip("datasets")
 
 import hdmlp.torch as ht
@@ -97,6 +97,21 @@ def table(root, files):
     return ht.HFDataset(loaded, transform={"image": [T.Grayscale(3), *TRAIN]})
 
 
+def masked(root, files):
+    """Images, and masks of the same size that are cropped with them."""
+    pairs = []
+    for i, file in enumerate(files):
+        image = Image.open(io.BytesIO(file))
+        (root / f"{i:03d}.jpg").write_bytes(file)
+        levels = numpy.random.default_rng(i).integers(0, 5, (image.height, image.width), "u1")
+        Image.fromarray(levels).save(root / f"{i:03d}.png")
+        pairs.append((str(root / f"{i:03d}.jpg"), str(root / f"{i:03d}.png")))
+    joint = v2.Compose(
+        [v2.RGB(), v2.RandomResizedCrop(48), v2.RandomHorizontalFlip(), v2.ToImage()]
+    )
+    return ht.Files(pairs, kinds={"0": "image", "1": "mask"}, transform=joint)
+
+
 def epoch(loader):
     """The batches of an epoch, copied."""
     made = []
@@ -129,7 +144,7 @@ def opened(dataset, **options):
     return ht.DataLoader(dataset, **{"batch_size": 16} | options)
 
 
-@pytest.mark.parametrize("make", [listed, paired, packed, table])
+@pytest.mark.parametrize("make", [listed, paired, packed, table, masked])
 def test_fields_are_the_same(tmp_path, files, make):
     """Before and after they are converted, and nothing is read again for it."""
     dataset = make(tmp_path, files)

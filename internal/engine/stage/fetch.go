@@ -174,15 +174,17 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, kinds []uint8, whole boo
 	kind := kinds[out.Field]
 	if out.Inputs != nil {
 		srcs = srcs[:0]
+		kind = 0
 		for _, field := range out.Inputs {
 			switch {
-			case kinds[field] != 0:
+			case kind != 0 && kinds[field] != 0: // forms are taken of one of them
 				return errAsRead
 			case fields[field] == nil:
 				return &inputError{field, errNoField}
 			case len(fields[field]) == 0:
 				return &inputError{field, errNoBytes}
 			}
+			kind = max(kind, kinds[field])
 			srcs = append(srcs, fields[field])
 		}
 	}

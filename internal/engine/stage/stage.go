@@ -91,11 +91,11 @@ type Preprocessor interface {
 	// Steps returns the names of the steps, in order.
 	Steps() []string
 	// Apply transforms a sample's bytes, those of each field that is an input, for an epoch; kind, if
-	// not 0, is the form that those of the only input are in (Options.TakesForms). It writes each
-	// result into a buffer from alloc, and adds the time of each step to spent. An error of alloc is
-	// returned, wrapped. What is random follows from the epoch, the sample's ID, and how often the
-	// epoch has the sample before. whole makes damage an error also in parts of the bytes that the
-	// result does not depend on. Any other error is permanent.
+	// not 0, is the form that those of one input are in, the only one whose forms it takes. It writes
+	// each result into a buffer from alloc, and adds the time of each step to spent. An error of
+	// alloc is returned, wrapped. What is random follows from the epoch, the sample's ID, and how
+	// often the epoch has the sample before. whole makes damage an error also in parts of the bytes
+	// that the result does not depend on. Any other error is permanent.
 	Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte, kind uint8,
 		epoch, id, occurrence int, whole bool, spent []time.Duration) error
 	// Left reports whether an error of Apply means that the process is to transform the sample, and

@@ -66,29 +66,34 @@ const leastImage = 1 << 10
 
 // Formed returns by field whether it has other forms; nil: none has. Most of its objects, or the
 // field itself, are named as JPEGs, PNGs or WebPs are. If no name of the dataset says what is in
-// objects, as in tables, each field may have forms that is large enough.
+// objects, as in tables, each field may have forms that is large enough. PNGs and WebPs beside
+// JPEGs are masks as a rule, whose pixels take many times their bytes, and have none.
 func Formed(index *source.Index) (fields []bool) {
 	n := max(len(index.Fields()), 1)
-	images, unknown := make([]int, n), make([]int, n)
-	bytes, all := make([]int64, n), 0
+	jpegs, others := make([]int, n), make([]int, n)
+	unknown, bytes := make([]int, n), make([]int64, n)
+	all := 0
 	for id := range named(index) {
 		all++
 		for f, r := range index.Ranges(nil, id) {
 			name := nameOf(index, id, f)
 			switch {
 			case r.Length == source.Missing:
-			case isJPEG(name) || isDecoded(name):
-				images[f]++
+			case isJPEG(name):
+				jpegs[f]++
+			case isDecoded(name):
+				others[f]++
 			case index.Fields() != nil && path.Ext(name) == "":
 				unknown[f]++
 				bytes[f] += r.Length
 			}
 		}
 	}
-	named, any := slices.Max(images) > 0, false
+	named, any := slices.Max(jpegs)+slices.Max(others) > 0, false
 	fields = make([]bool, n)
 	for f := range fields {
-		fields[f] = 2*images[f] > all ||
+		masks := jpegs[f] == 0 && slices.Max(jpegs) > 0
+		fields[f] = 2*(jpegs[f]+others[f]) > all && !masks ||
 			!named && 2*unknown[f] > all && bytes[f] >= leastImage*int64(unknown[f])
 		any = any || fields[f]
 	}

@@ -146,7 +146,7 @@ func TestFieldsThatHaveForms(t *testing.T) {
 		want   []bool
 	}{
 		"files": {
-			[]string{"0", "1", "2"}, files(".JPG", ".txt", ".png"), []bool{true, false, true},
+			[]string{"0", "1", "2"}, files(".JPG", ".txt", ".jpeg"), []bool{true, false, true},
 		},
 		"files of one field": {[]string{"0"}, files(".jpeg"), []bool{true}},
 		"no images":          {[]string{"0", "1"}, files(".txt", ".npy"), nil},
@@ -154,8 +154,10 @@ func TestFieldsThatHaveForms(t *testing.T) {
 			[]string{"json", "jpg", "cls"}, parts(".tar", 4000, 8000, 1), []bool{false, true, false},
 		},
 		"masks in shards": {
-			[]string{"jpg", "seg.png"}, parts(".tar", 4000, 8000), []bool{true, true},
+			[]string{"jpg", "seg.png"}, parts(".tar", 4000, 8000), []bool{true, false},
 		},
+		"images and masks": {[]string{"0", "1"}, files(".jpg", ".png"), []bool{true, false}},
+		"PNGs alone":       {[]string{"0", "1"}, files(".png", ".webp"), []bool{true, true}},
 		"shards of arrays": {[]string{"a.npy"}, parts(".tar", 4000), nil},
 		"tables": {
 			[]string{"image", "text"}, parts(".arrow", 4000, 100), []bool{true, false},
