@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"testing"
@@ -152,5 +153,25 @@ func TestConcurrentUse(t *testing.T) {
 				s.Close()
 			}
 		})
+	}
+}
+
+// TestCopiesMoveWhileMemoryMayNotGrow checks that a sample as read can be put into another segment,
+// and becomes a form only if there is room.
+func TestCopiesMoveWhileMemoryMayNotGrow(t *testing.T) {
+	c, s := small(t, 8)
+	defer s.Close()
+	put(t, s, 0, 1, 2, 3, 4, 5, 6, 7)
+	c.Allow(0)
+	for id := range 4 {
+		if err := s.Replace(id, 0, make([]byte, 1024)); err != nil {
+			t.Errorf("sample %d is not moved: %v", id, err)
+		}
+	}
+	if err := s.Replace(4, 1, make([]byte, 500)); !errors.Is(err, store.ErrFull) {
+		t.Errorf("a form is made: %v", err)
+	}
+	if _, used := s.Capacity(); used != 8*1024 || c.Taken() != 8*1024 {
+		t.Errorf("%d bytes are used, and %d taken", used, c.Taken())
 	}
 }
