@@ -169,9 +169,10 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.live.Network = a.Coordinator.Peers()
 		a.live.Network.Know(a.live.Start().Network)
 	}
-	a.parts.Use = cache.Use(a.parts.Peers)
 	if a.forms {
-		a.parts.Use.TakeForms(a.makesForms())
+		a.parts.Use = cache.UseForms(a.parts.Peers, a.makesForms())
+	} else {
+		a.parts.Use = cache.Use(a.parts.Peers)
 	}
 	a.parts.Planning = a.planning()
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer

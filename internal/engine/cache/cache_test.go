@@ -51,7 +51,9 @@ type rigOptions struct {
 	trust    bool
 	// converter converts copies in memory; nil: none
 	converter Converter
-	crowded   bool
+	// takesForms: the job takes forms from the beginning.
+	takesForms bool
+	crowded    bool
 	// source replaces the source; nil: it is not
 	source func(s *cachetest.Source) source.Source
 }
@@ -95,7 +97,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Converts:     2,
 		Crowded:      o.crowded,
 	})
-	g.use = g.cache.Use(nil)
+	if o.takesForms {
+		g.use = g.cache.UseForms(nil, true)
+	} else {
+		g.use = g.cache.Use(nil)
+	}
 	g.use.Keep(g.opened.Plan)
 	if o.fill {
 		g.use.Fill(g.opened.Plan, func(int64) {})

@@ -13,7 +13,7 @@ import (
 
 // # Conversion
 //
-// Copies become forms while each job that uses the cache takes forms (Use.TakeForms), and there is
+// Copies become forms while each job that uses the cache takes forms (UseForms), and there is
 // memory for all that the plans give to the class and the forms besides: forms never take the place
 // of a sample. If a job needs samples as read, or memory becomes short, forms become samples again;
 // after memory was short, for as long as the cache is open.

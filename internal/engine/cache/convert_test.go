@@ -55,6 +55,15 @@ func (fakeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok b
 	return int64(len(sample)), digest.Of(sample), kind == fakeExact || kind == fakeLossy
 }
 
+// TakeForms has the job take forms from now on.
+func (u *Use) TakeForms(worth bool) {
+	u.cache.uses.Lock()
+	defer u.cache.uses.Unlock()
+	u.forms, u.worth = true, worth
+	u.request.own = false
+	u.cache.settleForms()
+}
+
 // forming returns a rig whose class holds all samples, of 1000 bytes, in segments of about 40, and
 // has room for forms; its job takes these.
 func forming(t *testing.T, samples, memoryPerSample int, f fakeForms) (*rig, *memory.Class) {
@@ -341,10 +350,8 @@ func TestFormsOfAnEarlierCache(t *testing.T) {
 			o.memory, o.memoryClass = 1400*samples, class
 			o.planAll = true
 			o.converter = fakeForms{}
+			o.takesForms = forms
 			g = newRig(t, o)
-			if forms {
-				g.use.TakeForms(true)
-			}
 			for id := range samples {
 				s, err := g.cache.FetchView(t.Context(), &Worker{}, &Request{Forms: forms}, id)
 				if err != nil || s.Read || (s.Kind != 0) != forms ||

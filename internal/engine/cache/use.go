@@ -17,11 +17,11 @@ import (
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request atomic.Pointer[Request] // for reading ahead
+	request Request // for reading ahead
+	forms   bool    // the job takes forms (UseForms)
+	worth   bool    // as UseForms says
 
 	// Guarded by cache.uses:
-	forms  bool         // TakeForms was called
-	worth  bool         // as TakeForms says
 	fills  []*pool.Fill // by class; nil: none was begun
 	plan   [][]int32
 	filled [][]int32 // the plan that was passed to Fill
@@ -42,26 +42,26 @@ type uses struct {
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
 // nodes; nil: the job has one node.
 func (c *Cache) Use(peers Peers) *Use {
-	u := &Use{cache: c, moved: make(chan struct{}, 1)}
-	u.request.Store(&Request{Peers: peers, Forms: true, own: true})
+	return c.use(&Use{request: Request{Peers: peers, Forms: true, own: true}})
+}
+
+// UseForms is Use for a job that takes samples in other forms than as read: its Requests are of
+// Forms, and it does not compare samples with the source's (Verify). While all jobs do, forms stay,
+// and copies in memory become forms, as far as there is memory for it, if that is worth it for one
+// of them: it reads samples often enough. What jobs on other nodes take does not matter.
+func (c *Cache) UseForms(peers Peers, worth bool) *Use {
+	return c.use(&Use{request: Request{Peers: peers, Forms: true}, forms: true, worth: worth})
+}
+
+// use begins a Use.
+func (c *Cache) use(u *Use) *Use {
+	u.cache, u.moved = c, make(chan struct{}, 1)
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	c.uses.list = append(c.uses.list, u)
 	c.settleForms()
 	return u
-}
-
-// TakeForms states that the job takes samples in other forms than as read: its Requests are of
-// Forms, and it does not compare samples with the source's (Verify). While all jobs do, forms stay,
-// and copies in memory become forms, as far as there is memory for it, if that is worth it for one
-// of them: it reads samples often enough. What jobs on other nodes take does not matter.
-func (u *Use) TakeForms(worth bool) {
-	u.cache.uses.Lock()
-	defer u.cache.uses.Unlock()
-	u.forms, u.worth = true, worth
-	u.request.Store(&Request{Peers: u.request.Load().Peers, Forms: true})
-	u.cache.settleForms()
 }
 
 // settleForms settles whether all jobs take forms. While there are no jobs, nothing changes. c.uses
@@ -232,7 +232,7 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	case j == 0:
 		return Sample{}, nil
 	case c.classes[j-1].inPlace != nil:
-		r := *u.request.Load()
+		r := u.request
 		r.inPlace = true
 		return c.FetchView(u.ctx, w, &r, id)
 	case c.classes[j-1].Store.Has(id):
@@ -241,7 +241,7 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	if r, ok := c.classes[j-1].Store.(store.Refuser); ok && r.Refuses() != "" {
 		return Sample{}, nil
 	}
-	return c.FetchView(u.ctx, w, u.request.Load(), id)
+	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
 // Stop ends what reads ahead or makes room for the job, so that its planner need not be waited for.

@@ -175,9 +175,10 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 
 		Converter: o.converter,
 	})
-	g.use = g.cache.Use(nil)
 	if o.converter != nil {
-		g.use.TakeForms(true)
+		g.use = g.cache.UseForms(nil, true)
+	} else {
+		g.use = g.cache.Use(nil)
 	}
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
