@@ -87,6 +87,7 @@ def tree(tmp_path_factory):
             ROOT / name, top / name, ignore=shutil.ignore_patterns("bin", "results", "__pycache__")
         )
     for name in (
+        "ARCHITECTURE.md",
         "Makefile",
         "go.mod",
         "go.sum",
