@@ -57,7 +57,7 @@ func (c *Cache) Split(dst [][]byte, kinds []uint8, id int, data []byte, kind uin
 	case c.index.Fields() == nil:
 		return append(dst, data), append(kinds, kind), true
 	case kind != 0:
-		return c.conversion.converter.Split(dst, kinds, data, kind)
+		return c.converter.Split(dst, kinds, data, kind)
 	}
 	dst = c.index.Split(dst, id, data)
 	for range dst {
