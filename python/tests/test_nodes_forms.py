@@ -35,19 +35,26 @@ root, count, event, options, directory = sys.argv[1:]
 rank, ranks = int(os.environ["RANK"]), 4
 options = json.loads(options)
 options |= options.pop("of_node", {}).get(str(rank // 2), {})
+options = {"memory": "64MiB"} | options
+listed = options.pop("listed", False)
 transform = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.ToTensor()])
+dataset = ht.ImageFolder(root, transform)
+if listed:  # the same samples, as records
+    paths, labels = map(list, zip(*dataset.samples))
+    dataset = ht.Files(paths, labels, transform=transform)
 epochs, reports, files = [], [], []
 
 
 def formed(loader):
     nodes = loader.report(cluster=True)["nodes"]
-    return sum(node["classes"][0].get("forms", {}).get("samples", 0) for node in nodes)
+    return sum(c.get("forms", {}).get("samples", 0) for node in nodes for c in node["classes"])
 
 
 def kept(loader):
     report = loader.report()
     tiers = {tier["tier"]: tier["samples"] for tier in report["tiers"]}
-    reports.append(report["classes"][0].get("forms", {}) | {"tiers": tiers})
+    forms = [c.get("forms", {}) for c in report["classes"]]
+    reports.append((forms or [{}])[0] | {"tiers": tiers})
 
 
 def joined():
@@ -62,8 +69,8 @@ def joined():
 
 try:
     with ht.DataLoader(
-        ht.ImageFolder(root, transform), 8, shuffle=True, shard=True, seed=3, memory="64MiB",
-        epochs=8, policy="lbann_dynamic", prefetch_batches=1, **options
+        dataset, 8, shuffle=True, shard=True, seed=3, epochs=8,
+        policy="lbann_dynamic", prefetch_batches=1, **options
     ) as loader:
         for epoch in range(8):
             seen = hashlib.sha256()
@@ -80,7 +87,7 @@ try:
                 continue
             barrier(directory, f"epoch-{epoch}", rank, ranks)
             if epoch == 0 and int(count) > 0:
-                until(lambda: formed(loader) == int(count), "all samples are converted")
+                until(lambda: formed(loader) >= int(count), "all samples are converted")
                 barrier(directory, "converted", rank, ranks)
             if epoch == 1:
                 kept(loader)
@@ -233,6 +240,23 @@ def test_a_node_that_makes_none_takes_them(binary, folder, want, tmp_path):
     assert makes["sent"] >= none["received"] > 16
     assert none["samples"] == 0
     assert makes["tiers"]["peer"] > 0
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_samples_of_several_fields(binary, folder, want, tmp_path, memory):
+    """Also if the other node has no memory that could hold any."""
+    count, of_node = COUNT, {}
+    if not memory:
+        count, of_node = 1, {"1": {"memory": 0, "cache_dir": str(tmp_path / "cache")}}
+    said = decoded(binary, folder, tmp_path, count, "none", listed=True, of_node=of_node)
+    assert [value["epochs"] for value in said] == want
+    then, now = said[2]["reports"]
+    assert now["tiers"]["peer"] > then["tiers"]["peer"]
+    assert then["tiers"]["source"] == now["tiers"]["source"]
+    first = said[0]["reports"][1]
+    assert first["sent"] > 16
+    assert not {"read_again", "damaged"} & first.keys()
+    assert not memory or "unpacked" not in first  # but for what files are to keep
 
 
 def test_a_node_that_ends(binary, folder, want, tmp_path):
