@@ -55,12 +55,11 @@ func (fakeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok b
 	return int64(len(sample)), digest.Of(sample), kind == fakeExact || kind == fakeLossy
 }
 
-// TakeForms has the job take forms from now on.
+// TakeForms has the job, which has one node, take forms from now on.
 func (u *Use) TakeForms(worth bool) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
 	u.forms, u.worth = true, worth
-	u.request.own = false
 	u.cache.settleForms()
 }
 
