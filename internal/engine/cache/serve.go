@@ -21,8 +21,8 @@ type Copy struct {
 	Hold   store.Hold // of Data; nil: none is needed
 }
 
-// copy returns what another node is sent of a sample that was fetched.
-func (c *Cache) copy(id int, s *Sample) Copy {
+// copyOf returns what another node is sent of a sample that was fetched.
+func (c *Cache) copyOf(id int, s *Sample) Copy {
 	out := Copy{Data: s.Data, Kind: s.Kind, Digest: s.digest, Hold: s.hold}
 	if s.Kind == 0 {
 		out.Digest, _ = c.digests.Of(id) // known, because the sample was fetched
@@ -48,7 +48,7 @@ func (c *Cache) Held(id int, w routing.Want) (held Copy, ok bool) {
 	if !ok {
 		return held, false
 	}
-	return c.copy(id, &s), true
+	return c.copyOf(id, &s), true
 }
 
 // Serve brings a sample for another node, and calls send once with it, or with a form that a class
@@ -83,9 +83,9 @@ func (c *Cache) Serve(ctx context.Context, id int, w routing.Want,
 	}
 	switch {
 	case err == nil:
-		copy := c.copy(id, &s)
-		copy.Hold = nil
-		err = send(copy, s.From == Source)
+		out := c.copyOf(id, &s)
+		out.Hold = nil
+		err = send(out, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:
 		err = flights.ErrLeader

@@ -49,8 +49,15 @@ func (v *conversion) formSize(cl *class, id int, most uint8) (bytes int64, ok bo
 			v.asRead.set(id)
 			return 0, false
 		}
-		v.sizes[id] = uint8(max((form*sizeUnits+size-1)/size, 1))
+		v.sizes[id] = unitsOf(form, size)
 	}
 	units := v.sizes[id]
 	return size * int64(units) / sizeUnits, units <= most
+}
+
+// unitsOf returns the size of a form of a sample of so many bytes, in sizeUnits: the nearest, so
+// that forms of JPEGs, of up to 1.5 times the file, are in the first band also with the few bytes
+// that a sample of several fields has besides.
+func unitsOf(form, size int64) uint8 {
+	return uint8(max((form*sizeUnits+size/2)/size, 1))
 }

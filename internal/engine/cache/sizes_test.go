@@ -126,3 +126,21 @@ func TestSmallFormsComeFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestUnitsOfForms checks in which band forms are, by their size and that of the sample.
+func TestUnitsOfForms(t *testing.T) {
+	for _, c := range []struct {
+		form, size int64
+		band       int
+	}{
+		{1, 1000, 0}, {1100, 1000, 0}, {1500, 1000, 0}, {1500 + 32, 1000, 0}, // a head and a field
+		{1800, 1000, 1}, {4000, 1000, 1}, {4200, 1000, 2}, {16000, 1000, 2}, {16200, 1000, 3},
+		{63000, 1000, 3}, {63, 1, 3},
+	} {
+		units := unitsOf(c.form, c.size)
+		band := slices.IndexFunc(sizeBands[:], func(most uint8) bool { return units <= most })
+		if band != c.band {
+			t.Errorf("%d bytes of %d: band %d, want %d", c.form, c.size, band, c.band)
+		}
+	}
+}

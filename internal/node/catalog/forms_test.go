@@ -68,7 +68,7 @@ func TestFoldersThatHaveForms(t *testing.T) {
 	}
 }
 
-// TestConverterOfAllKinds: what the cache is told of forms is what package forms says.
+// TestConverterOfAllKinds checks that the cache's converter gives what package forms does.
 func TestConverterOfAllKinds(t *testing.T) {
 	c := &converter{index: filesOf(t, nil)}
 	defer c.close()
