@@ -221,6 +221,11 @@ func TestStatsAndStopOfADaemonWithAJob(t *testing.T) {
 	if status, _, complaint := p.run("stop", "--force"); status != 0 {
 		t.Errorf("stop --force: %d, %s", status, complaint)
 	}
+	// Before s.status waits for it: a process that has ended is a zombie until then.
+	state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil || !strings.Contains(string(state), ") Z ") {
+		t.Errorf("the process after stop: %s, %v", state, err)
+	}
 	if status := s.status(); status != 0 {
 		t.Errorf("the daemon's own status: %d, %s", status, s.log)
 	}

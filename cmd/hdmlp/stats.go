@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -142,12 +141,12 @@ func newStopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the running daemon",
-		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open
-jobs is not stopped.
+		Long: `Stop this user's running daemon, and wait until its process has ended. Unless
+--force is given, a daemon with open jobs is not stopped.
 
 EXIT STATUS
   0  success
-  1  failure, such as no running daemon
+  1  failure, such as no running daemon, or one that does not end within 30 s
   2  jobs are running or being closed, or wrong input`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -155,11 +154,7 @@ EXIT STATUS
 			if err != nil {
 				return err
 			}
-			err = daemon.Stop(cmd.Context(), endpoint, version, force)
-			if errors.Is(err, io.EOF) {
-				return nil // the daemon ended before it could answer
-			}
-			return err
+			return daemon.Stop(cmd.Context(), endpoint, version, force)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false,

@@ -124,41 +124,6 @@ func Find(ctx context.Context, e socket.Endpoint, version string) (*Client, erro
 	return c, err
 }
 
-// Stop ends the user's daemon, which may have another version. Unless force is set, it fails if
-// jobs are running.
-func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) error {
-	c, _, err := dial(ctx, e.Addr, version)
-	if notListening(err) && e.Other != nil {
-		other, _, otherErr := dial(ctx, e.Other, version)
-		switch {
-		case otherErr == nil || isVersion(otherErr):
-			c, err = other, otherErr
-		case other != nil:
-			other.Close()
-		}
-	}
-	if c != nil {
-		defer c.Close()
-	}
-	switch {
-	case err == nil:
-		return c.Call("shutdown", map[string]any{"force": force}, &struct{}{})
-	case !isVersion(err) || c == nil:
-		return err
-	case !force:
-		return fmt.Errorf("%w: it cannot be asked whether jobs are running; `hdmlp stop --force` "+
-			"ends it anyway, and running jobs then fail with an error", err)
-	case c.pid <= 0:
-		return fmt.Errorf("%w: its process is in another PID namespace and not visible here; "+
-			"end it there", err)
-	}
-	// The daemon has just answered, so the PID has not been reused.
-	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
-		return fmt.Errorf("end the daemon, process %d: %w", c.pid, err)
-	}
-	return nil
-}
-
 // isVersion reports whether err means that the daemon has another version.
 func isVersion(err error) bool {
 	var m *protocol.ErrorMessage
