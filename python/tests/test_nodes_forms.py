@@ -247,7 +247,7 @@ def test_samples_of_several_fields(binary, folder, want, tmp_path, memory):
     """Also if the other node has no memory that could hold any."""
     count, of_node = COUNT, {}
     if not memory:
-        count, of_node = 1, {"1": {"memory": 0, "cache_dir": str(tmp_path / "cache")}}
+        count, of_node = COUNT // 2, {"1": {"memory": 0, "cache_dir": str(tmp_path / "cache")}}
     said = decoded(binary, folder, tmp_path, count, "none", listed=True, of_node=of_node)
     assert [value["epochs"] for value in said] == want
     then, now = said[2]["reports"]
