@@ -4,10 +4,6 @@
 
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 const uint8_t form_natural_order[64] = {
 	 0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
 	12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,
@@ -256,8 +252,8 @@ int form_level(int level) {
 	if (__builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
 	    __builtin_cpu_supports("popcnt")) {
 		int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-			__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-			__builtin_cpu_supports("avx512vbmi2");
+			__builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vl") &&
+			__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
 		most = avx512 ? form_avx512 : form_bmi2;
 	}
 #endif
@@ -313,12 +309,12 @@ boolean form_start(j_decompress_ptr cinfo, form_decoder *f, const uint8_t *body,
 		return FALSE;
 	cinfo->entropy->decode_mcu = decode;
 	f->next_mcu = next_mcu;
-	level = form_level(level);
+	f->level = form_level(level);
 #if defined(__x86_64__)
-	if (level == form_bmi2) {
+	if (f->level == form_bmi2) {
 		cinfo->entropy->decode_mcu = decode_bmi2;
 		f->next_mcu = next_mcu_bmi2;
-	} else if (level == form_avx512) {
+	} else if (f->level == form_avx512) {
 		cinfo->entropy->decode_mcu = decode_avx512;
 		f->next_mcu = next_mcu_avx512;
 	}

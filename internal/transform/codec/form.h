@@ -26,6 +26,10 @@
 
 #include "libjpeg.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
@@ -60,8 +64,8 @@ int form_level(int level);
 #if defined(__x86_64__)
 #define FORM_BMI2 __attribute__((target("bmi,bmi2,lzcnt,popcnt")))
 #define FORM_AVX512 \
-	__attribute__((target("bmi,bmi2,lzcnt,popcnt,avx512f," \
-		"avx512bw,avx512vl,avx512vbmi,avx512vbmi2")))
+	__attribute__((target("bmi,bmi2,lzcnt,popcnt,avx512f,avx512bw," \
+		"avx512cd,avx512vl,avx512vbmi,avx512vbmi2")))
 #endif
 
 typedef struct form_decoder {
@@ -82,10 +86,20 @@ typedef struct form_decoder {
 	uint32_t columns, row_count, first_column, last_column;
 	void (*bail)(j_decompress_ptr);
 	boolean (*next_mcu)(struct form_decoder *, JBLOCKROW *, uint64_t *);
+	int level;
 } form_decoder;
 
 // form_natural_order has the position in a block, row by row, of each coefficient in zigzag order.
 extern const uint8_t form_natural_order[64];
+
+#if defined(__x86_64__)
+// form_half returns the first or second 32 coefficients of a block in zigzag order.
+static inline FORM_AVX512 __m512i form_half(const int16_t *block, int second) {
+	__m512i a = _mm512_loadu_si512(block), b = _mm512_loadu_si512(block + 32);
+	__m256i order = _mm256_loadu_si256((const __m256i *)(form_natural_order + 32 * second));
+	return _mm512_permutex2var_epi16(a, _mm512_cvtepu8_epi16(order), b);
+}
+#endif
 
 // form_start replaces cinfo's entropy decoder by one that reads body, which must stay valid while
 // cinfo is used. It is called as entropy_start is, with f where form_of finds it. It reports

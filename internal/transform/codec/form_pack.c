@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 // bit_length returns how many bits v has.
 INLINE uint32_t bit_length(uint32_t v) { return v == 0 ? 0 : 32 - (uint32_t)__builtin_clz(v); }
 
@@ -327,13 +323,6 @@ static FORM_BMI2 int pack_bmi2(form_packer *p, const form_coefficients *c, size_
 	return pack(p, c, limit, summarize, list);
 }
 
-// half returns the first or second 32 coefficients of a block in zigzag order.
-static inline FORM_AVX512 __m512i half(const int16_t *block, int second) {
-	__m512i a = _mm512_loadu_si512(block), b = _mm512_loadu_si512(block + 32);
-	__m256i order = _mm256_loadu_si256((const __m256i *)(form_natural_order + 32 * second));
-	return _mm512_permutex2var_epi16(a, _mm512_cvtepu8_epi16(order), b);
-}
-
 // magnitudes returns those of the lanes in mask, and 0 in others.
 static inline FORM_AVX512 __m512i magnitudes(__m512i v, __mmask32 mask) {
 	return _mm512_maskz_sub_epi16(mask, _mm512_abs_epi16(v), _mm512_set1_epi16(1));
@@ -345,7 +334,7 @@ static inline FORM_AVX512 uint32_t all_of(__m512i v) {
 }
 
 static inline FORM_AVX512 form_summary summarize_avx512(const int16_t *block, int32_t dc) {
-	__m512i first = half(block, 0), second = half(block, 1);
+	__m512i first = form_half(block, 0), second = form_half(block, 1);
 	__mmask32 low = _mm512_test_epi16_mask(first, first),
 		high = _mm512_test_epi16_mask(second, second);
 	__m512i last = _mm512_or_si512(magnitudes(first, low & (uint32_t)FORM_GROUP_3),
@@ -361,7 +350,7 @@ static inline FORM_AVX512 form_summary summarize_avx512(const int16_t *block, in
 static inline FORM_AVX512 void list_avx512(const int16_t *block, uint64_t mask, uint16_t *fields) {
 	const __mmask32 masks[] = {(uint32_t)mask & ~1u, (uint32_t)(mask >> 32)};
 	for (int n = 0; n < 2; n++) {
-		__m512i v = half(block, n), negative = _mm512_srli_epi16(v, 15);
+		__m512i v = form_half(block, n), negative = _mm512_srli_epi16(v, 15);
 		__m512i field = _mm512_or_si512(_mm512_slli_epi16(magnitudes(v, masks[n]), 1), negative);
 		_mm512_storeu_si512(fields, _mm512_maskz_compress_epi16(masks[n], field));
 		fields += __builtin_popcountll(masks[n]);

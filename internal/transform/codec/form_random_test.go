@@ -48,7 +48,7 @@ func randomJPEG(t testing.TB, r *rand.Rand) []byte {
 		}
 		src = append(src, segment(markerDQT, quantizers)...)
 		src = append(src, huffmanSegment(r, c, 16, 4)...)
-		src = append(src, huffmanSegment(r, 0x10|c, 256, 8)...)
+		src = append(src, huffmanSegment(r, 0x10|c, 256, 8+r.IntN(8))...)
 		frame = append(frame, c+1, luma, c)
 		scan = append(scan, c+1, c<<4|c)
 		luma = 0x11

@@ -4,9 +4,19 @@
 
 #include <string.h>
 
-// The code of each symbol and, in the lowest 8 bits, its length; 0: there is none.
+enum { end_of_block = 0x00, zeros_16 = 0xf0 }; // symbols
+
+enum {
+	most_put = 56, // bits at a time
+	// The most bytes that an MCU may take: blocks of 64 codes and values of 31 bits.
+	most_mcu = D_MAX_BLOCKS_IN_MCU * 64 * 4,
+};
+
+// The code of each symbol and, in the lowest 8 bits, its length; 0: there is none. bytes are the
+// same: of all symbols the highest byte of the code, then the other, then the length.
 typedef struct {
 	uint32_t code[256];
+	uint8_t bytes[3][256];
 } codes;
 
 static void make_codes(codes *c, const JHUFF_TBL *h) {
@@ -16,63 +26,67 @@ static void make_codes(codes *c, const JHUFF_TBL *h) {
 	for (uint32_t n = 1; n <= 16; n++, code <<= 1)
 		for (int i = 0; i < h->bits[n] && index < 256; i++, index++, code++)
 			c->code[h->huffval[index]] = (code & 0xffff) << 8 | n;
+	for (int i = 0; i < 256; i++)
+		for (int k = 0; k < 3; k++)
+			c->bytes[k][i] = (uint8_t)(c->code[i] >> (16 - 8 * k));
 }
 
-// A writer of bits, highest first, with a zero after each byte 0xff.
+// A writer of bits, highest first.
 typedef struct {
-	uint8_t *to, *end; // end: of the scan; 8 bytes more can be written
-	uint64_t bits;     // the last ones, of which those that were not written count
-	uint32_t room;     // 64 less their number; at least 1 between calls
-	int too_long;      // the scan has more bytes than it should
+	uint8_t *next;
+	uint64_t bits;  // the last ones, at the top, which are at next too
+	uint32_t count; // their number; less than 8 between calls
 } writer;
 
-INLINE void write_byte(writer *w, uint8_t byte) {
-	if (__builtin_expect(w->to >= w->end, 0)) {
-		w->too_long = 1;
-		return;
-	}
-	*w->to++ = byte;
-	if (byte == 0xff)
-		*w->to++ = 0;
-}
+// What a scan is made in. Bits come to the buffer, and from there to the scan, with a zero after
+// each byte 0xff.
+typedef struct {
+	writer w;
+	uint8_t *to, *end; // of the scan
+	uint8_t buffer[3 * most_mcu + 8];
+} output;
 
-INLINE void write_64(writer *w, uint64_t bits) {
-	const uint64_t each = 0x0101010101010101;
-	// A byte may be 0xff only if its highest bit is set, and stays so with 1 added to it.
-	if (__builtin_expect((bits & each << 7 & ~(bits + each)) != 0 || w->end - w->to < 8, 0)) {
-		for (int i = 56; i >= 0; i -= 8)
-			write_byte(w, (uint8_t)(bits >> i));
+// put writes n bits, at most most_put.
+INLINE void put(writer *w, uint64_t value, uint32_t n) {
+	if (n == 0)
 		return;
-	}
+	uint32_t count = w->count + n;
+	w->bits |= value << (64 - count);
+	uint64_t bits = w->bits;
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
 	bits = __builtin_bswap64(bits);
 #endif
-	memcpy(w->to, &bits, 8);
-	w->to += 8;
+	memcpy(w->next, &bits, 8);
+	w->next += count >> 3;
+	w->bits <<= count & ~7u;
+	w->count = count & 7;
 }
 
-// put writes n bits, at most 32.
-INLINE void put(writer *w, uint32_t value, uint32_t n) {
-	if (__builtin_expect(n < w->room, 1)) {
-		w->bits = w->bits << n | value;
-		w->room -= n;
-		return;
+// drain moves whole bytes to the scan. It reports whether there was room for them.
+static int drain(output *o) {
+	const uint8_t *from = o->buffer;
+	while (from < o->w.next) {
+		size_t n = (size_t)(o->w.next - from), room = (size_t)(o->end - o->to);
+		const uint8_t *ff = memchr(from, 0xff, n);
+		if (ff != NULL)
+			n = (size_t)(ff - from) + 1;
+		if (n + (ff != NULL) > room)
+			return 0;
+		memcpy(o->to, from, n);
+		o->to += n;
+		from += n;
+		if (ff != NULL)
+			*o->to++ = 0;
 	}
-	uint32_t rest = n - w->room; // less than n: room is at least 1
-	write_64(w, w->bits << w->room | (uint64_t)value >> rest);
-	w->bits = value; // its higher bits are those that were written
-	w->room = 64 - rest;
+	o->w.next = o->buffer;
+	return 1;
 }
 
 // flush writes the bits left, filled up to a byte. It reports whether there was room for all.
-static int flush(writer *w, int ones) {
-	uint32_t fill = w->room & 7;
-	put(w, ones ? (1u << fill) - 1 : 0, fill);
-	for (uint32_t left = 64 - w->room; left != 0; left -= 8)
-		write_byte(w, (uint8_t)(w->bits >> (left - 8)));
-	w->bits = 0;
-	w->room = 64;
-	return !w->too_long;
+static int flush(output *o, int ones) {
+	uint32_t fill = -o->w.count & 7;
+	put(&o->w, ones ? (1u << fill) - 1 : 0, fill);
+	return drain(o);
 }
 
 // put_value writes a code for run and v's size, and v. It reports whether there is such a code.
@@ -93,10 +107,11 @@ INLINE int put_symbol(writer *w, const codes *c, uint32_t symbol) {
 	return c->code[symbol] != 0;
 }
 
-static int put_block(writer *w, const codes *ac, const int16_t *block, uint64_t mask) {
-	enum { end_of_block = 0x00, zeros_16 = 0xf0 };
-	uint32_t last = 0;
-	for (uint64_t left = mask & ~1ull; left != 0; left &= left - 1) {
+// put_rest writes a block's AC coefficients in mask, of which the one before the first is at last.
+// It reports whether there are codes for them.
+INLINE int put_rest(writer *w, const codes *ac, const int16_t *block, uint64_t mask,
+	uint32_t last) {
+	for (uint64_t left = mask; left != 0; left &= left - 1) {
 		uint32_t k = (uint32_t)__builtin_ctzll(left), run = k - last - 1;
 		for (; run > 15; run -= 16)
 			if (!put_symbol(w, ac, zeros_16))
@@ -108,7 +123,13 @@ static int put_block(writer *w, const codes *ac, const int16_t *block, uint64_t 
 	return last == 63 || put_symbol(w, ac, end_of_block);
 }
 
-boolean form_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *dst, size_t size) {
+INLINE int put_block(writer *w, const codes *ac, const int16_t *block, uint64_t mask) {
+	return put_rest(w, ac, block, mask & ~1ull, 0);
+}
+
+// put_scan is form_scan by a function for blocks.
+INLINE boolean put_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *dst,
+	size_t size, int (*put_block)(writer *, const codes *, const int16_t *, uint64_t)) {
 	codes dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
 	const codes *block_dc[D_MAX_BLOCKS_IN_MCU], *block_ac[D_MAX_BLOCKS_IN_MCU];
 	for (int i = 0; i < cinfo->comps_in_scan; i++) {
@@ -121,15 +142,18 @@ boolean form_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *ds
 		block_dc[b] = &dc[c->dc_tbl_no];
 		block_ac[b] = &ac[c->ac_tbl_no];
 	}
-	writer w = {dst, dst + size, 0, 64, 0};
+	output o;
+	o.w = (writer){o.buffer, 0, 0};
+	o.to = dst;
+	o.end = dst + size;
 	int16_t last[MAX_COMPS_IN_SCAN] = {0};
 	uint32_t to_restart = cinfo->restart_interval, restarts = 0;
 	for (uint32_t mcus = f->columns * f->row_count; mcus != 0; mcus--) {
 		if (cinfo->restart_interval != 0 && to_restart-- == 0) {
-			if (!flush(&w, ones) || w.end - w.to < 2)
+			if (!flush(&o, ones) || o.end - o.to < 2)
 				return FALSE;
-			*w.to++ = 0xff;
-			*w.to++ = (uint8_t)(0xd0 + (restarts++ & 7));
+			*o.to++ = 0xff;
+			*o.to++ = (uint8_t)(0xd0 + (restarts++ & 7));
 			memset(last, 0, sizeof last);
 			to_restart = cinfo->restart_interval - 1;
 		}
@@ -138,6 +162,7 @@ boolean form_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *ds
 		memset(blocks, 0, sizeof blocks[0] * (size_t)f->block_count);
 		if (!form_mcu(f, blocks, masks))
 			return FALSE;
+		writer w = o.w;
 		for (int b = 0; b < f->block_count; b++) {
 			int16_t *before = &last[f->block_component[b]];
 			if (!put_value(&w, block_dc[b], 0, blocks[b][0] - *before) ||
@@ -145,6 +170,126 @@ boolean form_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *ds
 				return FALSE;
 			*before = blocks[b][0];
 		}
+		o.w = w;
+		if (w.next - o.buffer > 2 * most_mcu && !drain(&o))
+			return FALSE;
 	}
-	return flush(&w, ones) && w.to == dst + size;
+	return flush(&o, ones) && o.to == dst + size;
+}
+
+#if defined(__x86_64__)
+static FORM_BMI2 boolean scan_bmi2(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *dst,
+	size_t size) {
+	return put_scan(cinfo, f, ones, dst, size, put_block);
+}
+
+static const uint8_t lanes_0_to_63[64] __attribute__((aligned(64))) = {
+	 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15,
+	16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+	32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+	48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
+};
+
+// look_up returns the entries of a table for 64 symbols.
+static inline FORM_AVX512 __m512i look_up(const uint8_t *table, __m512i symbols) {
+	__m512i low = _mm512_permutex2var_epi8(
+		_mm512_loadu_si512(table), symbols, _mm512_loadu_si512(table + 64));
+	__m512i high = _mm512_permutex2var_epi8(
+		_mm512_loadu_si512(table + 128), symbols, _mm512_loadu_si512(table + 192));
+	return _mm512_mask_blend_epi8(_mm512_movepi8_mask(symbols), low, high);
+}
+
+// put_block_avx512 computes all codes and values of a block at a time, and writes them in pairs.
+static inline FORM_AVX512 int put_block_avx512(writer *to, const codes *ac, const int16_t *block,
+	uint64_t mask) {
+	mask &= ~1ull;
+	uint32_t n = (uint32_t)__builtin_popcountll(mask), low = (uint32_t)mask;
+	// Where the coefficients are that are not 0, and those before them.
+	const __m512i one = _mm512_set1_epi8(1), places = _mm512_load_si512(lanes_0_to_63);
+	__m512i here = _mm512_maskz_compress_epi8(mask, places);
+	__m512i before = _mm512_maskz_permutexvar_epi8(~1ull, _mm512_sub_epi8(places, one), here);
+	__m512i run = _mm512_sub_epi8(_mm512_sub_epi8(here, before), one);
+	__mmask64 lanes = n == 0 ? 0 : ~0ull >> (64 - n);
+	if (__builtin_expect(
+		_mm512_mask_cmpgt_epu8_mask(lanes, run, _mm512_set1_epi8(15)) != 0, 0))
+		return put_block(to, ac, block, mask);
+
+	int16_t values[64 + 32];
+	_mm512_storeu_si512(values, _mm512_maskz_compress_epi16(low, form_half(block, 0)));
+	_mm512_storeu_si512(values + __builtin_popcount(low),
+		_mm512_maskz_compress_epi16((uint32_t)(mask >> 32), form_half(block, 1)));
+	// Stores of parts, which one load would have to wait for, are avoided.
+	__m128i sizes[4];
+	for (int i = 0; i < 4; i++) {
+		__m512i v =
+			_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(values + 16 * i)));
+		sizes[i] = _mm512_cvtepi32_epi8(_mm512_sub_epi32(
+			_mm512_set1_epi32(32), _mm512_lzcnt_epi32(_mm512_abs_epi32(v))));
+	}
+	__m512i size = _mm512_castsi128_si512(sizes[0]), high = _mm512_set1_epi8((char)0xf0);
+	size = _mm512_inserti32x4(size, sizes[1], 1);
+	size = _mm512_inserti32x4(size, sizes[2], 2);
+	size = _mm512_inserti32x4(size, sizes[3], 3);
+	uint8_t code[4][64];
+	_mm512_storeu_si512(code[3], size);
+	__m512i symbols = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi16(run, 4), high), size);
+	for (int k = 0; k < 3; k++)
+		_mm512_storeu_si512(code[k], look_up(ac->bytes[k], symbols));
+	__m512i length = _mm512_loadu_si512(code[2]);
+	if (__builtin_expect((_mm512_mask_testn_epi8_mask(lanes, length, length) |
+		_mm512_mask_test_epi8_mask(lanes, size, high)) != 0, 0))
+		return 0;
+	writer w = *to; // in registers
+	for (uint32_t i = 0; i < n; i += 16) {
+		const __m512i all = _mm512_set1_epi32(-1);
+		__m512i part[4];
+		for (int k = 0; k < 4; k++)
+			part[k] = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(code[k] + i)));
+		size = part[3];
+		__m512i v = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(values + i)));
+		// As put_value does.
+		__m512i bits = _mm512_andnot_si512(
+			_mm512_sllv_epi32(all, size), _mm512_add_epi32(v, _mm512_srai_epi32(v, 31)));
+		__m512i prefix = _mm512_or_si512(_mm512_slli_epi32(part[0], 8), part[1]);
+		__mmask16 some = (__mmask16)(lanes >> i);
+		__m512i value = _mm512_maskz_or_epi32(some, _mm512_sllv_epi32(prefix, size), bits);
+		__m512i count = _mm512_maskz_add_epi32(some, part[2], size);
+		__m512i second = _mm512_srli_epi64(count, 32);
+		uint64_t pairs[8], counts[8];
+		_mm512_storeu_si512(pairs,
+			_mm512_or_si512(_mm512_srli_epi64(value, 32),
+				_mm512_sllv_epi64(_mm512_maskz_mov_epi32(0x5555, value), second)));
+		_mm512_storeu_si512(
+			counts, _mm512_add_epi64(_mm512_maskz_mov_epi32(0x5555, count), second));
+		for (uint32_t k = 0; k < 8 && i + 2 * k < n; k++) {
+			uint32_t bits_of = (uint32_t)counts[k];
+			if (__builtin_expect(bits_of > most_put, 0)) {
+				put(&w, pairs[k] >> 31, bits_of - 31);
+				put(&w, pairs[k] & 0x7fffffff, 31);
+			} else {
+				put(&w, pairs[k], bits_of);
+			}
+		}
+	}
+	int ended = mask >> 63 != 0 || put_symbol(&w, ac, end_of_block);
+	*to = w;
+	return ended;
+}
+
+static FORM_AVX512 boolean scan_avx512(j_decompress_ptr cinfo, form_decoder *f, int ones,
+	uint8_t *dst, size_t size) {
+	return put_scan(cinfo, f, ones, dst, size, put_block_avx512);
+}
+#endif
+
+boolean form_scan(j_decompress_ptr cinfo, form_decoder *f, int ones, uint8_t *dst, size_t size) {
+#if defined(__x86_64__)
+	switch (f->level) {
+	case form_bmi2:
+		return scan_bmi2(cinfo, f, ones, dst, size);
+	case form_avx512:
+		return scan_avx512(cinfo, f, ones, dst, size);
+	}
+#endif
+	return put_scan(cinfo, f, ones, dst, size, put_block);
 }
