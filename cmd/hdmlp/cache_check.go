@@ -15,6 +15,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/lib/option"
+	"github.com/hdmlp/hdmlp/internal/node/catalog"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store"
 	"github.com/hdmlp/hdmlp/internal/store/file"
@@ -223,7 +224,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	index := src.Index()
-	if now := index.Fingerprint(); now != s.Fingerprint {
+	stored, _ := catalog.Stored(&source.Spec{}, src)
+	if now := index.Fingerprint(); now != s.Fingerprint && catalog.Apart(stored) != s.Fingerprint {
 		return nil, badInput("store %s was not compared: the dataset %s now has another version, "+
 			"%s, so it is a different dataset or has changed since; no job on it uses the "+
 			"store's samples, and `hdmlp cache rm %s --store %s` removes them",

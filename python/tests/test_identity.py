@@ -232,16 +232,8 @@ def test_verify_finds_different_bytes(short, tmp_path):
         pytest.fail("no file was found out")
 
 
-@pytest.mark.parametrize("cache", ["file", "memory"])
-def test_copies_of_another_datasets_files_are_not_used(real, monkeypatch, tmp_path, cache):
-    """A copy of a dataset with the same version, in which some files have other bytes."""
-    monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
-    data, other = tmp_path / "data", tmp_path / "other"
-    options = {}
-    if cache == "file":
-        options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
-    make(data, "one", 300)
-    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+def altered(data, other):
+    """Makes a copy of a dataset with the same version, in which some files have other bytes."""
     shutil.copytree(data, other)
     normalise(other)
     version, changed = Folder(data)._facts["fingerprint"], 0
@@ -255,8 +247,49 @@ def test_copies_of_another_datasets_files_are_not_used(real, monkeypatch, tmp_pa
             path.write_bytes(before)
             normalise(other)
     assert changed > 20
+
+
+@pytest.mark.parametrize("cache", ["file", "memory"])
+def test_copies_of_another_datasets_files_are_not_used(real, monkeypatch, tmp_path, cache):
+    """A copy of a dataset with the same version, in which some files have other bytes."""
+    monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
+    data, other = tmp_path / "data", tmp_path / "other"
+    options = {}
+    if cache == "file":
+        options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
+    make(data, "one", 300)
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+    altered(data, other)
     assert read(other, epochs=2, **options)["hashes"] == hashes(other)
     assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+
+
+@pytest.mark.parametrize("cache", ["file", "memory"])
+@pytest.mark.parametrize("options", [{}, {"cache_trust": "version"}])
+def test_copies_that_are_open_at_the_same_time(lasting, tmp_path, cache, options):
+    """Each has its own bytes, also those that the other has cached before, and reads them once."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    if cache == "file":
+        where = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
+        options = {**options, **where}
+    make(data, "one", 300)
+    altered(data, other)
+    roots, loaders = (data, other), []
+    try:
+        for root in roots:
+            loaders.append(DataLoader(str(root), 10, shuffle=False, epochs=4, **options))
+        for _ in range(4):
+            for root, loader in zip(roots, loaders):
+                got = [hashlib.sha256(x).hexdigest() for batch in loader for x in batch[0]]
+                assert got == hashes(root)
+        for loader in loaders:
+            epochs = loader.report()["epochs"]
+            # without what was read because the copy would have come late
+            read = sum(e["source"]["samples"] - e["direct"]["samples"] for e in epochs)
+            assert read <= 300
+    finally:
+        for loader in loaders:
+            loader.close()
 
 
 @pytest.mark.parametrize("trust", ["instance", "version"])

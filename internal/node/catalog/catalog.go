@@ -154,6 +154,9 @@ type entry struct {
 	source   source.Indexed
 	views    *views
 	refs     int // guarded by Catalog.mu
+	// apart: its stores are not those of the version, which a dataset in another directory has open
+	// (standsApart).
+	apart bool
 
 	cached atomic.Bool // whether cache is set
 	// turn has a token while a cache is made or left, which may wait for reads and directories that
@@ -308,6 +311,7 @@ func (c *Catalog) enter(key string, found *entry, view *source.View) *entry {
 	e := c.datasets[found.identity]
 	if e == nil {
 		e = found
+		e.apart = c.standsApart(e.identity)
 		c.datasets[e.identity] = e
 	}
 	e.refs++
@@ -330,6 +334,23 @@ func (c *Catalog) enter(key string, found *entry, view *source.View) *entry {
 		e.cache.Doubt()
 	}
 	return e
+}
+
+// standsApart reports whether a dataset needs stores of its own, because one of the same version in
+// another directory is open: their files may differ beyond the excerpts that the version covers,
+// and what a cache has confirmed it takes for valid, whatever another one puts in its place. c.mu
+// must be held.
+func (c *Catalog) standsApart(of identity) (apart bool) {
+	for id, e := range c.datasets {
+		switch {
+		case id.fingerprint != of.fingerprint:
+		case id.device == of.device && id.inode == of.inode:
+			return e.apart
+		case !e.apart:
+			apart = true
+		}
+	}
+	return apart
 }
 
 // See adds another view through which the dataset may be opened again; forget removes it.

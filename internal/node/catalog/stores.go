@@ -2,10 +2,14 @@ package catalog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
@@ -271,6 +275,17 @@ func Stored(spec *source.Spec, src source.Indexed) (ds store.Dataset, most int64
 	return ds, most
 }
 
+// Apart returns the name of the stores of a dataset that was opened while one of the same version
+// was open in another directory.
+func Apart(ds store.Dataset) (name [16]byte) {
+	b := slices.Clone(ds.Fingerprint[:])
+	for _, n := range ds.Directory {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	sum := xxh3.Hash128(b)
+	return sum.Bytes()
+}
+
 // about describes a dataset.
 func about(spec *source.Spec, index *source.Index) store.About {
 	a := store.About{
@@ -298,6 +313,9 @@ func (d *Dataset) openStore(c config.StorageClass, formRoom int64) (Class, error
 	}
 	index := d.Index()
 	ds, most := Stored(&d.entry.spec, d.entry.source)
+	if d.entry.apart {
+		ds.Fingerprint = Apart(ds)
+	}
 	capacity := c.Capacity()
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {
