@@ -63,6 +63,9 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 			if m.Program != nil {
 				out.Preprocessor = a.preprocessor.Fields()[next]
 				next++
+				for input := range max(len(out.Inputs), 1) {
+					out.Forms = append(out.Forms, m.Program.TakesForm(input))
+				}
 			}
 			for out.View = range m.Results() {
 				if out.Inputs != nil {
@@ -75,8 +78,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 }
 
 // takesForms reports whether the job takes samples in other forms than as read, such as an earlier
-// job may have left: it decodes all fields of these that may have forms, and one at least, and
-// compares nothing with the source.
+// job may have left: it decodes at least one of the fields that may have forms, needs the others as
+// read only if these lie in their forms, and compares nothing with the source.
 func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool {
 	formed := catalog.Formed(a.spec.Dataset.Index())
 	if formed == nil || a.spec.Request.Verify {
@@ -89,10 +92,14 @@ func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool
 			of = []int{outputs[i].number}
 		}
 		for input, f := range of {
-			if !formed[f] {
-				continue
-			}
-			if takes = m.Program != nil && m.Program.TakesForm(input); !takes {
+			switch of := formed[f]; {
+			case of == catalog.NoForms:
+			case m.Program != nil && m.Program.TakesForm(input):
+				takes = true
+			case of == catalog.WithFiles:
+			// Masks and boxes are not JPEGs, whose forms are not with the file, but for rare ones.
+			case of == catalog.OfUnnamed && m.Program != nil && m.Program.BesideImage(input):
+			default:
 				return false
 			}
 		}

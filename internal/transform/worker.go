@@ -103,6 +103,11 @@ func (p *Program) TakesForm(input int) bool {
 		k.stored == nil && k.stage != raw && k.stage != sizes
 }
 
+// BesideImage reports whether an input of a joint Program is a mask or boxes.
+func (p *Program) BesideImage(input int) bool {
+	return p.known.joint != nil && p.known.joint.Image != input
+}
+
 // header describes the image src.
 func (w *Worker) header(src []byte) (codec.Header, error) {
 	if w.form != forms.AsRead {

@@ -37,6 +37,8 @@ func (f fakeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind 
 	return append(dst, sample...), kind, true
 }
 
+func (fakeForms) File([]byte, uint8) (file []byte, ok bool) { return nil, false }
+
 func (fakeForms) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
 	[][]byte, []uint8, bool,
 ) {

@@ -45,6 +45,13 @@ type Converter interface {
 	// each to kinds: 0 is the field as read. Fields are parts of the form; nil: the sample does not
 	// have one. ok is false if the form is not one of its kind.
 	Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) (_ [][]byte, _ []uint8, ok bool)
+	// File returns the sample, or the field, that lies in a form as it is; ok is false if none does.
+	File(form []byte, kind uint8) (file []byte, ok bool)
+}
+
+// File returns the bytes as read of a sample or a field that is a form, if they lie in that.
+func (c *Cache) File(form []byte, kind uint8) (file []byte, ok bool) {
+	return c.converter.File(form, kind)
 }
 
 // Split appends the fields of a Sample's Data to dst, and the kind of each, as in Sample.Kind, to

@@ -33,6 +33,8 @@ func (f largeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind
 	return append(dst, sample...), 1, true
 }
 
+func (largeForms) File([]byte, uint8) (file []byte, ok bool) { return nil, false }
+
 func (largeForms) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
 	[][]byte, []uint8, bool,
 ) {

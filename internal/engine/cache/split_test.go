@@ -10,6 +10,8 @@ import (
 // halves splits forms in two.
 type halves struct{ fakeForms }
 
+func (halves) File([]byte, uint8) (file []byte, ok bool) { return nil, false }
+
 func (halves) Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) (
 	_ [][]byte, _ []uint8, ok bool,
 ) {

@@ -169,25 +169,31 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, kinds []uint8, whole boo
 	spent []time.Duration,
 ) error {
 	out := &b.o.Outputs[o]
-	src := fields[out.Field]
-	srcs := [][]byte{src}
-	kind := kinds[out.Field]
-	if out.Inputs != nil {
-		srcs = srcs[:0]
-		kind = 0
-		for _, field := range out.Inputs {
-			switch {
-			case kind != 0 && kinds[field] != 0: // forms are taken of one of them
-				return errAsRead
-			case fields[field] == nil:
-				return &inputError{field, errNoField}
-			case len(fields[field]) == 0:
-				return &inputError{field, errNoBytes}
-			}
-			kind = max(kind, kinds[field])
-			srcs = append(srcs, fields[field])
-		}
+	inputs, one := out.Inputs, [1]int{out.Field}
+	if inputs == nil {
+		inputs = one[:]
 	}
+	srcs, kind := make([][]byte, 0, len(inputs)), uint8(0)
+	for i, field := range inputs {
+		src, ok := fields[field], true
+		switch takes := i < len(out.Forms) && out.Forms[i]; {
+		case takes:
+			kind = max(kind, kinds[field])
+		case kinds[field] != 0:
+			if src, ok = b.o.Cache.File(src, kinds[field]); !ok {
+				return errAsRead
+			}
+		}
+		switch {
+		case out.Inputs == nil:
+		case src == nil:
+			return &inputError{field, errNoField}
+		case len(src) == 0:
+			return &inputError{field, errNoBytes}
+		}
+		srcs = append(srcs, src)
+	}
+	src := srcs[0]
 	switch {
 	case src == nil && out.size() == 0:
 		clear(spent)
@@ -196,9 +202,6 @@ func (b *batch) applyTo(o, at, id int, fields [][]byte, kinds []uint8, whole boo
 		return errNoField
 	}
 	if out.Preprocessor == nil {
-		if kind != 0 {
-			return errAsRead
-		}
 		dst, err := b.resultBuffer(out, at, len(src))
 		copy(dst, src)
 		return err

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/store/memory"
 )
@@ -21,6 +22,8 @@ func (marked) Size(_ int, sample []byte) int64 { return int64(len(sample)) + 1 }
 func (marked) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
 	return append(append(dst, 'm'), sample...), 3, true
 }
+
+func (marked) File([]byte, uint8) (file []byte, ok bool) { return nil, false }
 
 func (marked) Split(dst [][]byte, kinds []uint8, _ []byte, _ uint8) (
 	[][]byte, []uint8, bool,
@@ -35,6 +38,11 @@ func (marked) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {
 func (marked) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
 	return int64(len(form) - 1), digest.Of(form[1:]), kind == 3
 }
+
+// filed makes forms in which the samples lie.
+type filed struct{ marked }
+
+func (filed) File(form []byte, kind uint8) (file []byte, ok bool) { return form[1:], kind == 3 }
 
 // taking is a summary of samples and of their forms. Of the forms of every third sample it needs
 // the sample, and of those of every other third it would leave the sample to the process.
@@ -66,8 +74,23 @@ func (p taking) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
 }
 
 // TestBatchesOfForms checks that batches are the same whether samples are forms or as read, also if
-// a form does not suffice, and if a sample is left to the process, which gets its bytes.
+// a form does not suffice, and if a sample is left to the process, which gets its bytes; and if the
+// sample is delivered as well, which lies in the form or not.
 func TestBatchesOfForms(t *testing.T) {
+	for name, o := range map[string]struct {
+		converter cache.Converter
+		raw       bool
+	}{
+		"results":              {marked{}, false},
+		"samples beside them":  {filed{}, true},
+		"samples not in forms": {marked{}, true},
+	} {
+		t.Run(name, func(t *testing.T) { testBatchesOfForms(t, o.converter, o.raw) })
+	}
+}
+
+// testBatchesOfForms is TestBatchesOfForms with forms of a converter, which are used or not.
+func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 60
 		var runs [2]map[step][]seen
@@ -76,8 +99,9 @@ func TestBatchesOfForms(t *testing.T) {
 			o := plain(samples, 2)
 			o.memory, o.memoryClass = 3*100*samples, memory.New(memory.Options{Segment: 4096})
 			o.planAll, o.preprocessor = true, p
+			o.raw = raw
 			if i == 1 {
-				o.converter = marked{}
+				o.converter = converter
 			}
 			g := newRig(t, o)
 			first, err := g.run(g.ranks[0], step{}, samples/2, 0)

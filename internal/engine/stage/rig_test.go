@@ -41,6 +41,7 @@ type testRank struct {
 	buffer *staging.Buffer
 	ledger *Ledger
 	stall  Stall // of each batch
+	raw    bool  // of rigOptions
 }
 
 // seen is a sample as the training process receives it.
@@ -96,6 +97,10 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 		for _, l := range b.Left {
 			samples[l.Position].data = at(l.Segment, l.Offset, l.Length)
 		}
+		for i := len(b.IDs); i < len(b.Offsets) && r.raw; i++ {
+			of := &samples[i-len(b.IDs)]
+			of.data = append(of.data, at(b.Segments[i], b.Offsets[i], b.Lengths[i])...)
+		}
 		out[step{b.Epoch, b.Step}] = samples
 		r.ledger.Yielded(b.Epoch, b.Step, r.stall)
 		for len(kept) > keep {
@@ -144,6 +149,7 @@ type rigOptions struct {
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
 	converter    cache.Converter // of copies in memory; the job takes forms
+	raw          bool            // the sample is also delivered as it is, after preprocessor's result
 }
 
 func newRig(t cachetest.T, o rigOptions) *rig {
@@ -190,8 +196,8 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
 			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Unusable: g.faults,
-			Ledger: ledger, Outputs: outputs(o.preprocessor), TakesForms: o.converter != nil,
-		}), buffer, ledger, Stall{}})
+			Ledger: ledger, Outputs: o.outputs(), TakesForms: o.converter != nil,
+		}), buffer, ledger, Stall{}, o.raw})
 	}
 	if o.fill {
 		g.use.Fill(g.opened.Plan, func(int64) {})
@@ -199,12 +205,21 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	return g
 }
 
+// outputs returns the outputs of the options.
+func (o *rigOptions) outputs() []Output {
+	list := outputs(o.preprocessor)
+	if o.raw {
+		list = append(list, Output{})
+	}
+	return list
+}
+
 // outputs returns the output of samples of one field; nil: they stay as they are.
 func outputs(p Preprocessor) []Output {
 	if p == nil {
 		return nil
 	}
-	list := []Output{{Preprocessor: p}}
+	list := []Output{{Preprocessor: p, Forms: []bool{true}}}
 	if _, views := p.(pair); views {
 		list = append(list, Output{Preprocessor: p, View: 1})
 	}

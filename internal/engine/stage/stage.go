@@ -144,8 +144,7 @@ type Options struct {
 	Gate func(ctx context.Context, epoch, step int) error
 	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
 	Verify bool
-	// TakesForms is set if samples may come in another form than as read. Without Verify; all outputs
-	// of fields that may have forms have a Preprocessor that takes them.
+	// TakesForms is set if samples may come in another form than as read. Without Verify.
 	TakesForms bool
 	Lazy       bool // stage a batch only when the process asks for it: policy naive
 	// Demand, if not nil, reports whether a sample is read only when the process asks for its batch.
@@ -172,6 +171,9 @@ type Output struct {
 	// Inputs are the fields of which Preprocessor makes a result each, in their order; nil: it is
 	// for Field alone.
 	Inputs []int
+	// Forms says, by Inputs, or of Field alone, whether Preprocessor takes forms of it: of one at
+	// most. Of the forms of others the file is used that lies in them. nil: it takes none.
+	Forms []bool
 	// Preprocessor transforms the field. The results of a batch form one tensor if all have the same
 	// size. Those of a job share Takes, Report and ThreadChanges. nil: the field is copied.
 	Preprocessor Preprocessor

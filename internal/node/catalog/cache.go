@@ -97,7 +97,7 @@ func (d *Dataset) JoinCache(ctx context.Context, j Join) (joined *cache.Cache,
 		},
 	}
 	// Also without forms, as the stores may hold some that an earlier job has left.
-	made := &converter{index: d.Index(), formed: Formed(d.Index())}
+	made := newConverter(d.Index())
 	o.Converter, o.Converts = made, j.Processors/convertShare
 	o.Known, o.Written = tiersOf(&known)
 	for _, c := range classes {

@@ -64,11 +64,25 @@ func named(index *source.Index) iter.Seq[int] {
 // what fields are: fewer bytes are decoded in less time than the rest of a sample takes.
 const leastImage = 1 << 10
 
-// Formed returns by field whether it has other forms; nil: none has. Most of its objects, or the
+// FieldForms says which other forms a field has.
+type FieldForms uint8
+
+const (
+	// NoForms: it stays as read.
+	NoForms FieldForms = iota
+	// OfNamed: it is named as JPEGs.
+	OfNamed
+	// WithFiles: all that was looked at are named as PNGs or WebPs, so that the files lie in forms.
+	WithFiles
+	// OfUnnamed: no name says what it is. Those of its values have forms that are images.
+	OfUnnamed
+)
+
+// Formed returns by field which other forms it has; nil: none has. Most of its objects, or the
 // field itself, are named as JPEGs, PNGs or WebPs are. If no name of the dataset says what is in
 // objects, as in tables, each field may have forms that is large enough. PNGs and WebPs beside
 // JPEGs are masks as a rule, whose pixels take many times their bytes, and have none.
-func Formed(index *source.Index) (fields []bool) {
+func Formed(index *source.Index) (fields []FieldForms) {
 	n := max(len(index.Fields()), 1)
 	jpegs, others := make([]int, n), make([]int, n)
 	unknown, bytes := make([]int, n), make([]int64, n)
@@ -90,12 +104,18 @@ func Formed(index *source.Index) (fields []bool) {
 		}
 	}
 	named, any := slices.Max(jpegs)+slices.Max(others) > 0, false
-	fields = make([]bool, n)
+	fields = make([]FieldForms, n)
 	for f := range fields {
 		masks := jpegs[f] == 0 && slices.Max(jpegs) > 0
-		fields[f] = 2*(jpegs[f]+others[f]) > all && !masks ||
-			!named && 2*unknown[f] > all && bytes[f] >= leastImage*int64(unknown[f])
-		any = any || fields[f]
+		switch {
+		case 2*(jpegs[f]+others[f]) > all && jpegs[f] > 0:
+			fields[f] = OfNamed
+		case 2*(jpegs[f]+others[f]) > all && !masks:
+			fields[f] = WithFiles
+		case !named && 2*unknown[f] > all && bytes[f] >= leastImage*int64(unknown[f]):
+			fields[f] = OfUnnamed
+		}
+		any = any || fields[f] != NoForms
 	}
 	if !any {
 		return nil
@@ -147,13 +167,22 @@ const (
 // converter makes and restores forms of a dataset's samples.
 type converter struct {
 	index  *source.Index
-	formed []bool // by field, as Formed returns it
+	formed []bool // by field, whether Formed says that it has forms
 
 	mu    sync.Mutex // guards the following
 	spare []*forms.Converter
 }
 
 var _ cache.Converter = (*converter)(nil)
+
+// newConverter returns the converter of a dataset.
+func newConverter(index *source.Index) *converter {
+	c := &converter{index: index}
+	for _, f := range Formed(index) {
+		c.formed = append(c.formed, f != NoForms)
+	}
+	return c
+}
 
 // get returns a forms.Converter, which the caller puts back.
 func (c *converter) get() *forms.Converter {
@@ -251,6 +280,14 @@ func (c *converter) Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) 
 		kinds = append(kinds, uint8(kind))
 	}
 	return dst, kinds, true
+}
+
+// File implements cache.Converter.
+func (c *converter) File(form []byte, kind uint8) (file []byte, ok bool) {
+	if forms.Kind(kind) != forms.Decoded {
+		return nil, false
+	}
+	return forms.File(form)
 }
 
 // Restore implements cache.Converter.

@@ -143,28 +143,38 @@ func TestFieldsThatHaveForms(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields []string
 		ranges rangesOf
-		want   []bool
+		want   []FieldForms
 	}{
 		"files": {
-			[]string{"0", "1", "2"}, files(".JPG", ".txt", ".jpeg"), []bool{true, false, true},
+			[]string{"0", "1", "2"},
+			files(".JPG", ".txt", ".jpeg"),
+			[]FieldForms{OfNamed, NoForms, OfNamed},
 		},
-		"files of one field": {[]string{"0"}, files(".jpeg"), []bool{true}},
+		"files of one field": {[]string{"0"}, files(".jpeg"), []FieldForms{OfNamed}},
 		"no images":          {[]string{"0", "1"}, files(".txt", ".npy"), nil},
 		"shards": {
-			[]string{"json", "jpg", "cls"}, parts(".tar", 4000, 8000, 1), []bool{false, true, false},
+			[]string{"json", "jpg", "cls"},
+			parts(".tar", 4000, 8000, 1),
+			[]FieldForms{NoForms, OfNamed, NoForms},
 		},
 		"masks in shards": {
-			[]string{"jpg", "seg.png"}, parts(".tar", 4000, 8000), []bool{true, false},
+			[]string{"jpg", "seg.png"}, parts(".tar", 4000, 8000), []FieldForms{OfNamed, NoForms},
 		},
-		"images and masks": {[]string{"0", "1"}, files(".jpg", ".png"), []bool{true, false}},
-		"PNGs alone":       {[]string{"0", "1"}, files(".png", ".webp"), []bool{true, true}},
+		"images and masks": {[]string{"0", "1"}, files(".jpg", ".png"), []FieldForms{OfNamed, NoForms}},
+		"PNGs alone": {
+			[]string{"0", "1"},
+			files(".png", ".webp"),
+			[]FieldForms{WithFiles, WithFiles},
+		},
 		"shards of arrays": {[]string{"a.npy"}, parts(".tar", 4000), nil},
 		"tables": {
-			[]string{"image", "text"}, parts(".arrow", 4000, 100), []bool{true, false},
+			[]string{"image", "text"}, parts(".arrow", 4000, 100), []FieldForms{OfUnnamed, NoForms},
 		},
 		"tables of small data": {[]string{"image", "text"}, parts(".arrow", 400, 100), nil},
 		"missing": {
-			[]string{"image", "text"}, parts(".arrow", source.Missing, 2000), []bool{false, true},
+			[]string{"image", "text"},
+			parts(".arrow", source.Missing, 2000),
+			[]FieldForms{NoForms, OfUnnamed},
 		},
 	} {
 		got := Formed(recordsOf(t, c.fields, c.ranges))

@@ -58,6 +58,13 @@ func rawDepth(src []byte, h *Header) (Depth, error) {
 	return EightBits, nil
 }
 
+// Numbers reports whether DecodeRaw gives other numbers of an image with that header than Decode
+// does: indices of a palette, 16 bits, or one.
+func Numbers(src []byte, h *Header) bool {
+	depth, err := rawDepth(src, h)
+	return err == nil && h.Format == PNG && (depth != EightBits || src[pngColourAt] == pngPalette)
+}
+
 // unscale makes numbers of the levels of a PNG of less than 8 bits: of a palette indices, of one
 // bit 0 and 1. PIL has the levels of 2 and 4 bits as they are shown, from 0 to 255.
 func unscale(m *pixels.Image, src []byte) {

@@ -103,6 +103,16 @@ func parseDecoded(d *codec.Decoded, form []byte) (Info, error) {
 	return info, nil
 }
 
+// File returns the sample that lies in a form as it is; ok is false if none does.
+func File(form []byte) (file []byte, ok bool) {
+	var of codec.Decoded
+	if !isDecoded(form) {
+		return nil, false
+	}
+	_, err := parseDecoded(&of, form)
+	return of.File, err == nil
+}
+
 // View returns the pixels of a region that lie in a form as Decode would return them, and that must
 // not be changed; ok is false if none do. region is want's, and not empty. Errors are Decode's.
 func View(d *codec.Decoder, form []byte, want codec.Want) (m pixels.Image, ok bool, err error) {

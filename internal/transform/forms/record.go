@@ -3,6 +3,7 @@ package forms
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
@@ -35,14 +36,38 @@ func isRecord(form []byte) bool {
 	return len(form) >= fixedRecord && string(form[:len(magicRecord)]) == magicRecord
 }
 
+// mostBeside is how large the form of a field may be, in parts of the field, where several fields
+// may have one: beyond are masks as a rule, whose pixels cost much memory and save little time.
+const mostBeside = 16
+
+// fieldSize is Size for a field of a sample. Where several fields may have forms, masks have none.
+func (c *Converter) fieldSize(field []byte, several bool) int64 {
+	form := c.Size(field)
+	if !several || form == 0 || codec.IsJPEG(field) {
+		return form
+	}
+	h, err := c.decoder.Header(field)
+	if err != nil || form > mostBeside*int64(len(field)) || codec.Numbers(field, &h) {
+		return 0
+	}
+	return form
+}
+
+// several reports whether more than one field is to have a form.
+func several(converts []bool) bool {
+	first := slices.Index(converts, true)
+	return first >= 0 && slices.Contains(converts[first+1:], true)
+}
+
 // RecordSize is Size for a sample of several fields, of which those that converts says have forms.
 // fields are parts of the sample; nil: it does not have one.
 func (c *Converter) RecordSize(fields [][]byte, converts []bool) int64 {
 	size, any := int64(fixedRecord+entrySize*len(fields)), false
+	several := several(converts)
 	for f, field := range fields {
 		n := int64(len(field))
 		if converts[f] && n > 0 {
-			if form := c.Size(field); form > 0 {
+			if form := c.fieldSize(field, several); form > 0 {
 				n, any = form, true
 			}
 		}
@@ -56,7 +81,9 @@ func (c *Converter) RecordSize(fields [][]byte, converts []bool) int64 {
 
 // ConvertRecord is Convert for a sample of several fields, of which those that converts says become
 // forms. fields are parts of the sample; nil: it does not have one. If none of them has a form, the
-// error is of codec.ErrNotPacked.
+// error is of codec.ErrNotPacked. Where converts says several, masks stay as read: PNGs and WebPs
+// whose form takes more than 16 times as much, and PNGs with a palette, or in gray with one bit or
+// 16, whose numbers are not in the pixels.
 func (c *Converter) ConvertRecord(dst, sample []byte, fields [][]byte, converts []bool,
 ) ([]byte, error) {
 	if len(fields) > mostFields {
@@ -71,13 +98,13 @@ func (c *Converter) ConvertRecord(dst, sample []byte, fields [][]byte, converts 
 	dst = le.AppendUint32(dst, digest.Of(sample))
 	dst = le.AppendUint64(dst, uint64(len(sample)))
 	dst = append(dst, make([]byte, entrySize*len(fields))...)
-	converted := false
+	converted, several := false, several(converts)
 	for f, field := range fields {
 		at := len(dst)
 		kind := Kind(missing)
 		switch {
 		case field == nil:
-		case converts[f]:
+		case converts[f] && c.fieldSize(field, several) > 0:
 			form, err := c.Convert(dst, field)
 			if err == nil {
 				info, _ := Read(form[at:])

@@ -3,6 +3,8 @@ package forms
 import (
 	"bytes"
 	"errors"
+	"image"
+	"image/color"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
@@ -40,6 +42,15 @@ func TestRecords(t *testing.T) {
 	defer c.Close()
 	baseline, progressive := jpegNamed(t, "restart-1"), jpegNamed(t, "restart-progressive")
 	text := []byte("some text")
+	r := image.Rect(0, 0, 40, 30)
+	levels, wider := image.NewGray(r), image.NewGray16(r)
+	indices := image.NewPaletted(r, color.Palette{color.Gray{3}, color.NRGBA{9, 8, 7, 255}})
+	for i := range levels.Pix {
+		levels.Pix[i], wider.Pix[2*i] = byte(i*i), byte(i*i)
+		indices.Pix[i] = byte(i * i / 7 % 2)
+	}
+	grain, palette := encoded(t, levels), encoded(t, indices)
+	wide, flat := encoded(t, wider), encoded(t, image.NewGray(image.Rect(0, 0, 200, 100)))
 	for name, test := range map[string]struct {
 		fields   [][]byte
 		converts []bool
@@ -64,6 +75,19 @@ func TestRecords(t *testing.T) {
 			[]Kind{AsRead, Decoded},
 			true,
 		},
+		"a PNG and masks": {
+			[][]byte{grain, palette, wide, flat, grain},
+			[]bool{true, true, true, true, false},
+			[]Kind{Decoded, AsRead, AsRead, AsRead, AsRead},
+			true,
+		},
+		"one with a palette, alone": {
+			[][]byte{text, palette}, []bool{false, true}, []Kind{AsRead, Decoded}, true,
+		},
+		"a flat one, alone": {
+			[][]byte{text, flat}, []bool{false, true}, []Kind{AsRead, Decoded}, true,
+		},
+		"masks alone":        {[][]byte{palette, flat}, []bool{true, true}, nil, false},
 		"no image":           {[][]byte{text, text}, []bool{true, true}, nil, false},
 		"one that is not to": {[][]byte{baseline, text}, []bool{false, true}, nil, false},
 	} {
