@@ -81,7 +81,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 // job may have left: it decodes at least one of the fields that may have forms, needs the others as
 // read only if these lie in their forms, and compares nothing with the source.
 func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool {
-	formed := catalog.Formed(a.spec.Dataset.Index())
+	index := a.spec.Dataset.Index()
+	formed := catalog.Formed(index)
 	if formed == nil || a.spec.Request.Verify {
 		return false
 	}
@@ -95,6 +96,9 @@ func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool
 			switch of := formed[f]; {
 			case of == catalog.NoForms:
 			case m.Program != nil && m.Program.TakesForm(input):
+				if m.Program.Encodes(catalog.FieldSize(index, f)) {
+					return false
+				}
 				takes = true
 			case of == catalog.WithFiles:
 			// Masks and boxes are not JPEGs, whose forms are not with the file, but for rare ones.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
 
@@ -71,11 +72,22 @@ func (p *Program) Expected(file float64) float64 {
 		return float64(raggedHead + k.width*k.height*k.channels)
 	case k.shorter > 0: // of images with an aspect ratio of 3:2
 		return float64(raggedHead) + 1.5*float64(k.shorter*k.shorter*k.channels)
+	case p.Encodes(file):
+		return raggedHead + file
 	}
-	if pixels := encodedRatio * file / 3 * float64(k.channels); pixels <= float64(k.largest) {
-		return raggedHead + pixels
-	}
-	return raggedHead + file
+	return raggedHead + p.decodedSize(file)
+}
+
+// decodedSize estimates the size in bytes of the pixels of an image whose file has the given size.
+func (p *Program) decodedSize(file float64) float64 {
+	return encodedRatio * file / 3 * float64(p.known.channels)
+}
+
+// Encodes reports whether images of files of the given size, in bytes, are delivered encoded as a
+// rule, because they are large.
+func (p *Program) Encodes(file float64) bool {
+	k := &p.known
+	return p.Ragged() && k.width == 0 && k.shorter == 0 && p.decodedSize(file) > float64(k.largest)
 }
 
 // ragged is ApplyTo for samples whose size is not known in advance. It calls alloc before computing
@@ -85,10 +97,17 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 	if w.program.known.decodes {
 		return err
 	}
-	if errors.Is(err, errLarge) || errors.Is(err, errOther) || foreign(err) {
-		return raggedEncoded(alloc, src)
+	if !errors.Is(err, errLarge) && !errors.Is(err, errOther) && !foreign(err) {
+		return err
 	}
-	return err
+	if w.form != forms.AsRead {
+		file, ok := forms.File(src)
+		if !ok {
+			return err
+		}
+		src = file
+	}
+	return raggedEncoded(alloc, src)
 }
 
 // Reasons for delivering an image encoded.
@@ -148,6 +167,13 @@ func (w *Worker) raggedAlloc(alloc Alloc, src []byte) ([]byte, error) {
 	size := int64(width) * int64(height) * int64(k.channels)
 	w.metadata = w.metadata[:0]
 	if !w.view.bare {
+		if w.form != forms.AsRead {
+			head, err := forms.Head(src)
+			if err != nil {
+				return nil, err
+			}
+			src = head
+		}
 		w.metadata = codec.AppendMetadata(w.metadata, src, w.view.format)
 	}
 	if size+int64(len(w.metadata)) > int64(k.largest) {

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"image/gif"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
 // applied is what a ragged program makes of a sample: where it would go, by the sizes that alloc
@@ -139,4 +143,70 @@ func TestExpected(t *testing.T) {
 			t.Errorf("%s: %g bytes, want %g to %g", text, got, want[0], want[1])
 		}
 	}
+}
+
+// TestRaggedForms: of a form comes what comes of its file, with what that says beside its pixels;
+// what comes encoded needs the file of a JPEG.
+func TestRaggedForms(t *testing.T) {
+	comment := func(src []byte) []byte { // with a comment, and turned by EXIF
+		exif := "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01" +
+			"\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"
+		return slices.Concat(src[:2], []byte(exif), []byte("\xff\xfe\x00\x07words"), src[2:])
+	}
+	images := map[string][]byte{"PNG": encodedPNG(t, 90, 70)}
+	for _, name := range []string{"lossy.webp", "lossless.webp"} {
+		images[name] = fileOf(t, name)
+	}
+	if exactJPEG {
+		for _, name := range []string{"restart-1.jpg", "restart-progressive.jpg", "restart-gray.jpg"} {
+			images[name] = fileOf(t, name)
+			images["described "+name] = comment(fileOf(t, name))
+		}
+	}
+	var c forms.Converter
+	defer c.Close()
+	for _, list := range []string{
+		"Ragged()", "ImgDecode('L'), Ragged()", "Resize(40), RandomHorizontalFlip(), Ragged()",
+		"Ragged(largest=100)", "ImgDecode(orient=True), Ragged()",
+	} {
+		w := compiled(t, list).Worker()
+		for name, src := range images {
+			form, err := c.Convert(nil, src)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			info, err := forms.Read(form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _, err := applied(t, w, src, Key{Seed: 5})
+			if err != nil {
+				t.Fatalf("%s: %s: %v", list, name, err)
+			}
+			w.Form(info.Kind)
+			got, _, err := applied(t, w, form, Key{Seed: 5})
+			w.Form(forms.AsRead)
+			encoded := binary.LittleEndian.Uint32(want) == 0
+			if encoded && info.Kind != forms.Decoded {
+				if err == nil {
+					t.Errorf("%s: %s: the form suffices for the file", list, name)
+				}
+				continue
+			}
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %s: %v, or other bytes of the form", list, name, err)
+			}
+		}
+		w.Close()
+	}
+}
+
+// fileOf returns an image of the codec's tests.
+func fileOf(t *testing.T, name string) []byte {
+	t.Helper()
+	src, err := os.ReadFile(filepath.Join("codec", "testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
 }

@@ -95,12 +95,12 @@ func (w *Worker) Whole(on bool) { w.whole = on }
 // same, bit for bit. The caller has checked the form's digest.
 func (w *Worker) Form(kind forms.Kind) { w.form = kind }
 
-// TakesForm reports whether a Worker takes forms of an input, by its position: of an image, of
-// which nothing but the pixels is delivered.
+// TakesForm reports whether a Worker takes forms of an input, by its position: of an image. Where
+// one would be delivered encoded and the file does not lie in the form, Apply returns an error that
+// says why, and needs the file.
 func (p *Program) TakesForm(input int) bool {
 	k := &p.known
-	return (k.joint == nil || k.joint.Image == input) &&
-		k.stored == nil && k.stage != raw && k.stage != sizes
+	return (k.joint == nil || k.joint.Image == input) && k.stored == nil && k.stage != raw
 }
 
 // BesideImage reports whether an input of a joint Program is a mask or boxes.

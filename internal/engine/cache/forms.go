@@ -189,6 +189,19 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 	return s, false, nil
 }
 
+// AsRead has a sample kept as read from now on: what asked for a form needs the file.
+func (c *Cache) AsRead(id int) {
+	if c.conversion == nil {
+		return
+	}
+	c.conversion.asRead.set(id)
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.forms != nil {
+			_, _ = c.conversion.sample(cl, nil, id) // else it is made of the form each time
+		}
+	}
+}
+
 // restore writes the sample of a form to dst.
 func (c *Cache) restore(id int, dst []byte, form Sample) (data []byte, ok bool) {
 	size := int(c.index.Size(id))

@@ -90,6 +90,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	err = b.apply(i, id, s.Data, s.Kind)
 	if errors.Is(err, errAsRead) {
 		s.Release()
+		c.AsRead(id)
 		request := b.request
 		request.Forms = false
 		s, err = c.FetchView(b.ctx, w, &request, id)

@@ -75,22 +75,24 @@ func (p taking) Apply(alloc func(int, int) ([]byte, error), src [][]byte,
 
 // TestBatchesOfForms checks that batches are the same whether samples are forms or as read, also if
 // a form does not suffice, and if a sample is left to the process, which gets its bytes; and if the
-// sample is delivered as well, which lies in the form or not.
+// sample is delivered as well, which lies in the form or not. Forms of no use become samples.
 func TestBatchesOfForms(t *testing.T) {
 	for name, o := range map[string]struct {
 		converter cache.Converter
 		raw       bool
+		stay      int64 // how many forms their samples do not take the place of
 	}{
-		"results":              {marked{}, false},
-		"samples beside them":  {filed{}, true},
-		"samples not in forms": {marked{}, true},
+		"results":              {marked{}, false, 20},
+		"samples beside them":  {filed{}, true, 20},
+		"samples not in forms": {marked{}, true, 0},
 	} {
-		t.Run(name, func(t *testing.T) { testBatchesOfForms(t, o.converter, o.raw) })
+		t.Run(name, func(t *testing.T) { testBatchesOfForms(t, o.converter, o.raw, o.stay) })
 	}
 }
 
-// testBatchesOfForms is TestBatchesOfForms with forms of a converter, which are used or not.
-func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool) {
+// testBatchesOfForms is TestBatchesOfForms for a converter. raw: the sample is delivered as well.
+// stay is how many forms stay.
+func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool, stay int64) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 60
 		var runs [2]map[step][]seen
@@ -109,7 +111,7 @@ func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool) {
 				t.Fatal(err)
 			}
 			<-time.After(time.Minute) // all are converted
-			if f, ok := g.cache.Forms(); ok != (i == 1) || ok && f.Samples != samples {
+			if f, ok := g.cache.Forms(); ok != (i == 1) || ok && f.Converted != samples {
 				t.Errorf("%+v, %v", f, ok)
 			}
 			runs[i], err = g.run(g.ranks[0], step{1, 0}, 0, 0)
@@ -117,6 +119,9 @@ func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool) {
 				t.Fatal(err)
 			}
 			maps.Copy(runs[i], first)
+			if f, ok := g.cache.Forms(); ok && f.Samples != stay {
+				t.Errorf("%d forms stay instead of %d", f.Samples, stay)
+			}
 			if n := p.forms.Load(); (n >= samples/3) != (i == 1) || i == 0 && n > 0 {
 				t.Errorf("%d forms were summed up", n)
 			}

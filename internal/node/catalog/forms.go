@@ -123,6 +123,18 @@ func Formed(index *source.Index) (fields []FieldForms) {
 	return fields
 }
 
+// FieldSize returns the mean size of a field of the samples that have it, in bytes.
+func FieldSize(index *source.Index, field int) float64 {
+	bytes, have := int64(0), int64(0)
+	for id := range named(index) {
+		if r := index.Ranges(nil, id)[field]; r.Length != source.Missing {
+			bytes += r.Length
+			have++
+		}
+	}
+	return float64(bytes) / float64(max(have, 1))
+}
+
 // nameOf returns the name that says of what kind a field of a sample is: of its object, or, if
 // objects hold more than one field, an extension that is the field's name; without an extension if
 // that says nothing.

@@ -1,6 +1,7 @@
 package forms
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"image"
@@ -111,6 +112,19 @@ func File(form []byte) (file []byte, ok bool) {
 	}
 	_, err := parseDecoded(&of, form)
 	return of.File, err == nil
+}
+
+// Head returns bytes of which codec.AppendMetadata makes the same as of the sample, as parts of the
+// form. Errors are of ErrVersion or ErrDamaged.
+func Head(form []byte) ([]byte, error) {
+	if file, ok := File(form); ok {
+		return file, nil
+	}
+	var p codec.Packed
+	if info, err := parse(&p, form); err != nil || info.Kind == Record {
+		return nil, cmp.Or(err, errFields)
+	}
+	return p.Header, nil
 }
 
 // View returns the pixels of a region that lie in a form as Decode would return them, and that must
