@@ -89,6 +89,7 @@ type Cache struct {
 	remoteReads   chan struct{} // holds a token for each read for another node in progress
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
 
+	unformed   bitset      // samples of which a form did not suffice (AsRead)
 	converter  Converter   // nil: there are no forms
 	conversion *conversion // nil: all samples are kept as read
 	formCounts formCounts
@@ -137,6 +138,7 @@ func New(o Options) *Cache {
 		digests:       make(Table, o.Index.Len()),
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
+		unformed:      newBitset(o.Index.Len()),
 		path:          o.Index.Name,
 		flights:       flights.New[*Request, found](),
 		timeout:       o.Timeout,

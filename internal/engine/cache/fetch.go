@@ -91,7 +91,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			return Sample{}, ErrNoCapacity
 		}
 		way := c.route(r, id)
-		if to != nil && way.peer && c.mayAskForm(r) { // by the buffer: it may be a form
+		if to != nil && way.peer && c.mayAskForm(r, id) { // by the buffer: it may be a form
 			way.keep, to = to, nil
 		}
 		var into, room []byte
@@ -147,7 +147,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // buffer returns how many bytes of a buffer a fetch may need.
 func (c *Cache) buffer(r *Request, id int) int {
 	size := c.index.Size(id)
-	if c.mayAskForm(r) {
+	if c.mayAskForm(r, id) {
 		size = mostForm(size)
 	}
 	return int(size)

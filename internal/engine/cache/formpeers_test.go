@@ -129,6 +129,35 @@ func TestNodesSendFormsTheyHold(t *testing.T) {
 	})
 }
 
+// TestFormsThatDoNotSuffice checks that a form which did not suffice becomes its sample where it is
+// held, and that no form of the sample is made or asked for again.
+func TestFormsThatDoNotSuffice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const samples, id = 200, 3
+		owner, peer := formingOwner(t, samples, fakeForms{})
+		defer owner.close()
+		owner.cache.AsRead(id)
+		settle()
+		if f, _ := owner.cache.Forms(); f.Samples != samples-1 || f.Restored != 1 {
+			t.Errorf("%+v", f)
+		}
+		g := asker(t, samples, nil)
+		defer g.close()
+		g.cache.AsRead(id + 1)
+		for i, kind := range []uint8{0, 0, fakeExact} {
+			r := &Request{Peers: peer, Forms: true}
+			s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id+i)
+			if err != nil || s.Kind != kind || s.From != Peer {
+				t.Errorf("sample %d: kind %d, from %v: %v", id+i, s.Kind, s.From, err)
+			}
+			s.Release()
+		}
+		if peer.wants[1] != (routing.Want{Size: 1000}) {
+			t.Errorf("a form is asked for: %+v", peer.wants[1])
+		}
+	})
+}
+
 // TestFormsThatAreTooLarge checks that another node is sent the sample instead of a form that has
 // more bytes than its request takes.
 func TestFormsThatAreTooLarge(t *testing.T) {

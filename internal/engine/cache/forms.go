@@ -189,8 +189,10 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 	return s, false, nil
 }
 
-// AsRead has a sample kept as read from now on: what asked for a form needs the file.
+// AsRead has a sample kept, and asked of other nodes, as read from now on: what took a form of it
+// needs the file.
 func (c *Cache) AsRead(id int) {
+	c.unformed.set(id)
 	if c.conversion == nil {
 		return
 	}
@@ -220,9 +222,9 @@ func (c *Cache) restore(id int, dst []byte, form Sample) (data []byte, ok bool) 
 // as many as forms of JPEGs have. Of larger ones, the node sends the sample.
 func mostForm(size int64) int64 { return min(size+size/2, math.MaxInt32) }
 
-// mayAskForm reports whether other nodes may send forms for samples of a request.
-func (c *Cache) mayAskForm(r *Request) bool {
-	return r.Forms && !r.own && r.Peers != nil && c.converter != nil
+// mayAskForm reports whether other nodes may send a form for a sample of a request.
+func (c *Cache) mayAskForm(r *Request, id int) bool {
+	return r.Forms && !r.own && r.Peers != nil && c.converter != nil && !c.unformed.has(id)
 }
 
 // keeps reports whether a sample that is read is to be written to a class that is not in memory,
@@ -240,7 +242,7 @@ func (c *Cache) keeps(id int) bool {
 // of memory that is to keep the sample then; nil: none.
 func (c *Cache) want(r *Request, id, room int, keep *class) routing.Want {
 	w := routing.Want{Size: int(c.index.Size(id))}
-	if c.mayAskForm(r) && room > w.Size {
+	if c.mayAskForm(r, id) && room > w.Size {
 		w.Most, w.Unpack = room, keep != nil || c.keeps(id)
 	}
 	return w
