@@ -31,6 +31,7 @@ type reader struct {
 	// epochSize is the length of an epoch of a mix, whose value the file has as given.
 	epochSize int
 	given     any
+	sent      any // job.forms_sent as given; nil: it is not
 }
 
 // field is a key that a table may have.
@@ -188,7 +189,12 @@ func (r *reader) job(path string, value any) {
 		{name: "drop_last", read: r.truth(&s.DropLast)},
 		{name: "jobs", read: r.whole(&s.Jobs, 1, maxJobs)},
 		{name: "share", read: r.truth(&s.Share)},
-		{name: "forms", read: r.part(&s.Forms)},
+		{name: "forms", read: r.part(&s.Forms.Time)},
+		{name: "forms_size", read: r.times(&s.Forms.Size)},
+		{name: "forms_sent", read: func(key string, v any) {
+			r.sent = v
+			r.truth(&s.Forms.Sent)(key, v)
+		}},
 		{name: "scheme", read: func(key string, v any) {
 			schemes := []string{
 				string(access.Uniform), string(access.Strided),
@@ -245,7 +251,25 @@ func (r *reader) mix(key string, v any) {
 	r.scenario.mix = m
 }
 
-// truth reads a boolean.
+// times returns a reader of a number that is at least 1.
+func (r *reader) times(to *float64) func(string, any) {
+	return func(key string, v any) {
+		switch n := v.(type) {
+		case float64:
+			*to = n
+		case int64:
+			*to = float64(n)
+		}
+		if !(*to >= 1 && *to <= mostTimes) {
+			r.fault(key, v, "not how many times as large",
+				fmt.Sprintf("a number from 1 to %d", mostTimes))
+		}
+	}
+}
+
+// mostTimes is the largest size of forms, in parts of the sample, that the daemon keeps.
+const mostTimes = 63
+
 // part returns a reader of a number above 0, up to 1.
 func (r *reader) part(to *float64) func(string, any) {
 	return func(key string, v any) {
@@ -261,6 +285,7 @@ func (r *reader) part(to *float64) func(string, any) {
 	}
 }
 
+// truth returns a reader of a boolean.
 func (r *reader) truth(to *bool) func(string, any) {
 	return func(key string, v any) {
 		b, ok := v.(bool)

@@ -39,9 +39,9 @@ type Scenario struct {
 	GlobalBatch int
 	DropLast    bool
 	Scheme      access.Scheme
-	Jobs        int      // that train on the nodes at the same time
-	Share       bool     // what they prepare
-	Forms       float64  // as simulate.Job's
+	Jobs        int  // that train on the nodes at the same time
+	Share       bool // what they prepare
+	Forms       simulate.Forms
 	Policies    []string // each once
 	Profile     simulate.Profile
 	Seed        uint64

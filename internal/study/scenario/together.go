@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -30,6 +31,7 @@ func (r *reader) together() {
 	}
 	r.sizes()
 	r.sharing()
+	r.forms()
 	r.tables()
 	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
@@ -91,12 +93,35 @@ func (r *reader) sharing() {
 		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" has one job only`,
 			`1, or profile "model"`)
 	}
-	if s.Profile == simulate.Thesis && s.Forms > 0 {
-		r.fault("job.forms", s.Forms, `profile "thesis" has no forms`, `no forms, or profile "model"`)
-	}
 	if s.Profile == simulate.Thesis && p.Cores > 0 {
 		r.fault("environment.cores", int64(p.Cores), `profile "thesis" has threads only`,
 			`no cores, or profile "model"`)
+	}
+}
+
+// forms checks how samples are kept, and sets what follows from the rest: forms are of JPEGs unless a
+// size is given, and sent if nodes send forms of this size.
+func (r *reader) forms() {
+	s := r.scenario
+	f := &s.Forms
+	switch {
+	case f.Time == 0 && f.Size != 0:
+		r.fault("job.forms_size", f.Size, "job.forms is missing", "forms together with forms_size")
+	case f.Time == 0 && r.sent != nil:
+		r.fault("job.forms_sent", r.sent, "job.forms is missing", "forms together with forms_sent")
+	case f.Time > 0 && s.Profile == simulate.Thesis:
+		r.fault("job.forms", f.Time, `profile "thesis" has no forms`, `no forms, or profile "model"`)
+	}
+	if f.Time == 0 {
+		return
+	}
+	f.Size = cmp.Or(f.Size, simulate.FormSize)
+	if r.sent == nil {
+		f.Sent = f.Size <= simulate.MostSent
+	} else if f.Sent && f.Size > simulate.MostSent {
+		r.fault("job.forms_sent", true, fmt.Sprintf("nodes send the samples whose forms take more "+
+			"than %v times their size, and job.forms_size = %v", simulate.MostSent, f.Size),
+			fmt.Sprintf("false, or forms_size up to %v", simulate.MostSent))
 	}
 }
 

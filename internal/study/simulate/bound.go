@@ -11,11 +11,15 @@ import (
 // TimeBound returns the least runtime of the job in the profile Model, in seconds, under any policy
 // that keeps the order: Environment.TimeBound for what the job reads. It takes a pass over all
 // reads of each job. Of several jobs, it is that of the one that takes longest, with its part of
-// the threads and everything else to itself.
+// the threads and everything else to itself. Samples take the time of forms, if there are forms.
 func TimeBound(ctx context.Context, job *Job) (float64, error) {
 	if err := job.Env.Validate(); err != nil {
 		return 0, err
 	}
+	if err := job.Forms.valid(); err != nil {
+		return 0, err
+	}
+	job = job.formed()
 	bound := 0.0
 	for k := range job.trainings() {
 		w, err := workload(ctx, job, k)

@@ -73,18 +73,19 @@ type simulation struct {
 	further [][]int32 // per node, what follows in space that dropped copies leave
 	drops   *drops    // nil: the policy drops no copy
 
-	classes       int     // J+1
-	streams       int     // reads of a node that depend on the source
-	steps, epochs int     // batches of an epoch, epochs
-	full, last    []int   // samples of a batch per node, and of an epoch's last
-	perMB         float64 // 1/c
-	write         float64 // seconds per MB, write_i(k) of thesis 3.1.3
-	perThread     float64 // 1/p_0, of a job's part of the threads
-	slowdown      float64 // of a thread, if there are more jobs than threads
-	saved         float64 // seconds per MB that a sample's form saves
-	buffer        float64 // d_0, a job's part of it
-	part          float64 // MB of the buffer that are refilled together
-	peer          float64 // 1/b_c
+	classes       int       // J+1
+	streams       int       // reads of a node that depend on the source
+	steps, epochs int       // batches of an epoch, epochs
+	full, last    []int     // samples of a batch per node, and of an epoch's last
+	perMB         float64   // 1/c
+	write         float64   // seconds per MB, write_i(k) of thesis 3.1.3
+	perThread     float64   // 1/p_0, of a job's part of the threads
+	slowdown      float64   // of a thread, if there are more jobs than threads
+	saved         float64   // seconds per MB that a sample's form saves
+	formed        []float64 // per node: the part of class 1 that are forms
+	buffer        float64   // d_0, a job's part of it
+	part          float64   // MB of the buffer that are refilled together
+	peer          float64   // 1/b_c
 	latency       float64
 	work          float64 // of a thread for a read of the source
 
@@ -178,6 +179,9 @@ func streamOf(job *Job, k int) (*access.Stream, error) {
 				fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
 		}
 	}
+	if err := job.Forms.valid(); err != nil {
+		return nil, err
+	}
 	spec := access.Spec{
 		Samples: len(job.Sizes), Seed: job.Seed + uint64(k), Epochs: job.Epochs, WorldSize: job.Nodes,
 		GlobalBatch: job.GlobalBatch,
@@ -268,7 +272,7 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
-	m.saved = m.write * formed(job, plan) * (1 - job.Forms)
+	m.saved, m.formed = m.write*(1-job.Forms.Time), job.Forms.parts(job, plan)
 	first := stream.Epoch(0)
 	for i := range job.Nodes {
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
@@ -281,28 +285,6 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 	m.further = further
 	m.result = Result{Supported: true}
 	return m
-}
-
-// FormSize is how many MB a form takes for each of the sample's: JPEGs of photographs take 1.05 to
-// 1.2 (decision 95).
-const FormSize = 1.12
-
-// formed returns the part of the first storage class's samples that are forms: those for which it
-// has room beside all samples.
-func formed(job *Job, p *plan.Plan) float64 {
-	if job.Forms == 0 || job.Nodes > 1 || len(job.Env.Classes) == 1 ||
-		len(p.Nodes) == 0 || len(p.Nodes[0].Classes) == 0 {
-		return 0
-	}
-	var held float64
-	for _, k := range p.Nodes[0].Classes[0] {
-		held += job.Sizes[k]
-	}
-	if held == 0 {
-		return 0
-	}
-	room := job.Env.Classes[1].Capacity - held
-	return min(max(room/(held*(FormSize-1)), 0), 1)
 }
 
 // addJobs adds the jobs with their ranks. What the policy places is the first job's plan; others

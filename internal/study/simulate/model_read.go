@@ -37,7 +37,8 @@ func (m *simulation) read(i int, n *rank, at int, queued float64) {
 // ends, after the sample is due; inf if it is not there.
 func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued float64) {
 	p := n.pos(at)
-	peerEnds, peer := m.nearest(n, p)
+	keeps := own >= 0 && m.copies.list[own].state != there
+	peerEnds, peer := m.nearest(n, p, keeps)
 	if arrival := peerEnds - m.now; arrival <= due && !m.plan.CacheFirst {
 		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
 		return
@@ -71,12 +72,12 @@ func (m *simulation) choose(i int, n *rank, at int, own int32, ends, due, queued
 }
 
 // nearest returns the other nodes' copy of the sample whose read would end first, and when that
-// is; -1 if they have none.
-func (m *simulation) nearest(n *rank, p *position) (ends float64, peer int32) {
+// is; -1 if they have none. keeps reports whether this node is to keep the sample.
+func (m *simulation) nearest(n *rank, p *position, keeps bool) (ends float64, peer int32) {
 	ends, peer = inf, -1
 	for c := p.from; c < p.to && m.plan.Remote; c++ {
 		if cp := &m.copies.list[c]; int(cp.node) != n.on && cp.state == there {
-			if end := m.peerEnd(n, cp, p.size); end < ends {
+			if end := m.peerEnd(n, cp, p.size, keeps); end < ends {
 				ends, peer = end, int32(c)
 			}
 		}
@@ -127,10 +128,11 @@ func (m *simulation) request(i int, n *rank, at int, own int32, chosen bool) {
 }
 
 // peerEnd returns when a read of another node's copy would end (thesis equation 3.6).
-func (m *simulation) peerEnd(n *rank, cp *sampleCopy, size float64) float64 {
+func (m *simulation) peerEnd(n *rank, cp *sampleCopy, size float64, keeps bool) float64 {
 	slot := int(cp.node)*m.classes + int(cp.class)
+	sent := m.sentMB(size, m.formOf(cp, n.on, keeps))
 	return max(m.reading[slot].end(m.now, size, &m.rates[cp.class]),
-		m.links[n.on].transfer(&m.links[cp.node], m.now, size*m.peer))
+		m.links[n.on].transfer(&m.links[cp.node], m.now, sent*m.peer))
 }
 
 // readCopy reads copy c, which takes until time end (thesis equations 3.6, 3.7).
@@ -138,18 +140,15 @@ func (m *simulation) readCopy(i int, n *rank, at int, c, own int32, end float64)
 	p := n.pos(at)
 	cp, size := m.copies.list[c], p.size
 	slot, rates := int(cp.node)*m.classes+int(cp.class), &m.rates[cp.class]
+	form := m.formOf(&cp, n.on, own >= 0 && m.copies.list[own].state != there)
 	if c == own {
 		m.reading[slot].read(end, rates)
 	} else {
 		m.reading[slot].read(m.reading[slot].end(m.now, size, rates), rates)
-		m.links[n.on].begin(&m.links[cp.node], m.now, size*m.peer)
+		m.links[n.on].begin(&m.links[cp.node], m.now, m.sentMB(size, form)*m.peer)
 	}
 	m.count(cp, c == own, own, size)
-	saved := 0.0
-	if c == own && cp.class == 1 {
-		saved = size * m.saved
-	}
-	m.stage(n, p, end, size, -saved)
+	m.stage(n, p, end, size, -size*m.saved*form)
 	*n.slot() = p.at
 	n.copied++
 }

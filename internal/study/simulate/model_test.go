@@ -168,7 +168,9 @@ func TestByHand(t *testing.T) {
 
 // forms returns a change of a job: forms take half the time, and class 1 has so many MB.
 func forms(capacity float64) func(*Job) {
-	return func(j *Job) { j.Forms, j.Env.Classes[1].Capacity = 0.5, capacity }
+	return func(j *Job) {
+		j.Forms, j.Env.Classes[1].Capacity = Forms{Time: 0.5, Size: FormSize, Sent: true}, capacity
+	}
 }
 
 // TestSharedSource: a node that reads alone gets more, from the moment on at which the other has

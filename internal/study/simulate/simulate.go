@@ -40,10 +40,8 @@ type Job struct {
 	// Share means that the jobs are a group, for which each sample is fetched and preprocessed once
 	// (coordinated prep, CoorDL 4.3). They have one order, and take each batch at the same time.
 	Share bool
-	// Forms is which part of its time a sample takes to be preprocessed if the first storage class
-	// keeps a form of it (package cache), from its second use on; 0 or 1: it keeps samples as read.
-	// Nodes of a job with several keep these. Profile Thesis has no forms.
-	Forms float64
+	// Forms are those that the first storage class keeps; profile Thesis has none.
+	Forms Forms
 	// Order, if not nil, holds the permutation of every epoch and replaces those drawn from Seed.
 	// Without it, planning and simulating draw a permutation each time they need it; DrawOrder
 	// draws them once.
