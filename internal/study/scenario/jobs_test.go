@@ -7,6 +7,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
+	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
 // TestJobs: several jobs, groups and cores come from the file; without them there is one job, with
@@ -47,6 +48,36 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestForms: forms are JPEGs' unless a size is given, and sent if they are small enough.
+func TestForms(t *testing.T) {
+	for _, test := range []struct {
+		set  []string
+		want simulate.Forms
+	}{
+		{[]string{}, simulate.Forms{}},
+		{[]string{"forms=0.5"}, simulate.Forms{Time: 0.5, Size: 1.12, Sent: true}},
+		{[]string{"forms=1", "forms_size=1"}, simulate.Forms{Time: 1, Size: 1, Sent: true}},
+		{
+			[]string{"forms=0.5", "forms_sent=false"}, simulate.Forms{Time: 0.5, Size: 1.12},
+		},
+		{[]string{"forms=0.5", "forms_size=1.5"}, simulate.Forms{Time: 0.5, Size: 1.5, Sent: true}},
+		{[]string{"forms=0.2", "forms_size=3.8"}, simulate.Forms{Time: 0.2, Size: 3.8}},
+		{
+			[]string{"forms=0.2", "forms_size=20", "forms_sent=false"},
+			simulate.Forms{Time: 0.2, Size: 20},
+		},
+	} {
+		s, err := read(t, small, append(test.set, "profile=model")...)
+		if err != nil {
+			t.Errorf("%s: %v", test.set, err)
+			continue
+		}
+		if job, err := s.Job(); err != nil || job.Forms != test.want {
+			t.Errorf("%s: got %+v, %v, want %+v", test.set, job.Forms, err, test.want)
+		}
+	}
+}
+
 // TestJobsRefused: what jobs and cores cannot be is refused, with the key.
 func TestJobsRefused(t *testing.T) {
 	for _, test := range []struct {
@@ -80,6 +111,37 @@ func TestJobsRefused(t *testing.T) {
 		{[]string{"profile=model", "forms=0"}, []string{"job.forms is 0", "above 0, at most 1"}},
 		{[]string{"profile=model", "forms=1.5"}, []string{"job.forms is 1.5", "at most 1"}},
 		{[]string{"forms=0.5"}, []string{`job.forms is 0.5: profile "thesis" has no forms`}},
+		{
+			[]string{"profile=model", "forms_size=2"},
+			[]string{"job.forms_size is 2: job.forms is missing", "forms together with forms_size"},
+		},
+		{
+			[]string{"profile=model", "forms_sent=true"},
+			[]string{"job.forms_sent is true: job.forms is missing"},
+		},
+		{
+			[]string{"profile=model", "forms=0.5", "forms_size=0.9"},
+			[]string{"job.forms_size is 0.9", "a number from 1 to 63"},
+		},
+		{
+			[]string{"profile=model", "forms=0.5", "forms_size=64"},
+			[]string{"job.forms_size is 64", "a number from 1 to 63"},
+		},
+		{
+			[]string{"profile=model", "forms=0.5", "forms_size=large"},
+			[]string{`job.forms_size is "large"`, "a number from 1 to 63"},
+		},
+		{
+			[]string{"profile=model", "forms=0.5", "forms_sent=yes"},
+			[]string{`job.forms_sent is "yes"`, "true or false"},
+		},
+		{
+			[]string{"profile=model", "forms=0.2", "forms_size=3.8", "forms_sent=true"},
+			[]string{
+				"job.forms_sent is true", "more than 1.5 times their size", "job.forms_size = 3.8",
+				"false, or forms_size up to 1.5",
+			},
+		},
 		{[]string{"job.job=2"}, []string{`job.job is 2: unknown key`, `did you mean "jobs"?`}},
 	} {
 		_, err := read(t, small, test.set...)

@@ -27,6 +27,9 @@ func boundedJob(t *rapid.T) *Job {
 		job.Sizes = job.Sizes[:few]
 		job.GlobalBatch = min(job.GlobalBatch, few)
 	}
+	if factor("forms", 0, 0, 1) > 0 {
+		job.Forms = formsOf(job.Seed)
+	}
 	slow := factor("classes", 1, 1, 0.02)
 	larger, threads := factor("capacity", 1, 1, 3), factor("threads", 1, 1, 4)
 	for j := range env.Classes {

@@ -9,9 +9,9 @@ import (
 )
 
 // Forms are copies of samples that take less time to be preprocessed than the samples (decisions 95
-// and 100). The first storage class of a node keeps as many as it has capacity for beside all samples
-// that the policy places there. Which samples these are is not simulated: of each that the class has
-// such a part is a form, and what it takes to make it is not counted.
+// and 100). The first storage class of a node keeps as many as it has capacity for beside all
+// samples that the policy places there. Which samples these are is not simulated: of each that the
+// class has such a part is a form, and what it takes to make it is not counted.
 type Forms struct {
 	Time float64 // of a sample, in parts of its time to be preprocessed; 0: there are no forms
 	Size float64 // in parts of the sample's size; at least 1
