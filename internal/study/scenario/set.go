@@ -23,7 +23,8 @@ var settable = []string{
 	"dataset.max", "dataset.bounds", "dataset.weights", "dataset.histogram",
 	"dataset.index", "dataset.sizes",
 	"job.epochs", "job.global_batch_size", "job.drop_last", "job.scheme", "job.order",
-	"job.jobs", "job.share", "job.forms", "job.forms_size", "job.forms_sent", "job.mix", "job.epoch_size",
+	"job.jobs", "job.share", "job.forms", "job.forms_size", "job.forms_sent",
+	"job.mix", "job.epoch_size",
 	"simulate.policies", "simulate.policy_files", "simulate.profile", "simulate.seed", "title",
 }
 

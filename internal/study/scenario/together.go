@@ -99,8 +99,8 @@ func (r *reader) sharing() {
 	}
 }
 
-// forms checks how samples are kept, and sets what follows from the rest: forms are of JPEGs unless a
-// size is given, and sent if nodes send forms of this size.
+// forms checks how samples are kept, and sets what follows from the rest: forms are of JPEGs unless
+// a size is given, and sent if nodes send forms of this size.
 func (r *reader) forms() {
 	s := r.scenario
 	f := &s.Forms

@@ -33,8 +33,8 @@ func (f Forms) valid() error {
 	if f == (Forms{}) || f.Time > 0 && f.Time <= 1 && f.Size >= 1 && !math.IsInf(f.Size, 1) {
 		return nil
 	}
-	return fmt.Errorf("simulate: forms take %v of the time and %v times the size; it must be above 0 "+
-		"and at most 1 of the time, and at least 1 times the size", f.Time, f.Size)
+	return fmt.Errorf("simulate: forms take %v of the time and %v times the size; it must be above "+
+		"0 and at most 1 of the time, and at least 1 times the size", f.Time, f.Size)
 }
 
 // Part returns which part of so many MB in a class of this capacity are forms.

@@ -31,7 +31,8 @@ func TestFormsOfOtherNodes(t *testing.T) {
 		{"no room", Forms{0.5, 1.12, true}, 1, []float64{0.201, 0.2}},
 	} {
 		job := tinyJob()
-		job.Nodes, job.Sizes, job.Forms = 2, []float64{1, 1}, c.forms
+		job.Nodes, job.Forms = 2, c.forms
+		job.Sizes = []float64{1, 1}
 		job.Order = [][]int32{{0, 1}, {1, 0}}
 		job.Env.Compute = 1000
 		job.Env.Classes[0].Capacity, job.Env.Classes[1].Capacity = 0.5, c.room
