@@ -7,7 +7,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/study/scenario"
-	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
 
 // TestJobs: several jobs, groups and cores come from the file; without them there is one job, with
@@ -52,19 +51,19 @@ func TestJobs(t *testing.T) {
 func TestForms(t *testing.T) {
 	for _, test := range []struct {
 		set  []string
-		want simulate.Forms
+		want model.Forms
 	}{
-		{[]string{}, simulate.Forms{}},
-		{[]string{"forms=0.5"}, simulate.Forms{Time: 0.5, Size: 1.12, Sent: true}},
-		{[]string{"forms=1", "forms_size=1"}, simulate.Forms{Time: 1, Size: 1, Sent: true}},
+		{[]string{}, model.Forms{}},
+		{[]string{"forms=0.5"}, model.Forms{Time: 0.5, Size: 1.12, Sent: true}},
+		{[]string{"forms=1", "forms_size=1"}, model.Forms{Time: 1, Size: 1, Sent: true}},
 		{
-			[]string{"forms=0.5", "forms_sent=false"}, simulate.Forms{Time: 0.5, Size: 1.12},
+			[]string{"forms=0.5", "forms_sent=false"}, model.Forms{Time: 0.5, Size: 1.12},
 		},
-		{[]string{"forms=0.5", "forms_size=1.5"}, simulate.Forms{Time: 0.5, Size: 1.5, Sent: true}},
-		{[]string{"forms=0.2", "forms_size=3.8"}, simulate.Forms{Time: 0.2, Size: 3.8}},
+		{[]string{"forms=0.5", "forms_size=1.5"}, model.Forms{Time: 0.5, Size: 1.5, Sent: true}},
+		{[]string{"forms=0.2", "forms_size=3.8"}, model.Forms{Time: 0.2, Size: 3.8}},
 		{
 			[]string{"forms=0.2", "forms_size=20", "forms_sent=false"},
-			simulate.Forms{Time: 0.2, Size: 20},
+			model.Forms{Time: 0.2, Size: 20},
 		},
 	} {
 		s, err := read(t, small, append(test.set, "profile=model")...)

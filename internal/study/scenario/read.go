@@ -260,15 +260,12 @@ func (r *reader) times(to *float64) func(string, any) {
 		case int64:
 			*to = float64(n)
 		}
-		if !(*to >= 1 && *to <= mostTimes) {
+		if !(*to >= 1 && *to <= model.MostForm) {
 			r.fault(key, v, "not how many times as large",
-				fmt.Sprintf("a number from 1 to %d", mostTimes))
+				fmt.Sprintf("a number from 1 to %d", model.MostForm))
 		}
 	}
 }
-
-// mostTimes is the largest size of forms, in parts of the sample, that the daemon keeps.
-const mostTimes = 63
 
 // part returns a reader of a number above 0, up to 1.
 func (r *reader) part(to *float64) func(string, any) {

@@ -41,7 +41,7 @@ type Scenario struct {
 	Scheme      access.Scheme
 	Jobs        int  // that train on the nodes at the same time
 	Share       bool // what they prepare
-	Forms       simulate.Forms
+	Forms       model.Forms
 	Policies    []string // each once
 	Profile     simulate.Profile
 	Seed        uint64

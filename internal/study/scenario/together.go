@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/plan/access"
 	"github.com/hdmlp/hdmlp/internal/study/simulate"
 )
@@ -115,13 +116,13 @@ func (r *reader) forms() {
 	if f.Time == 0 {
 		return
 	}
-	f.Size = cmp.Or(f.Size, simulate.FormSize)
+	f.Size = cmp.Or(f.Size, model.FormSize)
 	if r.sent == nil {
-		f.Sent = f.Size <= simulate.MostSent
-	} else if f.Sent && f.Size > simulate.MostSent {
+		f.Sent = f.Size <= model.MostSent
+	} else if f.Sent && f.Size > model.MostSent {
 		r.fault("job.forms_sent", true, fmt.Sprintf("nodes send the samples whose forms take more "+
-			"than %v times their size, and job.forms_size = %v", simulate.MostSent, f.Size),
-			fmt.Sprintf("false, or forms_size up to %v", simulate.MostSent))
+			"than %v times their size, and job.forms_size = %v", model.MostSent, f.Size),
+			fmt.Sprintf("false, or forms_size up to %v", model.MostSent))
 	}
 }
 

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/model"
@@ -16,8 +17,8 @@ func TimeBound(ctx context.Context, job *Job) (float64, error) {
 	if err := job.Env.Validate(); err != nil {
 		return 0, err
 	}
-	if err := job.Forms.valid(); err != nil {
-		return 0, err
+	if err := job.Forms.Validate(); err != nil {
+		return 0, fmt.Errorf("simulate: %w", err)
 	}
 	job = job.formed()
 	bound := 0.0

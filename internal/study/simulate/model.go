@@ -179,8 +179,8 @@ func streamOf(job *Job, k int) (*access.Stream, error) {
 				fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
 		}
 	}
-	if err := job.Forms.valid(); err != nil {
-		return nil, err
+	if err := job.Forms.Validate(); err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
 	}
 	spec := access.Spec{
 		Samples: len(job.Sizes), Seed: job.Seed + uint64(k), Epochs: job.Epochs, WorldSize: job.Nodes,
@@ -272,7 +272,7 @@ func newModel(job *Job, stream *access.Stream, plan *plan.Plan, how simulated.Ru
 		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
-	m.saved, m.formed = m.write*(1-job.Forms.Time), job.Forms.parts(job, plan)
+	m.saved, m.formed = m.write*(1-job.Forms.Time), formParts(job, plan)
 	first := stream.Epoch(0)
 	for i := range job.Nodes {
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))

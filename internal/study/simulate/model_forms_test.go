@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/plan/policies"
 )
 
@@ -18,17 +19,17 @@ import (
 func TestFormsOfOtherNodes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		forms  Forms
+		forms  model.Forms
 		room   float64
 		epochs []float64
 	}{
-		{"no forms", Forms{}, 9, []float64{0.201, 0.2}},
-		{"sent", Forms{0.5, 1.12, true}, 9, []float64{0.151, 0.162}},
-		{"files sent", Forms{0.5, 1.12, false}, 9, []float64{0.151, 0.2}},
-		{"a half of them", Forms{0.5, 1.12, true}, 1.06, []float64{0.176, 0.181}},
-		{"pixels", Forms{0.5, 4, false}, 9, []float64{0.151, 0.2}},
-		{"a third of the pixels", Forms{0.5, 4, false}, 2, []float64{0.201 - 0.05/3, 0.2}},
-		{"no room", Forms{0.5, 1.12, true}, 1, []float64{0.201, 0.2}},
+		{"no forms", model.Forms{}, 9, []float64{0.201, 0.2}},
+		{"sent", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 9, []float64{0.151, 0.162}},
+		{"files sent", model.Forms{Time: 0.5, Size: 1.12}, 9, []float64{0.151, 0.2}},
+		{"a half of them", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 1.06, []float64{0.176, 0.181}},
+		{"pixels", model.Forms{Time: 0.5, Size: 4}, 9, []float64{0.151, 0.2}},
+		{"a third of the pixels", model.Forms{Time: 0.5, Size: 4}, 2, []float64{0.201 - 0.05/3, 0.2}},
+		{"no room", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 1, []float64{0.201, 0.2}},
 	} {
 		job := tinyJob()
 		job.Nodes, job.Forms = 2, c.forms
@@ -64,7 +65,7 @@ func TestFormOf(t *testing.T) {
 		{"what it is to keep", sampleCopy{node: 1, class: 1}, true, true, 0},
 	} {
 		m := &simulation{
-			job: &Job{Forms: Forms{Time: 0.5, Size: 1.2, Sent: c.sent}}, formed: []float64{0.25, 0.75},
+			job: &Job{Forms: model.Forms{Time: 0.5, Size: 1.2, Sent: c.sent}}, formed: []float64{0.25, 0.75},
 		}
 		if got := m.formOf(&c.copy, 0, c.keeps); got != c.want {
 			t.Errorf("%s: %v of it is a form, want %v", c.name, got, c.want)
@@ -73,9 +74,9 @@ func TestFormOf(t *testing.T) {
 }
 
 // formsOf draws forms: of JPEGs, which are sent, or of others.
-func formsOf(seed uint64) Forms {
+func formsOf(seed uint64) model.Forms {
 	r := rand.New(rand.NewPCG(seed, 2))
-	f := Forms{Time: 0.1 + 0.9*r.Float64(), Size: 1 + r.Float64()/2, Sent: true}
+	f := model.Forms{Time: 0.1 + 0.9*r.Float64(), Size: 1 + r.Float64()/2, Sent: true}
 	if r.IntN(2) == 0 {
 		f.Size, f.Sent = 1+5*r.Float64(), false
 	}
@@ -87,9 +88,9 @@ func TestFormsThatAreSamples(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		for _, p := range policies.Names(policies.All()) {
-			job.Forms = Forms{}
+			job.Forms = model.Forms{}
 			want := runModel(t, job, p)
-			job.Forms = Forms{Time: 1, Size: 1, Sent: seed%2 == 0}
+			job.Forms = model.Forms{Time: 1, Size: 1, Sent: seed%2 == 0}
 			if got := runModel(t, job, p); !reflect.DeepEqual(got, want) {
 				t.Errorf("seed %d, %s: %+v, without forms %+v", seed, p, got, want)
 			}
@@ -128,13 +129,13 @@ func TestFormsAreNotSlower(t *testing.T) {
 		held := job.Env.Classes[1].Capacity
 		for _, link := range []float64{job.Env.PeerBandwidth, 1e6} {
 			job.Env.PeerBandwidth = link
-			trains := func(forms Forms, times float64) float64 {
+			trains := func(forms model.Forms, times float64) float64 {
 				job.Forms, job.Env.Classes[1].Capacity = forms, held*times
 				r := runModel(t, job, "lbann_preloading")
 				return r.Runtime - r.BeforeTraining
 			}
 			forms := job.Forms
-			without := trains(Forms{}, 1)
+			without := trains(model.Forms{}, 1)
 			most, before := without, inf
 			longer := forms.Sent && job.Nodes > 1 && link < 1e6
 			if longer {
@@ -180,7 +181,7 @@ func TestFormsInLaterEpochs(t *testing.T) {
 		for _, p := range []string{"cooperative", "minio", "frequency"} {
 			forms := job.Forms
 			with := later(job, p)
-			job.Forms = Forms{}
+			job.Forms = model.Forms{}
 			without := later(job, p)
 			job.Forms = forms
 			if with > without*nearly {
@@ -198,7 +199,7 @@ func TestFormsInLaterEpochs(t *testing.T) {
 }
 
 func TestImpossibleForms(t *testing.T) {
-	for _, f := range []Forms{
+	for _, f := range []model.Forms{
 		{Time: 1.1, Size: 1},
 		{Time: -1, Size: 1},
 		{Time: 0.5},

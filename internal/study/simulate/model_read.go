@@ -130,7 +130,7 @@ func (m *simulation) request(i int, n *rank, at int, own int32, chosen bool) {
 // peerEnd returns when a read of another node's copy would end (thesis equation 3.6).
 func (m *simulation) peerEnd(n *rank, cp *sampleCopy, size float64, keeps bool) float64 {
 	slot := int(cp.node)*m.classes + int(cp.class)
-	sent := m.sentMB(size, m.formOf(cp, n.on, keeps))
+	sent := size * m.job.Forms.SentSize(m.formOf(cp, n.on, keeps))
 	return max(m.reading[slot].end(m.now, size, &m.rates[cp.class]),
 		m.links[n.on].transfer(&m.links[cp.node], m.now, sent*m.peer))
 }
@@ -145,7 +145,7 @@ func (m *simulation) readCopy(i int, n *rank, at int, c, own int32, end float64)
 		m.reading[slot].read(end, rates)
 	} else {
 		m.reading[slot].read(m.reading[slot].end(m.now, size, rates), rates)
-		m.links[n.on].begin(&m.links[cp.node], m.now, m.sentMB(size, form)*m.peer)
+		m.links[n.on].begin(&m.links[cp.node], m.now, size*m.job.Forms.SentSize(form)*m.peer)
 	}
 	m.count(cp, c == own, own, size)
 	m.stage(n, p, end, size, -size*m.saved*form)

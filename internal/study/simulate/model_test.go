@@ -169,7 +169,7 @@ func TestByHand(t *testing.T) {
 // forms returns a change of a job: forms take half the time, and class 1 has so many MB.
 func forms(capacity float64) func(*Job) {
 	return func(j *Job) {
-		j.Forms, j.Env.Classes[1].Capacity = Forms{Time: 0.5, Size: FormSize, Sent: true}, capacity
+		j.Forms, j.Env.Classes[1].Capacity = model.Forms{Time: 0.5, Size: model.FormSize, Sent: true}, capacity
 	}
 }
 

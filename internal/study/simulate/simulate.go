@@ -40,8 +40,10 @@ type Job struct {
 	// Share means that the jobs are a group, for which each sample is fetched and preprocessed once
 	// (coordinated prep, CoorDL 4.3). They have one order, and take each batch at the same time.
 	Share bool
-	// Forms are those that the first storage class keeps; profile Thesis has none.
-	Forms Forms
+	// Forms are those that the first storage class keeps. Which samples they are of is not simulated:
+	// of each that the class has such a part is a form, and what it takes to make it is not counted.
+	// Profile Thesis has none.
+	Forms model.Forms
 	// Order, if not nil, holds the permutation of every epoch and replaces those drawn from Seed.
 	// Without it, planning and simulating draw a permutation each time they need it; DrawOrder
 	// draws them once.
