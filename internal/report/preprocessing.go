@@ -14,11 +14,12 @@ type Preprocessing struct {
 	// Result is the expected size of a result in bytes.
 	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`
+	OfForms
 }
 
 // Total returns the cost of all transforms.
 func (p *Preprocessing) Total() *Transformed {
-	all := &Transformed{Samples: p.Samples}
+	all := &Transformed{Samples: p.Samples, OfForms: p.OfForms}
 	for _, t := range p.Transforms {
 		all.Seconds += t.Seconds
 	}
@@ -36,6 +37,14 @@ type Transform struct {
 type Transformed struct {
 	Samples int64   `json:"samples"`
 	Seconds float64 `json:"seconds"`
+	OfForms
+}
+
+// OfForms is the part that was made of forms (Forms) instead of samples as read: of samples with
+// several fields that are transformed, those whose first one was a form.
+type OfForms struct {
+	FormSamples int64   `json:"form_samples,omitempty"`
+	FormSeconds float64 `json:"form_seconds,omitempty"`
 }
 
 // Since returns what was transformed after an earlier time; nil: nothing.
@@ -43,5 +52,11 @@ func (t *Transformed) Since(before *Transformed) *Transformed {
 	if t == nil || before == nil || t.Samples <= before.Samples {
 		return nil
 	}
-	return &Transformed{t.Samples - before.Samples, max(t.Seconds-before.Seconds, 0)}
+	return &Transformed{
+		Samples: t.Samples - before.Samples, Seconds: max(t.Seconds-before.Seconds, 0),
+		OfForms: OfForms{
+			FormSamples: max(t.FormSamples-before.FormSamples, 0),
+			FormSeconds: max(t.FormSeconds-before.FormSeconds, 0),
+		},
+	}
 }

@@ -351,6 +351,7 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 	c, q := n.c, n.ask(k, r)
 	owner := c.nodes[c.job.Plan.OwnerOf(int(k))]
 	back, over := n.waits(q.to), false
+	keeps := n.keeps(k)
 	end := func() {
 		over = true
 		back()
@@ -383,7 +384,8 @@ func (n *node) askOwner(k int32, r request, done func(tier string), otherwise fu
 		if got.tier == sourceTier {
 			waited = c.events.time().Sub(q.begun)
 		}
-		sent := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
+		mb := n.mb(k) * c.job.Forms.SentSize(n.form(peerTier, keeps))
+		sent := max(owner.sent.take(c.events.now, mb), n.got.take(c.events.now, mb))
 		c.events.at(sent, func() {
 			if over {
 				return

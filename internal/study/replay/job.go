@@ -42,7 +42,11 @@ func (r *Run) Simulate(ctx context.Context, sizes func(id int) int64,
 	if err != nil {
 		return nil, err
 	}
-	return Simulate(ctx, job)
+	result, err := Simulate(ctx, job)
+	if err == nil && v != AsItRan {
+		result.Doubt = r.formDoubt(job, v)
+	}
+	return result, err
 }
 
 // job returns the run as a job to run again.
@@ -57,7 +61,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	job := &Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
 		Source: source.mbps, Link: r.link().mbps, Free: r.Free,
-		Known: r.knownAtFirst(), Timeout: timeout,
+		Known: r.knownAtFirst(), Timeout: timeout, Forms: r.forms(),
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))
@@ -95,7 +99,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	if err := r.reorder(job, nodes, v); err != nil {
 		return nil, err
 	}
-	return job, r.plan(ctx, job, nodes, varied)
+	return job, r.plan(ctx, job, nodes, varied, v)
 }
 
 // reorder puts the job into the order of its policy, as the engine does: made from the capacities
@@ -220,7 +224,7 @@ func (r *Run) vary(nodes []plan.Node, v Variation) []plan.Node {
 // plan makes the job's plan, as the engine makes it: with the environment that the nodes agreed on,
 // if any, and with what the classes hold when it begins, which follows from a plan for the nodes
 // `before`.
-func (r *Run) plan(ctx context.Context, job *Job, before, nodes []plan.Node) error {
+func (r *Run) plan(ctx context.Context, job *Job, before, nodes []plan.Node, v Variation) error {
 	policy, err := policies.ByName(r.Policy)
 	if err != nil {
 		return err
@@ -230,7 +234,11 @@ func (r *Run) plan(ctx context.Context, job *Job, before, nodes []plan.Node) err
 		Size: func(k int) int64 { return max(1, job.Sizes[k]) },
 	}
 	planned := func(nodes []plan.Node) (*plan.Plan, error) {
+		in := in
 		in.Nodes = nodes
+		if len(nodes) == len(r.report.Nodes) && len(nodes) != len(before) {
+			in.Stream = r.stream
+		}
 		if agreed := r.report.Agreed; agreed != nil {
 			in.Env = plan.EnvironmentOf([]model.Node{*agreed}, nodes, in.MeanSize())
 		}
@@ -244,6 +252,9 @@ func (r *Run) plan(ctx context.Context, job *Job, before, nodes []plan.Node) err
 	}
 	if err == nil {
 		job.Plan, err = planned(nodes)
+	}
+	if err == nil && job.Forms.Size > 0 && v != AsItRan {
+		err = r.varyForms(job, nodes, planned)
 	}
 	if no := (*plan.Unsupported)(nil); errors.As(err, &no) {
 		return err

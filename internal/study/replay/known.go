@@ -204,6 +204,11 @@ func (r *Run) Unsure(results ...*Result) (all []string) {
 			})
 		}
 	}
+	for _, got := range results {
+		if got != nil && got.Doubt != "" {
+			all = append(all, got.Doubt)
+		}
+	}
 	if hung >= 0 {
 		all = append(all, fmt.Sprintf("In epoch %d the source took much longer than in the others, "+
 			"which give its rate: the predicted time of this epoch is without the delay.", hung))

@@ -187,7 +187,7 @@ func (r *Run) inForce(of *report.NodeReport) (all []InForce) {
 		if e != nil {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
-		f.Transform = r.transform(of, e)
+		f.Transform, f.Form, f.Forms = r.transform(of, e)
 		for _, class := range of.Classes {
 			f.Read = append(f.Read, r.readIn(class.Name, ran.Epoch))
 		}
@@ -196,20 +196,21 @@ func (r *Run) inForce(of *report.NodeReport) (all []InForce) {
 	return all
 }
 
-// transform returns the seconds that a thread transformed for per MB in an epoch, or, if it was
-// hardly anything or is not known, over the whole run: other processes, and first uses of memory,
-// delay some epochs more than others.
-func (r *Run) transform(of *report.NodeReport, e *report.Epoch) float64 {
+// transform returns the seconds that a thread transformed for per MB in an epoch, of samples as read
+// and of forms, or, if it was hardly anything or is not known, over the whole run: other processes,
+// and first uses of memory, delay some epochs more than others. share is that of forms.
+func (r *Run) transform(of *report.NodeReport, e *report.Epoch) (asRead, form, share float64) {
 	p := of.Preprocessing
 	if p == nil || p.Samples == 0 {
-		return 0
+		return 0, 0, 0
 	}
 	did := p.Total()
 	if e != nil && e.Transformed != nil &&
 		10*e.Transformed.Samples*int64(len(of.Epochs)) >= p.Samples {
 		did = e.Transformed
 	}
-	return did.Seconds / float64(did.Samples) / r.meanSize()
+	f := r.formed(of, e, did)
+	return f.asRead / r.meanSize(), f.form / r.meanSize(), f.share
 }
 
 // begin sets when nodes begin to read. Ranks that wait for each other begin the second epoch at the

@@ -266,6 +266,7 @@ func (n *node) dispatchOne() {
 func (n *node) bring(t task) {
 	due := func() float64 { return t.batch.rank.due(t.batch.step) }
 	r := request{peers: true, urgent: true, due: due, cacheFirst: n.c.job.Plan.CacheFirst}
+	keeps := n.keeps(t.sample)
 	n.fetch(t.sample, r, func(got sample) {
 		done := func() {
 			b := t.batch
@@ -283,7 +284,8 @@ func (n *node) bring(t task) {
 			return
 		}
 		n.threads.run(func() {
-			n.c.events.after(n.mb(t.sample)*n.limits.Transform, func() {
+			perMB := n.limits.transformMB(n.form(got.tier, keeps))
+			n.c.events.after(n.mb(t.sample)*perMB, func() {
 				n.threads.release()
 				done()
 			})

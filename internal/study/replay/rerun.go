@@ -28,7 +28,8 @@ type Job struct {
 	Free bool
 	// Known is what nodes knew of their tiers when the job began.
 	Known   model.Node
-	Timeout float64 // seconds that one read may take in all (source_timeout); 0: no limit
+	Timeout float64     // seconds that one read may take in all (source_timeout); 0: no limit
+	Forms   model.Forms // without Time, for which epochs have rates
 }
 
 // Node is a node of a job.
@@ -72,8 +73,9 @@ type InForce struct {
 	// Pause is the seconds before the ranks request the first batch: of the first epoch, after the
 	// node's Start, or after all nodes have filled their classes if training begins then.
 	Pause float64
-	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
-	Transform float64
+	// Transform is the seconds that a thread transforms for per MB, if there are Threads; of forms it
+	// is Form, and Forms is the share of these in what comes from memory and other nodes.
+	Transform, Form, Forms float64
 	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
 	Read []float64
 }
@@ -94,6 +96,9 @@ type Result struct {
 	DeliveredIn []map[string]float64
 	// Written has the MB that were written to each class that is not in memory.
 	Written map[string]float64
+	// Doubt is what the job would also do with the memory of a variation, and is not in the result;
+	// "": nothing is known to be missing.
+	Doubt string
 }
 
 const perMega = 1e6
@@ -153,7 +158,8 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
+			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) || !(f.Form >= 0) ||
+				!(f.Forms >= 0 && f.Forms <= 1) {
 				errs = append(errs, fmt.Errorf("replay: node %d has impossible limits: %+v", i, f))
 			}
 			for _, rate := range f.Read {

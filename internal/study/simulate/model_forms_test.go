@@ -26,7 +26,12 @@ func TestFormsOfOtherNodes(t *testing.T) {
 		{"no forms", model.Forms{}, 9, []float64{0.201, 0.2}},
 		{"sent", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 9, []float64{0.151, 0.162}},
 		{"files sent", model.Forms{Time: 0.5, Size: 1.12}, 9, []float64{0.151, 0.2}},
-		{"a half of them", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 1.06, []float64{0.176, 0.181}},
+		{
+			"a half of them",
+			model.Forms{Time: 0.5, Size: 1.12, Sent: true},
+			1.06,
+			[]float64{0.176, 0.181},
+		},
 		{"pixels", model.Forms{Time: 0.5, Size: 4}, 9, []float64{0.151, 0.2}},
 		{"a third of the pixels", model.Forms{Time: 0.5, Size: 4}, 2, []float64{0.201 - 0.05/3, 0.2}},
 		{"no room", model.Forms{Time: 0.5, Size: 1.12, Sent: true}, 1, []float64{0.201, 0.2}},
@@ -65,7 +70,8 @@ func TestFormOf(t *testing.T) {
 		{"what it is to keep", sampleCopy{node: 1, class: 1}, true, true, 0},
 	} {
 		m := &simulation{
-			job: &Job{Forms: model.Forms{Time: 0.5, Size: 1.2, Sent: c.sent}}, formed: []float64{0.25, 0.75},
+			job:    &Job{Forms: model.Forms{Time: 0.5, Size: 1.2, Sent: c.sent}},
+			formed: []float64{0.25, 0.75},
 		}
 		if got := m.formOf(&c.copy, 0, c.keeps); got != c.want {
 			t.Errorf("%s: %v of it is a form, want %v", c.name, got, c.want)

@@ -169,7 +169,8 @@ func TestByHand(t *testing.T) {
 // forms returns a change of a job: forms take half the time, and class 1 has so many MB.
 func forms(capacity float64) func(*Job) {
 	return func(j *Job) {
-		j.Forms, j.Env.Classes[1].Capacity = model.Forms{Time: 0.5, Size: model.FormSize, Sent: true}, capacity
+		j.Forms = model.Forms{Time: 0.5, Size: model.FormSize, Sent: true}
+		j.Env.Classes[1].Capacity = capacity
 	}
 }
 

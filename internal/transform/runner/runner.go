@@ -201,6 +201,13 @@ type worker struct {
 	fields []*transform.Worker
 	spent  []time.Duration // by transform
 	did    int             // samples of the first field
+	formed formed
+}
+
+// formed is what was made of forms: samples of the first field, and the time of all fields.
+type formed struct {
+	samples int64
+	spent   time.Duration
 }
 
 func (p *Runner) newWorker() *worker {
@@ -220,9 +227,17 @@ func (w *worker) apply(p *Runner, it *item) {
 	}
 	took := append(make([]time.Duration, 0, 16), of.Times()...)
 	it.err = p.budget.apply(of, it)
+	all := time.Duration(0)
 	for i, t := range of.Times() {
 		took[i] = t - took[i]
 		w.spent[f.first+i] += took[i]
+		all += took[i]
+	}
+	if it.kind != forms.AsRead && it.err == nil {
+		w.formed.spent += all
+		if it.field == 0 {
+			w.formed.samples++
+		}
 	}
 	share(it.spent, took, waited)
 	if it.field == 0 {
@@ -270,6 +285,7 @@ type workers struct {
 	closed  bool
 	samples int64
 	spent   []time.Duration // by transform
+	formed  formed
 }
 
 // take returns an idle worker, or nil if the caller has to make one.
@@ -289,8 +305,10 @@ func (s *workers) put(w *worker) {
 	for i, t := range w.spent {
 		s.spent[i] += t
 	}
+	s.formed.samples += w.formed.samples
+	s.formed.spent += w.formed.spent
 	clear(w.spent)
-	w.did = 0
+	w.did, w.formed = 0, formed{}
 	if s.closed || w.memory() > keptMemory {
 		w.close()
 		return
@@ -324,6 +342,11 @@ func (p *Runner) Report() *report.Preprocessing {
 	defer p.gate.mu.Unlock()
 	s := &p.gate.workers
 	r := &report.Preprocessing{Samples: s.samples, Threads: p.gate.open}
+	if s.formed.samples > 0 {
+		r.OfForms = report.OfForms{
+			FormSamples: s.formed.samples, FormSeconds: s.formed.spent.Seconds(),
+		}
+	}
 	if t := p.gate.tuner; t != nil {
 		r.Threads = t.Kept()
 	} else {
