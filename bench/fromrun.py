@@ -4,6 +4,10 @@ file classes that hold half of the dataset or all of it, and compares each with 
 
     python bench/fromrun.py [--only nodes=2,file] [--out DIR] [--repeat N]
 
+The cell with forms is of a job that waits for its transforms, with memory for some samples as
+coefficients, and for all: from each of both runs, the other one is predicted,
+and compared with it, in the last third of the epochs.
+
 Source, links and disks are throttled such that they limit the runs, and not the processors, and an
 epoch takes at least 2 s. Ranks wait for each other after each step, as synchronous training does,
 but in the cells that say `free`. Prints a line for each run, and what misses the aim: epochs within
@@ -49,6 +53,11 @@ COMPUTE = 2.2
 
 TIME, BYTES = 0.05, 0.01
 
+#: Of the cell with forms: samples, epochs, and by how many times the dataset memory has room for.
+FORMED = 1200
+FORMED_EPOCHS = 24
+FORMED_MEMORY = (1.15, 1.5)
+
 
 class Cell(NamedTuple):
     nodes: int
@@ -58,6 +67,7 @@ class Cell(NamedTuple):
     ranks: int = 1  # on each node
     warm: bool = False  # the caches hold what they can at the start
     free: bool = False  # ranks do not wait for each other
+    forms: bool = False  # predicts runs with other memory for forms
 
     def __str__(self) -> str:
         words = [
@@ -72,6 +82,8 @@ class Cell(NamedTuple):
             words.append("warm")
         if self.free:
             words.append("free")
+        if self.forms:
+            words.append("forms")
         return ",".join(words)
 
 
@@ -84,6 +96,7 @@ def cells() -> list[Cell]:
         Cell(1, False, "file", 1.05, warm=True),
         Cell(1, False, "memory", 0.5, ranks=2, free=True),
         Cell(2, False, "memory", 0.5, free=True),
+        Cell(1, True, "memory", 1.15, forms=True),
     ]
 
 
@@ -104,6 +117,8 @@ def _disks(cell: Cell, directory: str) -> Iterator[Optional[str]]:
 
 def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, Any]:
     """Runs a cell, and returns the comparison of its report, which it keeps in the file out."""
+    if cell.forms:
+        return run_forms(cell, out)
     size, world = dataset["bytes"], cell.nodes * cell.ranks
     spec: dict[str, Any] = {
         "batch_size": GLOBAL_BATCH // world,
@@ -139,12 +154,51 @@ def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, A
     return {"rows": compared["rows"], "others": result["others"]}
 
 
-def predict(report: dict[str, Any], out: str, index: str) -> dict[str, Any]:
+def run_forms(cell: Cell, out: str) -> dict[str, Any]:
+    """Runs a job with memory for some forms and for all, and predicts each run from the other."""
+    path = os.path.join(_ROOT, "build", "data", f"photos-{FORMED}")
+    size = make_dataset.make("photos", path, FORMED)["bytes"]
+    spec = {
+        "path": path,
+        "batch_size": 64,
+        "epochs": FORMED_EPOCHS,
+        "seed": 7,
+        "step": 0.0,
+        "world_size": 1,
+        "pipeline": "crop",
+    }
+    contender = {"name": str(cell), "contender": "hdmlp", "workers": 0, "cores": 1}
+    results = [
+        rounds.run(contender, dict(spec, memory=int(times * size))) for times in FORMED_MEMORY
+    ]
+    reports = [result["ranks"][0]["report"] for result in results]
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="hdmlp-fromrun-") as directory:
+        for ran, (times, asked) in enumerate(zip(FORMED_MEMORY, reversed(FORMED_MEMORY))):
+            memory = ("--memory", str(int(asked * size)))
+            compared = predict(reports[ran], out, directory, *memory)
+            last = [row for row in compared["what_if"]["rows"] if row["what"].startswith("epoch")]
+            last = last[-FORMED_EPOCHS // 3 :]
+            predicted = sum(row["what_if"] for row in last)
+            measured = sum(e["seconds"] for e in reports[1 - ran]["epochs"][-len(last) :])
+            rows.append(
+                {
+                    "what": f"epochs with {asked} times the memory, from {times}",
+                    "unit": "s",
+                    "predicted": predicted,
+                    "measured": measured,
+                    "error": predicted / measured - 1,
+                }
+            )
+    return {"rows": rows, "others": max(result["others"] for result in results)}
+
+
+def predict(report: dict[str, Any], out: str, index: str, *options: str) -> dict[str, Any]:
     """What `hdmlp simulate --from-run --json` prints of the report."""
     with open(out, "w", encoding="utf-8") as file:
         json.dump(report, file)
     done = subprocess.run(
-        [namespaces.BINARY, "simulate", "--json", "--from-run", out],
+        [namespaces.BINARY, "simulate", "--json", "--from-run", out, *options],
         capture_output=True,
         text=True,
         env=dict(os.environ, HDMLP_INDEX_DIR=os.path.join(index, "index")),

@@ -107,8 +107,8 @@ func epochsOf(t *testing.T, run *Run, v Variation) *Result {
 	return r
 }
 
-// TestMoreMemoryForForms: with memory for all forms, twice as many are forms in each epoch; with less
-// memory than samples take, none are; and as the job ran, epochs take what they took.
+// TestMoreMemoryForForms: with memory for all forms, twice as many are forms in each epoch; with
+// less memory than samples take, none are; and as the job ran, epochs take what they took.
 func TestMoreMemoryForForms(t *testing.T) {
 	run := formedRun(t, nil)
 	for _, c := range []struct {
@@ -148,8 +148,8 @@ func TestMoreMemoryForForms(t *testing.T) {
 	}
 }
 
-// TestFormsNotMeasured: a run without forms says so if there would be room for some, in a job for which
-// they would be made.
+// TestFormsNotMeasured: a run without forms says so if there would be room for some, in a job for
+// which they would be made.
 func TestFormsNotMeasured(t *testing.T) {
 	none := func(report map[string]any) {
 		delete(report["classes"].([]any)[0].(map[string]any), "forms")

@@ -196,9 +196,9 @@ func (r *Run) inForce(of *report.NodeReport) (all []InForce) {
 	return all
 }
 
-// transform returns the seconds that a thread transformed for per MB in an epoch, of samples as read
-// and of forms, or, if it was hardly anything or is not known, over the whole run: other processes,
-// and first uses of memory, delay some epochs more than others. share is that of forms.
+// transform returns the seconds that a thread transformed for per MB in an epoch, of samples as
+// read and of forms, or, if it was hardly anything or is not known, over the whole run: other
+// processes, and first uses of memory, delay some epochs more than others. share is that of forms.
 func (r *Run) transform(of *report.NodeReport, e *report.Epoch) (asRead, form, share float64) {
 	p := of.Preprocessing
 	if p == nil || p.Samples == 0 {
