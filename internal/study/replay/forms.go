@@ -10,17 +10,18 @@ import (
 
 // # Forms
 //
-// Nodes keep some samples in forms that take less time to be transformed (model.Forms). A report has
-// how many of the samples that were transformed in each epoch were forms, and how long that took, so
-// that an epoch has two rates, of samples as read and of forms, and the share of forms among what
-// comes from memory and from other nodes. Which samples these are does not matter: each that comes
-// from there takes the time of such a share.
+// Nodes keep some samples in forms that take less time to be transformed (model.Forms). A report
+// has how many of the samples that were transformed in each epoch were forms, and how long that
+// took, so that an epoch has two rates, of samples as read and of forms, and the share of forms
+// among what comes from memory and from other nodes. Which samples these are does not matter: each
+// that comes from there takes the time of such a share.
 //
 // With other memory, the share of every epoch changes in proportion to how much of what the plan
-// places in memory there is room to keep as forms. So converting takes as many epochs as in the run.
+// places in memory there is room to keep as forms. So converting takes as many epochs as in the
+// run.
 
-// forms returns how large forms are, and whether nodes send them; its zero value if the run had none.
-// Time is not set: it differs between epochs.
+// forms returns how large forms are, and whether nodes send them; its zero value if the run had
+// none. Time is not set: it differs between epochs.
 func (r *Run) forms() (f model.Forms) {
 	var bytes, asRead int64
 	for i := range r.report.Nodes {
@@ -46,8 +47,8 @@ type formed struct {
 }
 
 // formed returns what was transformed from forms in an epoch, of which `did` was transformed. Other
-// processes delay all of an epoch alike, so that it takes in all what it took, at the run's ratio of
-// the two rates.
+// processes delay all of an epoch alike, so that it takes in all what it took, at the run's ratio
+// of the two rates.
 func (r *Run) formed(of *report.NodeReport, e *report.Epoch, did *report.Transformed) formed {
 	run := of.Preprocessing.Total()
 	asRead, forms := run.Samples-run.FormSamples, did.FormSamples
@@ -114,7 +115,7 @@ func (r *Run) formDoubt(job *Job, v Variation) string {
 				held += float64(job.Sizes[k])
 			}
 			f := model.Forms{Size: model.FormSize}
-			if class.Memory && f.Part(held, float64(v.Memory)) == 1 {
+			if class.Memory && roomFor(f, held, float64(v.Memory)) == 1 {
 				return "The run kept no samples in other forms than as read: it does not say what " +
 					"these would save. With so much memory there is room for some, if the samples are " +
 					"JPEGs, PNGs or WebPs; the prediction is without. Run the job with more memory than " +
@@ -138,10 +139,25 @@ func (r *Run) formPart(job *Job, p *plan.Plan, nodes []plan.Node) float64 {
 				held += float64(job.Sizes[k])
 			}
 			all += held
-			formed += held * job.Forms.Part(held, float64(nodes[i].Capacity[j]))
+			formed += held * roomFor(job.Forms, held, float64(nodes[i].Capacity[j]))
 		}
 	}
 	return formed / max(all, 1)
+}
+
+// roomFor returns which part of so many bytes in memory of this capacity may be forms, as the cache
+// makes them: while a segment is converted, its samples are there beside their forms, of which
+// JPEGs' are expected to take 1.5 times as much; and pixels leave a segment free.
+func roomFor(f model.Forms, held, capacity float64) float64 {
+	const (
+		segments = 16       // of a store, at least (store/memory)
+		largest  = 64 << 20 // bytes of a segment
+	)
+	segment := min(capacity/segments, largest)
+	if f.Size <= model.MostSent { // of the last segment the rest of these bytes is room
+		segment *= model.MostSent - (f.Size - 1)
+	}
+	return f.Part(held, max(capacity-segment, held))
 }
 
 // keptForms returns which part of what the run's plan placed in memory were forms at the end.
