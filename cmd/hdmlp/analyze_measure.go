@@ -211,7 +211,8 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 	} else if !rank.Uncached {
 		m.Loader.CacheMB = float64(m.Room) / 1e6 // the page cache's
 	}
-	m.Loader.CacheMB = min(m.Loader.CacheMB, m.Dataset.MB)
+	cache := m.Loader.CacheMB
+	m.Loader.CacheMB = min(cache, m.Dataset.MB)
 	m.Loader.DirectoryMB = min(m.Loader.DirectoryMB, m.Dataset.MB-m.Loader.CacheMB)
 	if !known {
 		return nil // the notes say why
@@ -241,6 +242,9 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 		return err
 	}
 	fill(m, result, program != nil, rank.Files.Each())
+	if m.Forms != nil && m.Loader.Name == analysis.HDMLP { // what samples leave, forms take
+		m.Loader.CacheMB = max(m.Loader.CacheMB, min(cache, float64(m.FormBytes())/1e6))
+	}
 	return nil
 }
 
@@ -255,6 +259,9 @@ func fill(m *analysis.Measured, s *survey.Result, transforms bool, files float64
 			m.Preparation = points
 		} else {
 			m.Switched = points
+		}
+		if s.Forms.Time > 0 && files == 1 {
+			m.Forms = &s.Forms
 		}
 	}
 	for _, total := range s.Sources {

@@ -56,6 +56,9 @@ func applied(m *analysis.Measured, o *analysis.Option, given map[string]any) (t 
 			why = fmt.Sprintf("the script gives its loader %s itself", key)
 		}
 	}
+	if o.Forms {
+		return t, "samples become forms only in the course of six epochs or more"
+	}
 	if o.Switch {
 		set("memory", fmt.Sprintf("%dB", m.CacheBytes()))
 	}

@@ -30,6 +30,13 @@ func TestTheFirstAdviceIsTriedWhereItCanBe(t *testing.T) {
 			"",
 		},
 		{
+			"forms", analysis.HDMLP,
+			analysis.Option{Forms: true, Epoch: 3, Changes: change(remedy.Memory, 9)},
+			nil,
+			trial{},
+			"samples become forms only in the course of six epochs or more",
+		},
+		{
 			"hdmlp, and more", analysis.Torch,
 			analysis.Option{Switch: true, Epoch: 3, Changes: change(remedy.SourceRate, 9)},
 			nil,

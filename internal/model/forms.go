@@ -9,11 +9,13 @@ import (
 // of (decisions 95 and 100). A node keeps as many as it has memory for beside all samples that the
 // plan places there. Its zero value means that there are none.
 type Forms struct {
-	Time float64 // in parts of the time that a sample takes to be preprocessed; 0: no forms
-	Size float64 // in parts of the sample's size; at least 1
+	// Time is in parts of the time that a sample takes to be preprocessed, 0: there are no forms; and
+	// Size in parts of the sample's size, at least 1.
+	Time float64 `json:"time"`
+	Size float64 `json:"size"`
 	// Sent means that a node that reads a sample of another one is sent its form, if there is one,
 	// unless it is to keep the sample (decision 99). Otherwise it is sent the sample.
-	Sent bool
+	Sent bool `json:"sent"`
 }
 
 const (

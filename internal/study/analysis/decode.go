@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/hdmlp/hdmlp/internal/lib/files"
+	"github.com/hdmlp/hdmlp/internal/model"
 )
 
 // maxBytes is the largest file that Read reads.
@@ -112,6 +113,10 @@ func (m *Measured) Validate() error {
 		if r.rate != nil {
 			errs = append(errs, r.rate.validate(r.key))
 		}
+	}
+	if m.Forms != nil {
+		number("forms.time", m.Forms.Time, 1e-6, 1)
+		number("forms.size", m.Forms.Size, 1, model.MostForm)
 	}
 	for _, c := range []struct {
 		key    string

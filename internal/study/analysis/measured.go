@@ -6,6 +6,8 @@
 // (1e6 bytes), times in seconds.
 package analysis
 
+import "github.com/hdmlp/hdmlp/internal/model"
+
 // Version is the version of Measured's JSON; it changes when a field changes its meaning.
 const Version = 1
 
@@ -32,6 +34,9 @@ type Measured struct {
 	// threads, if another loader is in use.
 	Preparation []Point `json:"preparation,omitempty"`
 	Switched    []Point `json:"preparation_by_hdmlp,omitempty"`
+	// Forms is what hdmlp's cache may keep of samples in the place of files, and what preparing these
+	// takes (decisions 95 and 100); nil: nothing that takes less time.
+	Forms *model.Forms `json:"forms,omitempty"`
 	// Source is S(n): reads of n streams in random order, without the page cache, of one node.
 	// Sources is by the number of nodes that read at the same time, of all of them together, each
 	// with as many streams as were fastest.

@@ -70,6 +70,9 @@ func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 	}
 	asked := m
 	if m.Loader.Name == HDMLP {
+		if err := r.forms(m, "", nil, add); err != nil {
+			return err
+		}
 		if err := diagnose(m, ""); err != nil {
 			return err
 		}
@@ -99,6 +102,9 @@ func (r *Report) remedies(ctx context.Context, m *Measured, o Options) error {
 		}
 		if guess { // what was measured comes first
 			r.Remedies = append(r.Remedies, option)
+		}
+		if err := r.forms(with, text+", with ", m.unmeasured(), add); err != nil {
+			return err
 		}
 		if err := diagnose(with, text+", and "); err != nil {
 			return err

@@ -35,7 +35,20 @@ type Report struct {
 	Caches     []Cache  `json:"by_cache"`
 	Remedies   []Option `json:"remedies"`
 	WhatIf     *Option  `json:"what_if,omitempty"`
+	Formed     *Formed  `json:"forms,omitempty"`
 	Together   []Jobs   `json:"share"`
+}
+
+// Formed is what the job needs for all of its samples to be kept in forms, by hdmlp's loader.
+type Formed struct {
+	// MB is the memory that this takes on each node; Fits means that there is as much, and Has that
+	// the job's cache has it.
+	MB   float64 `json:"memory_mb"`
+	Fits bool    `json:"fits"`
+	Has  bool    `json:"has"`
+	// Prepare is P then, and AsRead what it is with samples as read, in samples/s of a node.
+	Prepare float64 `json:"preparation_samples_per_s"`
+	AsRead  float64 `json:"preparation_as_read_samples_per_s"`
 }
 
 // Speed is how fast a job is, and why.
@@ -90,7 +103,9 @@ type Option struct {
 	Times     float64  `json:"times_as_fast"` // as the job as it is
 	Guessed   []string `json:"not_measured,omitempty"`
 	// Few means that it rests on rates that were measured too rarely for an interval.
-	Few   bool   `json:"too_few,omitempty"`
+	Few bool `json:"too_few,omitempty"`
+	// Forms means that it is so only once samples have become forms, after several epochs.
+	Forms bool   `json:"forms,omitempty"`
 	Price *Price `json:"price,omitempty"`
 }
 

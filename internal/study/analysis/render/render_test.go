@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/lab/testkit"
+	performance "github.com/hdmlp/hdmlp/internal/model"
 	"github.com/hdmlp/hdmlp/internal/model/envfile"
 	"github.com/hdmlp/hdmlp/internal/study/analysis"
 	"github.com/hdmlp/hdmlp/internal/study/drawing/drawingtest"
@@ -46,6 +47,12 @@ func TestText(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(*analysis.Measured){
+		"all images take 1.4 GB of memory on each node, which is more than there is; hdmlp then": func(
+			m *analysis.Measured,
+		) {
+			m.Forms = &performance.Forms{Time: 0.5, Size: 1.1, Sent: true}
+			m.Dataset.MB, m.Room = 1050, 1_000_000_000
+		},
 		"training could not be measured": func(m *analysis.Measured) { m.Training = nil },
 		"Faster loading would not make it faster": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}

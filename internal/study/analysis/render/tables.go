@@ -47,6 +47,20 @@ func facts(r *analysis.Report) []drawing.Fact {
 		all = append(all, drawing.Fact{Name: "least cores", Value: fmt.Sprintf("%d on each node for "+
 			"what is read and trained now (n*), %d for training alone", n.Cores, n.CoresToTrain)})
 	}
+	if f := r.Formed; f != nil {
+		fits := ""
+		switch {
+		case f.Has:
+			fits = ", which the job has"
+		case !f.Fits:
+			fits = ", which is more than there is"
+		}
+		all = append(all, drawing.Fact{
+			Name: "forms decoded faster",
+			Value: fmt.Sprintf("all images take %s of memory on each node%s; hdmlp then prepares %s "+
+				"samples/s instead of %s", human.Bytes(f.MB), fits, rate(f.Prepare), rate(f.AsRead)),
+		})
+	}
 	return all
 }
 

@@ -183,6 +183,9 @@ func outcome(o *analysis.Option) string {
 	if len(o.Guessed) > 0 {
 		text += " Not measured, so that this rests on a guess: " + strings.Join(o.Guessed, ", ") + "."
 	}
+	if o.Forms {
+		text += " That is once all have become forms, after about five epochs."
+	}
 	if o.Few {
 		text += " This rests on rates that were measured too rarely (*)."
 	}

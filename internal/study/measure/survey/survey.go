@@ -70,6 +70,8 @@ type Result struct {
 	Network      []measure.Curve `json:"network,omitempty"`         // of this node
 	Classes      []ClassResult   `json:"storage_classes"`
 	Transforms   *measure.Curve  `json:"transforms,omitempty"` // of encoded bytes, by threads
+	// Forms are those of the samples, with these transforms; its zero value: there are none.
+	Forms model.Forms `json:"forms,omitzero"`
 	// Threads is p_0: as many threads as transformed the most, or else the processors.
 	Threads int       `json:"transform_threads"`
 	Skipped []Skipped `json:"skipped"`
@@ -316,6 +318,9 @@ func (s *survey) measureClass(ctx context.Context, spec Class) (err error) {
 	return nil
 }
 
+// formsShare is the part of the time for transforms, as 1/formsShare, in which forms are measured.
+const formsShare = 4
+
 func (s *survey) measureTransforms(ctx context.Context) error {
 	if s.o.Program == nil {
 		s.skip("transforms", errors.New("none are given (--transforms)"))
@@ -338,14 +343,18 @@ func (s *survey) measureTransforms(ctx context.Context) error {
 			plural(t.Left, "sample"), t.Why))
 	}
 	c, measured, err := s.curve(ctx, "transforms", t.Load(), measure.Options{
-		Size: t.Mean, Streams: s.o.Threads, Time: max(time.Until(end), 50*time.Millisecond),
+		Size: t.Mean, Streams: s.o.Threads,
+		Time: max(time.Until(end)*(formsShare-1)/formsShare, 50*time.Millisecond),
 	})
-	if !errors.Is(c.Ended, measure.ErrHangs) {
-		t.Close()
+	if errors.Is(c.Ended, measure.ErrHangs) {
+		return err
 	}
 	if measured {
 		s.Transforms = &c
+		s.o.Progress("transforms of forms")
+		s.Forms = t.Forms(ctx, time.Until(end))
 	}
+	t.Close()
 	return err
 }
 
