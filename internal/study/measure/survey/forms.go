@@ -65,7 +65,8 @@ func (t *Transforms) Forms(ctx context.Context, limit time.Duration) model.Forms
 func (t *Transforms) convert(ctx context.Context, until time.Time) (all []both, size float64) {
 	var c forms.Converter
 	defer c.Close()
-	samples, kept, made := 0, 0, 0
+	samples, kept := 0, 0 // bytes
+	made := 0
 	for i, sample := range t.samples[:min(len(t.samples), mostForms)] {
 		if ctx.Err() != nil || i > 0 && time.Now().After(until) {
 			break
