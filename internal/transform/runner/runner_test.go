@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
 // TestShare: a sample that waits for a thread waits for all transforms, as much as they take, and
@@ -46,6 +48,49 @@ func TestReportedTimes(t *testing.T) {
 	}
 	if report.Samples != n || sum <= 0 || sum > most {
 		t.Errorf("%d samples, %v s in transforms, within %v s", report.Samples, sum, most)
+	}
+}
+
+// TestReportedForms: samples that are made of forms count apart, with their part of the time; those
+// that cannot be transformed do not.
+func TestReportedForms(t *testing.T) {
+	p := newField(compiled(t, shrink), Options{Threads: 1})
+	defer p.Close()
+	src, dst := pngOf(t, 200), make([]byte, p.Size(0))
+	var converter forms.Converter
+	defer converter.Close()
+	form, err := converter.Convert(nil, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(data []byte, kind forms.Kind) error {
+		return p.Apply(into(dst), [][]byte{data}, uint8(kind), 0, 0, 0, false,
+			make([]time.Duration, 3))
+	}
+	for range 3 {
+		if err := apply(src, forms.AsRead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := p.Report(); r.OfForms != (report.OfForms{}) {
+		t.Errorf("files alone: %+v", r.OfForms)
+	}
+	before := p.Report().Total()
+	for range 2 {
+		if err := apply(form, forms.Decoded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if apply(form[:9], forms.Decoded) == nil {
+		t.Error("a form of 9 bytes is transformed")
+	}
+	all := p.Report().Total()
+	if all.Samples != 6 || all.FormSamples != 2 || all.FormSeconds <= 0 ||
+		all.FormSeconds >= all.Seconds {
+		t.Errorf("%+v", all)
+	}
+	if since := all.Since(before); since.Samples != 3 || since.OfForms != all.OfForms {
+		t.Errorf("since the files: %+v", since)
 	}
 }
 
