@@ -2,6 +2,7 @@ package survey
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/model"
@@ -30,34 +31,50 @@ func (t *Transforms) Forms(ctx context.Context, limit time.Duration) model.Forms
 	if size <= 1 {
 		return model.Forms{}
 	}
-	var asRead, formed time.Duration
+	var asRead, replaced time.Duration // of all samples, and of those with a form
+	var ratios []float64               // of these
 	for round := 0; round < leastRounds || time.Now().Before(end); round++ {
 		for i, b := range all {
-			begun := time.Now()
-			err := t.apply(0, round*len(all)+i, b.sample)
-			between := time.Now()
-			if err == nil && b.kind != forms.AsRead {
-				if err = forms.Check(b.form); err == nil { // as each time that it is used
-					t.workers[0].Form(b.kind)
-					err = t.apply(0, round*len(all)+i, b.form)
-					t.workers[0].Form(forms.AsRead)
-				}
-				formed += time.Since(between)
-			} else {
-				formed += between.Sub(begun)
+			if ctx.Err() != nil {
+				return model.Forms{}
 			}
-			asRead += between.Sub(begun)
-			if err != nil || ctx.Err() != nil {
+			took, err := t.took(round*len(all)+i, b.sample, forms.AsRead)
+			asRead += took
+			if err == nil && b.kind != forms.AsRead {
+				var form time.Duration
+				form, err = t.took(round*len(all)+i, b.form, b.kind)
+				replaced += took
+				ratios = append(ratios, form.Seconds()/took.Seconds())
+			}
+			if err != nil {
 				return model.Forms{}
 			}
 		}
 	}
-	f := model.Forms{Time: formed.Seconds() / asRead.Seconds(), Size: size}
+	slices.Sort(ratios) // the median is not that of a moment in which others had the processor
+	f := model.Forms{
+		Time: 1 - (1-ratios[len(ratios)/2])*replaced.Seconds()/asRead.Seconds(), Size: size,
+	}
 	if f.Time >= 1 {
 		return model.Forms{}
 	}
 	f.Sent = f.Size <= model.MostSent
 	return f
+}
+
+// took returns how long a sample, or its form, takes with the parameters of a draw. The form's
+// digest is compared, as it is whenever the form is used.
+func (t *Transforms) took(draw int, data []byte, kind forms.Kind) (time.Duration, error) {
+	t.workers[0].Form(kind)
+	defer t.workers[0].Form(forms.AsRead)
+	begun := time.Now()
+	if kind != forms.AsRead {
+		if err := forms.Check(data); err != nil {
+			return 0, err
+		}
+	}
+	err := t.apply(0, draw, data)
+	return max(time.Since(begun), 1), err
 }
 
 // convert returns samples with their forms, and how many times as large these are; 0: there is
