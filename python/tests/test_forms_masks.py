@@ -153,7 +153,7 @@ def test_masks_with_colours_are_the_same_error(tmp_path):
         assert [fault["sample"] for fault in want] == [5]
     with opened(dataset, on_error="skip") as first:
         epoch(first)
-        until(lambda: forms(first).get("samples", 0) >= COUNT, "all are converted")
+        until(lambda: forms(first).get("converted", 0) >= COUNT, "all are converted")
         with opened(dataset, on_error="skip") as loader:  # which has not seen the error
             assert sum(len(batch[0]) for batch in epoch(loader)) == COUNT - 1
             assert loader.report()["faults"] == want
