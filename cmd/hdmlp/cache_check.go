@@ -239,6 +239,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	if err != nil {
 		return nil, cacheError(err)
 	}
+	contents.Restore = restored
 	k := &checker{
 		source:   src,
 		locate:   pathsOf(src),

@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/digest"
 	"github.com/hdmlp/hdmlp/internal/source"
 	"github.com/hdmlp/hdmlp/internal/store/file"
+	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
 const (
@@ -113,6 +114,13 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 	}
 	k.note(&f, int64(len(buffer)))
 	return nil
+}
+
+// restored returns the sample of a form.
+func restored(form []byte, _ uint8) ([]byte, error) {
+	var c forms.Converter
+	defer c.Close()
+	return c.Restore(nil, form)
 }
 
 func digestText(sum uint32) string { return fmt.Sprintf("%08x", sum) }

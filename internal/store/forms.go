@@ -28,6 +28,39 @@ type Forms interface {
 	Formed() Formed
 }
 
+// FormReader is implemented by stores that are not InPlace and can hold a sample in another form
+// than as read, in the place of its bytes, as described at Forms. Forms take no room of samples as
+// read: the store has as much for these, whatever it holds.
+type FormReader interface {
+	Prompt
+	// Replace puts a form of a sample in the place of the copy that is held, which stays until the
+	// form is complete. Of kind 0, data are the sample's bytes. It returns ErrNotHeld if the sample is
+	// not held, or its copy was dropped or replaced meanwhile, and ErrFull if the class takes no more;
+	// the store is then unchanged.
+	Replace(id int, kind uint8, data []byte) error
+	// FormInfo describes the copy of a sample that is held in another form than as read; ok is false
+	// if it is not held, or is as read.
+	FormInfo(id int) (info FormInfo, ok bool)
+	// ReadForm fills dst, of the form's size, with the form that FormInfo has described. It returns
+	// ErrNotHeld if the sample is held in that form no more, and ErrCorrupt if the checksum was wrong:
+	// the store has then dropped it.
+	ReadForm(id int, info FormInfo, dst []byte) error
+	// ReadFormNow is ReadForm, as ReadNow is Read.
+	ReadFormNow(id int, info FormInfo, dst []byte) error
+	// Formed returns what is held in other forms than as read.
+	Formed() Formed
+	// FormRoom returns how many bytes forms may take more than the same samples as read, beyond what
+	// they do now; below 0: so many too many.
+	FormRoom() int64
+}
+
+// FormInfo describes a form that a FormReader holds.
+type FormInfo struct {
+	Bytes  int64
+	Digest uint32 // of the form, taken when it was put there
+	Kind   uint8
+}
+
 // Form is a copy of a sample in another form than as read. Data must not be modified, and is valid
 // until the Hold is released.
 type Form struct {

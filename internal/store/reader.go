@@ -48,12 +48,13 @@ const (
 // its end. A timer that is a second late shows that.
 type Reader struct {
 	store  Store
-	prompt Prompt // store; nil: it always may have to wait
+	prompt Prompt     // store; nil: it always may have to wait
+	forms  FormReader // store; nil: it keeps samples as read
 	tell   func(responds bool)
 	memory *semaphore.Weighted
 	reads  sync.WaitGroup // and drops
 
-	late   atomic.Int32 // drops that were not waited for and have not returned
+	late   atomic.Int32 // calls of Do that were not waited for and have not returned
 	silent atomic.Bool  // len(mu.hung) > 0
 	mu     struct {     // guards the following
 		sync.Mutex
@@ -95,6 +96,7 @@ type timedRead struct {
 func NewReader(store Store, tell func(responds bool)) *Reader {
 	r := &Reader{store: store, tell: tell, memory: semaphore.NewWeighted(readMemory)}
 	r.prompt, _ = store.(Prompt)
+	r.forms, _ = store.(FormReader)
 	r.mu.hung = map[*timedRead]struct{}{}
 	return r
 }
@@ -130,13 +132,28 @@ func (h *Hangs) add(from, to time.Time) {
 // that time, or does not respond: dst is not written to any more. limit is called only if the disk
 // may have to be waited for.
 func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
+	return r.read(id, FormInfo{}, dst, limit)
+}
+
+// ReadForm is Read of a form that the store, a FormReader, holds.
+func (r *Reader) ReadForm(id int, form FormInfo, dst []byte, limit func() time.Duration) error {
+	return r.read(id, form, dst, limit)
+}
+
+// read is Read; form is the form that is read, if it has a Kind.
+func (r *Reader) read(id int, form FormInfo, dst []byte, limit func() time.Duration) error {
 	if !r.Responds() {
 		return ErrLate
 	}
-	if r.prompt != nil {
-		if err := r.prompt.ReadNow(id, dst); !errors.Is(err, ErrWait) {
-			return err
-		}
+	err := ErrWait
+	switch {
+	case form.Kind != 0:
+		err = r.forms.ReadFormNow(id, form, dst)
+	case r.prompt != nil:
+		err = r.prompt.ReadNow(id, dst)
+	}
+	if !errors.Is(err, ErrWait) {
+		return err
 	}
 	most := limit()
 	weight := min(int64(len(dst)), readMemory)
@@ -157,7 +174,11 @@ func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
 	go func() {
 		defer r.reads.Done()
 		defer r.memory.Release(weight)
-		r.end(a, r.store.Read(id, a.buffer))
+		if form.Kind != 0 {
+			r.end(a, r.forms.ReadForm(id, form, a.buffer))
+		} else {
+			r.end(a, r.store.Read(id, a.buffer))
+		}
 	}()
 	return r.wait(a, dst, most)
 }
@@ -187,12 +208,18 @@ func (r *Reader) wait(a *timedRead, dst []byte, limit time.Duration) error {
 // If not, it goes on by itself, or was not begun, because an earlier one has not returned: then the
 // sample may still be held.
 func (r *Reader) Drop(id int, most time.Duration) bool {
+	return r.Do(func() { r.store.Drop(id) }, most)
+}
+
+// Do does something with the store, for a limited time, and reports whether it has returned. If not,
+// it goes on by itself, or was not begun, because an earlier one has not returned.
+func (r *Reader) Do(do func(), most time.Duration) bool {
 	if r.late.Load() > 0 {
 		return false
 	}
 	done := make(chan struct{})
 	r.reads.Go(func() {
-		r.store.Drop(id)
+		do()
 		close(done)
 	})
 	timer := time.NewTimer(most)

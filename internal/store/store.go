@@ -65,8 +65,8 @@ type Origin struct {
 func (o Origin) SameInstance(now Origin) bool { return o.Instance == now.Instance }
 
 // BytesPerSample is the memory that a store takes for each sample of its dataset, held or not: its
-// location and its origin.
-const BytesPerSample = 8 + 4 + 8
+// location, its origin, and the form that it is in.
+const BytesPerSample = 8 + 4 + 8 + 12
 
 // Class is one storage class of a node, with one store per dataset. All methods are safe for
 // concurrent use. Wrong calls return an error: a negative capacity, another number of samples under

@@ -90,6 +90,7 @@ type Cache struct {
 	remoteWorkers sync.Pool     // of *Worker, for reads for other nodes
 
 	unformed   bitset      // samples of which a form did not suffice (AsRead)
+	fileForms  bool        // a class that is not in memory can hold forms
 	converter  Converter   // nil: there are no forms
 	conversion *conversion // nil: all samples are kept as read
 	formCounts formCounts
@@ -119,8 +120,9 @@ type Options struct {
 	// TrustVersion accepts copies of files in other directories, of datasets of the same version,
 	// although their files are others.
 	TrustVersion bool
-	// Converter makes other forms of samples, for classes that implement store.Forms, on so many
-	// goroutines, at least 1; nil: all samples are kept as read.
+	// Converter makes other forms of samples, for classes that implement store.Forms, or
+	// store.FormReader and KeepAll, on so many goroutines, at least 1; nil: all samples are kept as
+	// read.
 	Converter Converter
 	Converts  int
 	// Crowded is set if what the classes hold takes more than they may: forms become samples again.
@@ -172,6 +174,10 @@ func New(o Options) *Cache {
 					o.Responds(j, responds)
 				}
 			})
+			if f, ok := cl.Store.(store.FormReader); ok && o.Converter != nil {
+				cl.files = &fileForms{store: f, asRead: newBitset(o.Index.Len())}
+				c.fileForms = true
+			}
 			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
 				func(id int, o store.Origin) { c.confirmKept(cl, id, o) },
 				func() { c.pool.Continue() })

@@ -37,6 +37,7 @@ type rigOptions struct {
 	memoryClass *memory.Class
 	file        int64
 	dir         string
+	spare       int64 // bytes that the file class has besides
 	threads     int
 	mostThreads int // 0: threads is fixed
 	fill        bool
@@ -68,6 +69,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	g.source.Hook = o.hook
 	g.opened = cachetest.Open(t, g.source, cachetest.Options{
 		Memory: o.memory, MemoryClass: o.memoryClass, File: o.file, Dir: o.dir, PlanAll: o.planAll,
+		Spare: o.spare,
 	})
 	g.stores = g.opened.Stores
 	var from source.Source = g.source

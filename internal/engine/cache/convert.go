@@ -98,7 +98,7 @@ func (v *conversion) makeFormsOf(ctx context.Context, cl *class, segments []stor
 // most half of it.
 func (v *conversion) formSegment(ctx context.Context, cl *class, segment store.Extent, ids []int) {
 	var formed atomic.Int64
-	v.each(ctx, true, ids, func(buffer []byte, id int) []byte {
+	v.each(ctx, &v.cache.formCounts, v.wanted, ids, func(buffer []byte, id int) []byte {
 		form, ok := v.form(cl, buffer, id)
 		if ok {
 			formed.Add(1)
@@ -190,7 +190,8 @@ func (v *conversion) restoreSegment(ctx context.Context, cl *class, segment stor
 	}
 	ids := those(segment.Held, isForm)
 	var restored, full atomic.Int64
-	v.each(ctx, false, ids, func(buffer []byte, id int) []byte {
+	unwanted := func() bool { return !v.wanted() }
+	v.each(ctx, &v.cache.formCounts, unwanted, ids, func(buffer []byte, id int) []byte {
 		sample, err := v.sample(cl, buffer, id)
 		switch {
 		case err == nil:
@@ -242,8 +243,8 @@ func those(held []int32, is func(id int) bool) (ids []int) {
 }
 
 // each calls do for each sample, with a buffer that the call before has returned, on the
-// conversion's workers, until ctx ends, or forms are no longer wanted, or not, as they were.
-func (v *conversion) each(ctx context.Context, wanted bool, ids []int,
+// conversion's workers, until ctx ends, or it is not to go on.
+func (v *conversion) each(ctx context.Context, counts *formCounts, on func() bool, ids []int,
 	do func(buffer []byte, id int) []byte,
 ) {
 	var next atomic.Int64
@@ -251,7 +252,7 @@ func (v *conversion) each(ctx context.Context, wanted bool, ids []int,
 	for range min(v.workers, len(ids)) {
 		all.Go(func() {
 			var buffer []byte
-			for ctx.Err() == nil && v.wanted() == wanted {
+			for ctx.Err() == nil && on() {
 				i := int(next.Add(1)) - 1
 				if i >= len(ids) {
 					return
@@ -259,7 +260,7 @@ func (v *conversion) each(ctx context.Context, wanted bool, ids []int,
 				begun := time.Now()
 				buffer = do(buffer, ids[i])
 				took := time.Since(begun)
-				v.cache.formCounts.took.Add(int64(took))
+				counts.took.Add(int64(took))
 				v.rest(ctx, took)
 			}
 		})

@@ -52,6 +52,8 @@ func (fakeForms) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) 
 	return append(dst, form[len(form)/11:]...), true
 }
 
+func (fakeForms) Exact(_ []byte, kind uint8) bool { return kind == fakeExact }
+
 func (fakeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
 	sample := form[len(form)/11:]
 	return int64(len(sample)), digest.Of(sample), kind == fakeExact || kind == fakeLossy
@@ -105,7 +107,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 		g, _ := forming(t, samples, 1400, fakeForms{none: 7})
 		defer g.close()
 		settle()
-		if f, ok := g.cache.Forms(); !ok || f.Samples != 0 || f.Wanted {
+		if f, ok := g.cache.Forms(0); !ok || f.Samples != 0 || f.Wanted {
 			t.Fatalf("before the job takes forms: %+v, %v", f, ok)
 		}
 		g.use.TakeForms(true)
@@ -132,7 +134,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 				t.Errorf("sample %d is sent as it lies: %v", id, held)
 			}
 		}
-		f, _ := g.cache.Forms()
+		f, _ := g.cache.Forms(0)
 		if f.Samples != want || f.Bytes != 1100*want || f.AsRead != 1000*want ||
 			f.Converted != want || !f.Wanted || f.Reread != 0 {
 			t.Errorf("%+v, want %d", f, want)
@@ -156,7 +158,7 @@ func TestFormsAreMadeIfTheyPay(t *testing.T) {
 		defer g.close()
 		formed := func() int64 {
 			settle()
-			f, _ := g.cache.Forms()
+			f, _ := g.cache.Forms(0)
 			return f.Samples
 		}
 		g.use.TakeForms(false)
@@ -191,12 +193,12 @@ func TestJobsThatNeedFiles(t *testing.T) {
 				lossy++
 			}
 		}
-		if f, _ := g.cache.Forms(); f.Samples != samples || lossy == 0 {
+		if f, _ := g.cache.Forms(0); f.Samples != samples || lossy == 0 {
 			t.Fatalf("%+v", f)
 		}
 		other := g.cache.Use(nil)
 		settle()
-		f, _ := g.cache.Forms()
+		f, _ := g.cache.Forms(0)
 		if f.Samples != int64(lossy) || f.Restored != int64(samples-lossy) || f.Wanted {
 			t.Errorf("%+v, want %d", f, lossy)
 		}
@@ -208,13 +210,13 @@ func TestJobsThatNeedFiles(t *testing.T) {
 				}
 			}
 		}
-		f, _ = g.cache.Forms()
+		f, _ = g.cache.Forms(0)
 		if n := g.reads(); n != samples+lossy || f.Reread != int64(lossy) || f.Samples != 0 {
 			t.Errorf("%d reads of %d samples, %d of which are lossy: %+v", n, samples, lossy, f)
 		}
 		other.Close()
 		settle()
-		if f, _ = g.cache.Forms(); f.Samples != int64(samples-lossy) || !f.Wanted {
+		if f, _ = g.cache.Forms(0); f.Samples != int64(samples-lossy) || !f.Wanted {
 			t.Errorf("without the other job: %+v", f)
 		}
 	})
@@ -229,7 +231,7 @@ func TestFormsTakeNoSamplesPlace(t *testing.T) {
 			g, _ := forming(t, samples, perSample, fakeForms{})
 			g.use.TakeForms(true)
 			settle()
-			f, _ := g.cache.Forms()
+			f, _ := g.cache.Forms(0)
 			if (f.Samples > 0) != (perSample > 1200) || len(g.stores[0].Held()) != samples {
 				t.Errorf("%d bytes per sample: %+v", perSample, f)
 			}
@@ -253,12 +255,12 @@ func TestMemoryThatShrinks(t *testing.T) {
 		g.use.TakeForms(true)
 		settle()
 		taken := class.Taken()
-		if f, _ := g.cache.Forms(); f.Samples != samples {
+		if f, _ := g.cache.Forms(0); f.Samples != samples {
 			t.Fatalf("%+v", f)
 		}
 		class.Allow(0)
 		settle()
-		f, _ := g.cache.Forms()
+		f, _ := g.cache.Forms(0)
 		if f.Samples != 0 || f.Restored != samples || len(g.stores[0].Held()) != samples {
 			t.Errorf("%+v, %d samples held", f, len(g.stores[0].Held()))
 		}
@@ -267,7 +269,7 @@ func TestMemoryThatShrinks(t *testing.T) {
 		}
 		class.Allow(1 << 30)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != 0 || f.Wanted {
+		if f, _ := g.cache.Forms(0); f.Samples != 0 || f.Wanted {
 			t.Errorf("when there is memory again: %+v", f)
 		}
 		if n := g.reads(); n != samples {
@@ -293,7 +295,7 @@ func TestPlansComeBeforeForms(t *testing.T) {
 		g.use.Fill([][]int32{half}, func(int64) {})
 		g.use.TakeForms(true)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != 200 {
+		if f, _ := g.cache.Forms(0); f.Samples != 200 {
 			t.Fatalf("%+v", f)
 		}
 		other := g.cache.Use(nil)
@@ -306,7 +308,7 @@ func TestPlansComeBeforeForms(t *testing.T) {
 		other.Fill([][]int32{rest}, func(int64) {})
 		settle()
 		if held := len(g.stores[0].Held()); held != 398 {
-			f, _ := g.cache.Forms()
+			f, _ := g.cache.Forms(0)
 			t.Errorf("%d samples are held: %+v", held, f)
 		}
 		other.Close()
@@ -331,7 +333,7 @@ func TestAlteredFormIsReadAgain(t *testing.T) {
 			t.Errorf("kind %d, read: %v, %v", s.Kind, s.Read, err)
 		}
 		s.Release()
-		if f, _ := g.cache.Forms(); f.Damaged != 1 {
+		if f, _ := g.cache.Forms(0); f.Damaged != 1 {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -392,7 +394,7 @@ func TestStoreOfFormsOpenedWithLess(t *testing.T) {
 			}
 		}
 		settle()
-		f, _ := g.cache.Forms()
+		f, _ := g.cache.Forms(0)
 		if f.Samples != 0 || f.Wanted || len(g.stores[0].Held()) != samples || g.reads() != 0 {
 			t.Errorf("%+v; %d samples are held, after %d reads", f, len(g.stores[0].Held()), g.reads())
 		}

@@ -106,9 +106,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 			}
 		}
 		if to == nil && way.tier >= FirstClass {
-			tier, late, ok := c.readHeld(id, into, c.limit(r))
+			s, late, ok := c.readHeld(r, id, room, c.limit(r))
 			if ok {
-				return Sample{Data: into, From: tier}, nil
+				return s, nil
 			}
 			way.direct = late
 		}
@@ -147,7 +147,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // buffer returns how many bytes of a buffer a fetch may need.
 func (c *Cache) buffer(r *Request, id int) int {
 	size := c.index.Size(id)
-	if c.mayAskForm(r, id) {
+	if c.mayAskForm(r, id) || r.Forms && c.fileForms {
 		size = mostForm(size)
 	}
 	return int(size)
@@ -272,17 +272,17 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	}
 	direct := way.direct
 	if !direct {
-		tier, late, ok := c.readHeld(id, dst, c.limit(r))
+		s, late, ok := c.readHeld(r, id, room, c.limit(r))
 		if ok {
-			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
+			return s, c.origin(s.From, id), nil
 		}
 		direct = late
 	}
 	s, origin, err := c.read(ctx, r, fl, way, room)
 	if direct && errors.Is(err, source.ErrUnavailable) && ctx.Err() == nil {
 		// The class is slow, or hangs, and the source does not answer at all.
-		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
-			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
+		if s, _, ok := c.readHeld(r, id, room, c.lastResort); ok {
+			return s, c.origin(s.From, id), nil
 		}
 	}
 	if err == nil && s.Kind == 0 {

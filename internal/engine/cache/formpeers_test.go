@@ -64,7 +64,7 @@ func formingOwner(t *testing.T, samples int, f fakeForms) (*rig, *linkedPeer) {
 	g, _ := forming(t, samples, 1400, f)
 	g.use.TakeForms(true)
 	settle()
-	if f, _ := g.cache.Forms(); f.Samples != int64(samples) {
+	if f, _ := g.cache.Forms(0); f.Samples != int64(samples) {
 		t.Fatalf("%+v", f)
 	}
 	return g, &linkedPeer{cache: g.cache}
@@ -106,7 +106,7 @@ func TestNodesSendFormsTheyHold(t *testing.T) {
 				t.Fatalf("sample %d: %+v is wanted", id, peer.wants[id])
 			}
 		}
-		f, _ := owner.cache.Forms()
+		f, _ := owner.cache.Forms(0)
 		if f.Sent != samples || f.Unpacked != 0 || g.cache.formCounts.received.Load() != samples {
 			t.Errorf("%+v", f)
 		}
@@ -119,7 +119,7 @@ func TestNodesSendFormsTheyHold(t *testing.T) {
 				t.Fatalf("sample %d as read: from %v: %v", id, from, err)
 			}
 		}
-		f, _ = owner.cache.Forms()
+		f, _ = owner.cache.Forms(0)
 		if f.Sent != samples || f.Unpacked != samples || f.Samples != samples {
 			t.Errorf("%+v", f)
 		}
@@ -138,7 +138,7 @@ func TestFormsThatDoNotSuffice(t *testing.T) {
 		defer owner.close()
 		owner.cache.AsRead(id)
 		settle()
-		if f, _ := owner.cache.Forms(); f.Samples != samples-1 || f.Restored != 1 {
+		if f, _ := owner.cache.Forms(0); f.Samples != samples-1 || f.Restored != 1 {
 			t.Errorf("%+v", f)
 		}
 		g := asker(t, samples, nil)
@@ -227,7 +227,7 @@ func TestClassesGetSamplesOfForms(t *testing.T) {
 				if n := g.reads() + owner.reads(); n != samples {
 					t.Errorf("%d reads of the source for %d samples", n, samples)
 				}
-				f, _ := owner.cache.Forms()
+				f, _ := owner.cache.Forms(0)
 				if f.Samples != samples || f.Reread != 0 || f.Sent+f.Unpacked < samples {
 					t.Errorf("%+v", f)
 				}
@@ -257,7 +257,7 @@ func TestFillsGetSamplesOfForms(t *testing.T) {
 				t.Errorf("sample %d is held: %v", id, !lossy(id))
 			}
 		}
-		f, _ := owner.cache.Forms()
+		f, _ := owner.cache.Forms(0)
 		if n := g.reads() + owner.reads(); n != samples || f.Samples != samples {
 			t.Errorf("%d reads of the source for %d samples; %+v", n, samples, f)
 		}
@@ -356,7 +356,7 @@ func TestAlteredFormIsNotSent(t *testing.T) {
 		if err != nil || s.Kind != 0 || s.From != Peer || !bytes.Equal(s.Data, content(7, 1000)) {
 			t.Errorf("kind %d, from %v: %v", s.Kind, s.From, err)
 		}
-		if f, _ := owner.cache.Forms(); f.Damaged != 1 || owner.source.Reads[7].Load() != 2 {
+		if f, _ := owner.cache.Forms(0); f.Damaged != 1 || owner.source.Reads[7].Load() != 2 {
 			t.Errorf("%+v; %d reads", f, owner.source.Reads[7].Load())
 		}
 	})

@@ -41,6 +41,8 @@ type Converter interface {
 	// Describe returns size and digest of the sample of which a form says that it was made. ok is
 	// false if it is none of this kind.
 	Describe(form []byte, kind uint8) (size int64, digest uint32, ok bool)
+	// Exact reports whether Restore gives the sample of a form.
+	Exact(form []byte, kind uint8) bool
 	// Split appends the fields of a sample of several, whose form this is, to dst, and the kind of
 	// each to kinds: 0 is the field as read. Fields are parts of the form; nil: the sample does not
 	// have one. ok is false if the form is not one of its kind.
@@ -96,28 +98,36 @@ type formCounts struct {
 	sent, received, unpacked                   atomic.Int64
 }
 
-// Forms returns what the cache holds in other forms; ok is false if it has no Converter, or no
-// class that can hold any.
-func (c *Cache) Forms() (f Forms, ok bool) {
+// Forms returns what class j (from 0) holds in other forms; ok is false if there is no Converter, or
+// the class cannot hold any. Received are those of memory.
+func (c *Cache) Forms(j int) (f Forms, ok bool) {
 	if c.conversion == nil {
 		return f, false
 	}
-	for j := range c.classes {
-		if p := c.classes[j].forms; p != nil {
-			formed := p.Formed()
-			f.Samples += formed.Samples
-			f.Bytes += formed.Bytes
-			f.AsRead += formed.AsRead
-		}
+	n := c.counts(FirstClass + Tier(j))
+	f.Wanted = c.conversion.wanted()
+	switch cl := &c.classes[j]; {
+	case cl.forms != nil:
+		f.Formed = cl.forms.Formed()
+	case cl.files != nil:
+		f.Formed, f.Wanted = cl.files.store.Formed(), c.conversion.forms.Load()
+	default:
+		return f, false
 	}
-	n := &c.formCounts
 	f.Converted, f.Restored = n.converted.Load(), n.restored.Load()
 	f.Took = time.Duration(n.took.Load())
 	f.Reread, f.Damaged = n.reread.Load(), n.damaged.Load()
 	f.Sent, f.Received = n.sent.Load(), n.received.Load()
 	f.Unpacked = n.unpacked.Load()
-	f.Wanted = c.conversion.wanted()
 	return f, true
+}
+
+// counts returns the counters of a tier's forms.
+func (c *Cache) counts(p Tier) *formCounts {
+	if j := int(p - FirstClass); j >= 0 && j < len(c.classes) && c.classes[j].files != nil {
+		return &c.classes[j].files.counts
+	}
+	return &c.formCounts
 }
 
 // errFormed reports that a flight was of no use, because a class holds the sample in another form.

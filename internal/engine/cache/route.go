@@ -106,7 +106,7 @@ func (c *Cache) routing(r *Request, id int, read *routing.Read) (
 		return classes
 	}
 	for i, tier := range classes[:read.Held] {
-		read.Classes[i] = c.meters[tier].Tier(now, size)
+		read.Classes[i] = c.meters[tier].Tier(now, c.heldSize(tier, id, size))
 	}
 	if r.Due != nil {
 		read.Due = r.Due(now)

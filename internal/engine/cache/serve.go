@@ -27,7 +27,7 @@ func (c *Cache) copyOf(id int, s *Sample) Copy {
 	if s.Kind == 0 {
 		out.Digest, _ = c.digests.Of(id) // known, because the sample was fetched
 	} else {
-		c.formCounts.sent.Add(1)
+		c.counts(s.From).sent.Add(1)
 	}
 	return out
 }

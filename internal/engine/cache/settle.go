@@ -71,7 +71,7 @@ type conversion struct {
 func (c *Cache) startConversion(converter Converter, workers int, crowded bool) {
 	holds := false
 	for j := range c.classes {
-		holds = holds || c.classes[j].forms != nil
+		holds = holds || c.classes[j].forms != nil || c.classes[j].files != nil
 	}
 	if converter == nil || !holds {
 		return
@@ -175,8 +175,11 @@ func (v *conversion) run(ctx context.Context) {
 			continue // the next job may want the same
 		}
 		for j := range v.cache.classes {
-			if cl := &v.cache.classes[j]; cl.forms != nil && cl.shrinker != nil {
+			switch cl := &v.cache.classes[j]; {
+			case cl.forms != nil && cl.shrinker != nil:
 				v.look(ctx, cl, &looks[j])
+			case cl.files != nil:
+				v.lookFiles(ctx, j, &looks[j])
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func (g *rig) checkAllKept(t *testing.T) {
 	t.Helper()
 	settle()
 	n := g.source.Index.Len()
-	if f, _ := g.cache.Forms(); f.Samples != 0 || len(g.stores[0].Held()) != n {
+	if f, _ := g.cache.Forms(0); f.Samples != 0 || len(g.stores[0].Held()) != n {
 		t.Errorf("%d of %d samples are held: %+v", len(g.stores[0].Held()), n, f)
 	}
 	before := g.reads()
@@ -66,7 +66,7 @@ func TestRefusedSamplesAreKeptWithoutForms(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if f, _ := g.cache.Forms(); f.Samples != 0 || len(g.stores[0].Held()) == 300 {
+		if f, _ := g.cache.Forms(0); f.Samples != 0 || len(g.stores[0].Held()) == 300 {
 			t.Fatalf("no sample was refused: %+v", f)
 		}
 		g.checkAllKept(t)
@@ -85,7 +85,7 @@ func TestFormsInLargerSegments(t *testing.T) {
 		g := newRig(t, o)
 		g.use.TakeForms(true)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != 400 {
+		if f, _ := g.cache.Forms(0); f.Samples != 400 {
 			t.Fatalf("%+v", f)
 		}
 		g.close()
@@ -116,7 +116,7 @@ func TestMemoryThatIsMappedComesBack(t *testing.T) {
 		var mapped []func()
 		defer g.cache.Watch(&watched{settle: func(settled, gone func()) {
 			settled()
-			if f, _ := g.cache.Forms(); f.Samples > 40 {
+			if f, _ := g.cache.Forms(0); f.Samples > 40 {
 				gone()
 				return
 			}
@@ -127,7 +127,7 @@ func TestMemoryThatIsMappedComesBack(t *testing.T) {
 		settle()
 		g.fill()
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != 0 || len(g.stores[0].Held()) == 400 {
+		if f, _ := g.cache.Forms(0); f.Samples != 0 || len(g.stores[0].Held()) == 400 {
 			t.Fatalf("%d samples are held while memory is mapped: %+v", len(g.stores[0].Held()), f)
 		}
 		for _, gone := range mapped {
@@ -189,7 +189,7 @@ func TestCopiesOfAnEarlierJobBecomeForms(t *testing.T) {
 			}
 		}
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != want || want == 0 || g.reads() != 0 {
+		if f, _ := g.cache.Forms(0); f.Samples != want || want == 0 || g.reads() != 0 {
 			t.Errorf("%+v, want %d, after %d reads", f, want, g.reads())
 		}
 	})
@@ -216,12 +216,12 @@ func TestSegmentsBeingFilledAreLookedAtAgain(t *testing.T) {
 		defer g.close()
 		g.use.TakeForms(true)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples == 0 || f.Samples >= samples {
+		if f, _ := g.cache.Forms(0); f.Samples == 0 || f.Samples >= samples {
 			t.Fatalf("while a sample is read: %+v", f)
 		}
 		close(until)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != samples {
+		if f, _ := g.cache.Forms(0); f.Samples != samples {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -256,12 +256,12 @@ func TestNoFormIsMadeOnceAJobNeedsSamples(t *testing.T) {
 		converter.join = func() { other = g.cache.Use(nil) }
 		g.use.TakeForms(true)
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != 0 || other == nil {
+		if f, _ := g.cache.Forms(0); f.Samples != 0 || other == nil {
 			t.Errorf("%+v", f)
 		}
 		other.Close()
 		settle()
-		if f, _ := g.cache.Forms(); f.Samples != samples {
+		if f, _ := g.cache.Forms(0); f.Samples != samples {
 			t.Errorf("after that job: %+v", f)
 		}
 	})
@@ -317,7 +317,7 @@ func TestFormsBecomeSamplesAfterSomeWereGivenBack(t *testing.T) {
 		given := class.GiveBack(60_000, "a test")
 		taken := class.Taken()
 		settle()
-		f, _ := g.cache.Forms()
+		f, _ := g.cache.Forms(0)
 		held := len(g.stores[0].Held())
 		if f.Samples != 0 || given < 60_000 || int64(held*size) < samples*size-given+taken/20 {
 			t.Errorf("%d samples are held after %d bytes were given back: %+v", held, given, f)

@@ -45,6 +45,8 @@ func (largeForms) Restore(dst, form []byte, _ uint8) (sample []byte, ok bool) {
 	return append(dst, form[len(form)-1000:]...), true
 }
 
+func (largeForms) Exact([]byte, uint8) bool { return true }
+
 func (largeForms) Describe(form []byte, kind uint8) (size int64, sum uint32, ok bool) {
 	return 1000, digest.Of(form[len(form)-1000:]), kind == 1
 }
@@ -103,7 +105,7 @@ func TestSmallFormsComeFirst(t *testing.T) {
 						break
 					}
 				}
-				if f, _ := g.cache.Forms(); !f.Wanted || f.Restored > 0 {
+				if f, _ := g.cache.Forms(0); !f.Wanted || f.Restored > 0 {
 					t.Errorf("%+v", f)
 				}
 				if n := converter.refused.Load(); n > 0 {
@@ -118,7 +120,7 @@ func TestSmallFormsComeFirst(t *testing.T) {
 						t.Fatalf("sample %d: %v", id, err)
 					}
 				}
-				f, _ := g.cache.Forms()
+				f, _ := g.cache.Forms(0)
 				if n := g.reads(); f.Samples != 0 || n != samples ||
 					len(g.stores[0].Held()) != samples {
 					t.Errorf("%d reads of %d samples: %+v", n, samples, f)

@@ -59,7 +59,8 @@ type class struct {
 	Class
 	inPlace  store.InPlace  // nil: samples cannot be delivered from where they are
 	shrinker store.Shrinker // nil: the class gives no memory back
-	forms    store.Forms    // nil: the class keeps samples as read
+	forms    store.Forms    // nil: the class keeps samples as read, unless it has files
+	files    *fileForms     // of a class that is not in memory; nil: it keeps samples as read
 	// nil if inPlace is not:
 	writer *writeback.Writer
 	reader *store.Reader
@@ -156,13 +157,17 @@ func (c *Cache) readComing(id int, dst []byte) (Tier, store.Origin, bool) {
 	return 0, store.Origin{}, false
 }
 
-// readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
+// readHeld copies a sample from the fastest class that holds it, if its copies are valid, or reads
+// its form there, if the request takes that and the buffer has more bytes than the sample. If a
 // store finds its copy corrupt, it drops it, and the next class is tried, as it is if a class does
 // not deliver the sample within the limit, which is reported by late.
-func (c *Cache) readHeld(id int, dst []byte, limit classLimit) (_ Tier, late, ok bool) {
+func (c *Cache) readHeld(r *Request, id int, room []byte, limit classLimit) (s Sample, late,
+	ok bool,
+) {
 	if !c.confirmed.has(id) {
-		return 0, false, false
+		return s, false, false
 	}
+	dst := room[:c.index.Size(id)]
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if !cl.Store.Has(id) {
@@ -174,7 +179,7 @@ func (c *Cache) readHeld(id int, dst []byte, limit classLimit) (_ Tier, late, ok
 			err := cl.Store.Read(id, dst)
 			c.meters[tier].End(time.Now(), read, err)
 			if err == nil {
-				return tier, late, true
+				return Sample{Data: dst, From: tier}, late, true
 			}
 			continue
 		}
@@ -182,21 +187,29 @@ func (c *Cache) readHeld(id int, dst []byte, limit classLimit) (_ Tier, late, ok
 			late = true
 			continue
 		}
-		predicted := c.meters[tier].Predict(int64(len(dst)))
-		most := func() time.Duration { return limit(id, predicted) }
-		read := c.meters[tier].Begin(time.Now(), len(dst))
-		switch err := cl.reader.Read(id, dst, most); {
-		case err == nil:
-			c.meters[tier].End(time.Now(), read, nil)
-			return tier, late, true
-		case errors.Is(err, store.ErrLate):
-			c.meters[tier].GiveUp(time.Now(), read)
-			late = true
-		default:
-			c.meters[tier].End(time.Now(), read, err)
+		s, err := c.readCopy(r, j, id, room, limit)
+		if err == nil {
+			return s, late, true
 		}
+		late = late || errors.Is(err, store.ErrLate)
 	}
-	return 0, late, false
+	return Sample{}, late, false
+}
+
+// timed measures a read of so many bytes from a class that is not in memory.
+func (c *Cache) timed(j, bytes, id int, limit classLimit,
+	read func(most func() time.Duration) error,
+) error {
+	m := &c.meters[FirstClass+Tier(j)]
+	predicted := m.Predict(int64(bytes))
+	begun := m.Begin(time.Now(), bytes)
+	err := read(func() time.Duration { return limit(id, predicted) })
+	if errors.Is(err, store.ErrLate) {
+		m.GiveUp(time.Now(), begun)
+	} else {
+		m.End(time.Now(), begun, err)
+	}
+	return err
 }
 
 // bitset is a set of samples. It is safe for concurrent use.

@@ -17,6 +17,8 @@ import (
 // marked makes forms of samples with a mark before them.
 type marked struct{}
 
+func (marked) Exact([]byte, uint8) bool { return true }
+
 func (marked) Size(_ int, sample []byte) int64 { return int64(len(sample)) + 1 }
 
 func (marked) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
@@ -111,7 +113,7 @@ func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool, stay 
 				t.Fatal(err)
 			}
 			<-time.After(time.Minute) // all are converted
-			if f, ok := g.cache.Forms(); ok != (i == 1) || ok && f.Converted != samples {
+			if f, ok := g.cache.Forms(0); ok != (i == 1) || ok && f.Converted != samples {
 				t.Errorf("%+v, %v", f, ok)
 			}
 			runs[i], err = g.run(g.ranks[0], step{1, 0}, 0, 0)
@@ -119,7 +121,7 @@ func testBatchesOfForms(t *testing.T, converter cache.Converter, raw bool, stay 
 				t.Fatal(err)
 			}
 			maps.Copy(runs[i], first)
-			if f, ok := g.cache.Forms(); ok && f.Samples != stay {
+			if f, ok := g.cache.Forms(0); ok && f.Samples != stay {
 				t.Errorf("%d forms stay instead of %d", f.Samples, stay)
 			}
 			if n := p.forms.Load(); (n >= samples/3) != (i == 1) || i == 0 && n > 0 {

@@ -202,8 +202,8 @@ func (d *Dataset) Reports() (out []report.Class) {
 			}
 		}
 		report.Returned = returned(c.Store, c.Capacity)
-		if _, ok := c.Store.(store.Forms); ok && e.cache != nil {
-			report.Forms = formsOf(e.cache)
+		if e.cache != nil {
+			report.Forms = formsOf(e.cache, j)
 		}
 		if refuser, ok := c.Store.(store.Refuser); ok {
 			report.Stopped = refuser.Refuses()
@@ -213,9 +213,9 @@ func (d *Dataset) Reports() (out []report.Class) {
 	return out
 }
 
-// formsOf describes what a cache holds in other forms; nil: nothing, and nothing was.
-func formsOf(c *cache.Cache) *report.Forms {
-	f, ok := c.Forms()
+// formsOf describes what a cache's class holds in other forms; nil: nothing, and nothing was.
+func formsOf(c *cache.Cache, j int) *report.Forms {
+	f, ok := c.Forms(j)
 	if !ok || f.Samples == 0 && f.Converted+f.Restored+f.Reread+f.Damaged+f.Received == 0 {
 		return nil
 	}

@@ -302,6 +302,19 @@ func (c *converter) File(form []byte, kind uint8) (file []byte, ok bool) {
 	return forms.File(form)
 }
 
+// Exact implements cache.Converter.
+func (c *converter) Exact(form []byte, kind uint8) bool {
+	var few [4]forms.Kind
+	switch forms.Kind(kind) {
+	case forms.Exact, forms.Decoded:
+		return true
+	case forms.Record:
+		_, of, err := forms.Fields(nil, few[:0], form)
+		return err == nil && !slices.Contains(of, forms.Pixels)
+	}
+	return false
+}
+
 // Restore implements cache.Converter.
 func (c *converter) Restore(dst, form []byte, kind uint8) (sample []byte, ok bool) {
 	if forms.Kind(kind) == forms.Pixels {

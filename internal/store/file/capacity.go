@@ -42,10 +42,30 @@ func (c *Class) unpromised() (int64, error) {
 		n = min(n, c.Capacity)
 	}
 	for _, s := range c.mu.open {
-		total, _ := s.Capacity()
-		n -= total
+		n -= s.promised()
 	}
 	return n, nil
+}
+
+// formRoom returns how many bytes more all open stores' forms may take than their samples as read:
+// half of what no store was promised or takes, so that later stores have room. A store that needs
+// more has it nevertheless, and then it is below 0, until forms have become samples.
+func (c *Class) formRoom() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.unpromised()
+	if err != nil {
+		return 0
+	}
+	for _, s := range c.mu.idle {
+		n -= s.bytes
+	}
+	n /= 2
+	for _, s := range c.mu.open {
+		f := s.Formed()
+		n -= f.Bytes - f.AsRead
+	}
+	return n
 }
 
 // makeRoom evicts idle stores other than own, the one opened longest ago first, until own can have

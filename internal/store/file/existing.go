@@ -205,8 +205,10 @@ func openData(dir *disk.Directory) (disk.File, int64, error) {
 // Contents are the samples of a store, for comparison. Its methods may be called in parallel,
 // except Close.
 type Contents struct {
-	store *classStore
-	held  []int32
+	// Restore returns the sample of a form; nil: forms are compared by their own digests alone.
+	Restore func(form []byte, kind uint8) (sample []byte, err error)
+	store   *classStore
+	held    []int32
 }
 
 // Contents opens the dataset's store for reading. Errors: fs.ErrNotExist, ErrIndex.
@@ -252,6 +254,9 @@ type Copy struct {
 // Compare reads the copy of sample id, in pieces of the length of buffer, and compares it with
 // want, whose length must be the sample's size; a nil want is not compared.
 func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
+	if info, ok := x.store.FormInfo(id); ok {
+		return x.compareForm(id, info, want)
+	}
 	size := x.store.sampleSize(id)
 	offset := x.store.where[id].Load() - 1
 	found := Copy{Recorded: x.store.sums[id].Load(), Equal: want != nil || size == 0}
@@ -267,6 +272,24 @@ func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
 	}
 	found.Digest = sum.Sum()
 	return found, nil
+}
+
+// compareForm is Compare of a copy in another form than as read. If that was altered, the digests
+// are the form's.
+func (x *Contents) compareForm(id int, info store.FormInfo, want []byte) (Copy, error) {
+	data := make([]byte, info.Bytes)
+	if _, err := x.store.data.ReadAt(data, offsetOf(x.store.where[id].Load())); err != nil {
+		return Copy{}, err
+	}
+	sum := digest.Of(data)
+	if sum != info.Digest || x.Restore == nil {
+		return Copy{Digest: sum, Recorded: info.Digest, Equal: want != nil}, nil
+	}
+	sample, err := x.Restore(data, info.Kind)
+	return Copy{
+		Digest: digest.Of(sample), Recorded: x.store.sums[id].Load(),
+		Equal: want != nil && bytes.Equal(sample, want),
+	}, err
 }
 
 // Close closes the store's files.

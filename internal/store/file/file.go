@@ -247,8 +247,7 @@ func (c *Class) Available(ds store.Dataset) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
-		total, _ := s.Capacity()
-		return total, nil
+		return s.promised(), nil
 	}
 	if err := c.renew(); err != nil {
 		return 0, err

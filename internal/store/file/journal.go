@@ -56,3 +56,16 @@ func (j *journal) shut() error {
 	defer func() { <-j.turn }()
 	return errors.Join(j.flush(), j.file.Close())
 }
+
+// change calls do with the turn, and writes the record that it returns, and the pending ones, at
+// once; ok is false if nothing has changed. Errors are as of add.
+func (j *journal) change(do func() (r Record, ok bool)) error {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+	r, ok := do()
+	if !ok {
+		return nil
+	}
+	j.pending = r.AppendTo(j.pending, j.fingerprint)
+	return j.flush()
+}

@@ -18,6 +18,7 @@ const (
 	HeaderSize = 64         // bytes of the header
 	RecordSize = 40         // and of a record
 	Dropped    = ^uint64(0) // Length of the record of a dropped sample
+	kindShift  = 56         // where the kind begins in the encoded length
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -28,12 +29,18 @@ type Record struct {
 	Offset uint64 // in the data file
 	Length uint64 // bytes, or Dropped
 	Origin store.Origin
+	// Kind and Sum are the kind of the form that the copy is in, and its digest; 0: it is as read.
+	Kind uint8
+	Sum  uint32
 }
 
 // AppendTo appends the encoded record of a dataset's index:
 //
 //	u32 id, u32 digest of the sample, u64 offset, u64 length, u32 place,
-//	u32 instance, u32 zero, u32 CRC-32C of the fingerprint and the 36 bytes before
+//	u32 instance, u32 digest of the form, u32 CRC-32C of the fingerprint and the 36 bytes before
+//
+// The upper 8 bits of the length are the form's kind. Versions of hdmlp without forms find that the
+// length is not the sample's, and do not use the copy.
 //
 // The fingerprint is in the checksum because the file system may give the blocks of a removed store
 // to a new one, and after a power failure show the former contents in both its files. A record of
@@ -43,10 +50,10 @@ func (r Record) AppendTo(b []byte, fingerprint [16]byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.ID)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Digest)
 	b = binary.LittleEndian.AppendUint64(b, r.Offset)
-	b = binary.LittleEndian.AppendUint64(b, r.Length)
+	b = binary.LittleEndian.AppendUint64(b, r.Length|uint64(r.Kind)<<kindShift)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Directory)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Instance)
-	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint32(b, r.Sum)
 	return binary.LittleEndian.AppendUint32(b, checksum(b[start:], fingerprint))
 }
 
@@ -60,7 +67,7 @@ func decodeRecord(b []byte, fingerprint [16]byte) (r Record, ok bool) {
 	if checksum(b[:36], fingerprint) != binary.LittleEndian.Uint32(b[36:]) {
 		return Record{}, false
 	}
-	return Record{
+	r = Record{
 		ID:     binary.LittleEndian.Uint32(b),
 		Offset: binary.LittleEndian.Uint64(b[8:]),
 		Length: binary.LittleEndian.Uint64(b[16:]),
@@ -68,7 +75,12 @@ func decodeRecord(b []byte, fingerprint [16]byte) (r Record, ok bool) {
 			Digest: binary.LittleEndian.Uint32(b[4:]), Directory: binary.LittleEndian.Uint32(b[24:]),
 			Instance: binary.LittleEndian.Uint32(b[28:]),
 		},
-	}, true
+	}
+	if r.Length != Dropped {
+		r.Kind, r.Sum = uint8(r.Length>>kindShift), binary.LittleEndian.Uint32(b[32:])
+		r.Length &= 1<<kindShift - 1
+	}
+	return r, true
 }
 
 // Header encodes the header:

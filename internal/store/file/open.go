@@ -104,13 +104,18 @@ func (s *classStore) load(dir *disk.Directory, capacity int64) error {
 		return s.reset(capacity)
 	}
 	s.mu.order = arena.NewOrder(held)
+	s.mu.total = min(capacity, math.MaxInt64/2) // to which what forms take is added
 	s.mu.space = arena.Restore(capacity, false, func(yield func(arena.Extent) bool) {
 		for _, id := range byOffset {
-			if !yield(arena.Extent{Offset: s.where[id].Load() - 1, Length: s.sampleSize(int(id))}) {
+			if !yield(s.extent(s.located(id))) {
 				return
 			}
 		}
 	})
+	for _, id := range held {
+		s.count(s.formedOf(s.located(id)), 1)
+	}
+	s.resize()
 	s.journal.end = end
 	if err := s.journal.file.Truncate(end); err != nil {
 		return err
@@ -136,13 +141,21 @@ func (s *classStore) recover(index io.Reader,
 		if int64(r.ID) >= int64(len(s.where)) {
 			return
 		}
+		replaces := s.Has(int(r.ID))
 		s.where[r.ID].Store(absent)
 		if !s.fits(r, dataSize) {
 			return
 		}
-		s.where[r.ID].Store(int64(r.Offset) + 1)
+		at := int64(r.Offset) + 1
+		if r.Kind != 0 {
+			at |= formBit
+			s.setForm(int(r.ID), form{uint32(r.Length), r.Sum, r.Kind})
+		}
+		s.where[r.ID].Store(at)
 		s.note(int(r.ID), r.Origin)
-		added = append(added, int32(r.ID))
+		if !replaces { // else it was added before
+			added = append(added, int32(r.ID))
+		}
 	})
 	if err != nil || fresh {
 		return nil, nil, 0, fresh, err
@@ -157,8 +170,9 @@ func (s *classStore) recover(index io.Reader,
 
 // fits reports whether the record is plausible.
 func (s *classStore) fits(r Record, dataSize int64) bool {
-	return r.Length != Dropped && r.Length <= math.MaxInt64 &&
-		int64(r.Length) == s.sampleSize(int(r.ID)) &&
+	return r.Length <= math.MaxInt64 && // it is not Dropped
+		(r.Kind != 0 && r.Length <= math.MaxUint32 ||
+			r.Kind == 0 && int64(r.Length) == s.sampleSize(int(r.ID))) &&
 		r.Offset <= uint64(dataSize) && r.Length <= uint64(dataSize)-r.Offset
 }
 
@@ -174,7 +188,7 @@ func (s *classStore) reset(capacity int64) error {
 		return err
 	}
 	s.journal.end = HeaderSize
-	s.mu.space = arena.New(capacity, false)
+	s.mu.total, s.mu.space = capacity, arena.New(capacity, false)
 	return nil
 }
 
@@ -198,23 +212,22 @@ func (s *classStore) dropOverlaps(held []int32) []int32 {
 	byOffset := slices.Clone(held)
 	slices.SortFunc(byOffset, func(a, b int32) int {
 		return cmp.Or(
-			cmp.Compare(s.where[a].Load(), s.where[b].Load()),
-			cmp.Compare(s.sampleSize(int(a)), s.sampleSize(int(b))),
+			cmp.Compare(s.extent(s.located(a)).Offset, s.extent(s.located(b)).Offset),
+			cmp.Compare(s.extent(s.located(a)).Length, s.extent(s.located(b)).Length),
 		)
 	})
 	end, last := int64(0), int32(-1)
 	var lost []int32
 	for _, id := range byOffset {
-		offset := s.where[id].Load() - 1
-		n := s.sampleSize(int(id))
-		if n == 0 {
+		e := s.extent(s.located(id))
+		if e.Length == 0 {
 			continue
 		}
-		if offset < end {
+		if e.Offset < end {
 			lost = append(lost, id, last)
 		}
-		if offset+n > end {
-			end, last = offset+n, id
+		if e.Offset+e.Length > end {
+			end, last = e.Offset+e.Length, id
 		}
 	}
 	for _, id := range lost {
@@ -223,7 +236,7 @@ func (s *classStore) dropOverlaps(held []int32) []int32 {
 	return byOffset
 }
 
-// dropNewest drops the newest samples, beyond capacity bytes.
+// dropNewest drops the newest samples, beyond capacity bytes that they have as read.
 func (s *classStore) dropNewest(held []int32, capacity int64) []int32 {
 	for i, id := range held {
 		n := s.sampleSize(int(id))
@@ -249,10 +262,7 @@ func (s *classStore) rewriteIndex(dir *disk.Directory) error {
 	buffer := make([]byte, 0, RecordSize)
 	held := s.mu.order.Held(s.holds)
 	for _, id := range held {
-		_, _ = w.Write(Record{
-			ID: uint32(id), Origin: s.origin(int(id)),
-			Offset: uint64(s.where[id].Load() - 1), Length: uint64(s.sampleSize(int(id))),
-		}.AppendTo(buffer, s.fingerprint))
+		_, _ = w.Write(s.record(s.located(id)).AppendTo(buffer, s.fingerprint))
 	}
 	err = w.Flush()
 	if err == nil {

@@ -15,10 +15,11 @@ import (
 )
 
 // Values of store.where for samples that are not held. For a sample that is held it is the offset +
-// 1.
+// 1, and formBit if its copy is in another form than as read.
 const (
-	absent = 0
-	coming = -1 // a Put or a drop is in progress
+	absent  = 0
+	coming  = -1 // a Put or a drop is in progress
+	formBit = 1 << 62
 )
 
 // store holds the samples of one dataset.
@@ -49,14 +50,18 @@ type classStore struct {
 
 	mu struct { // guards the following
 		invariants.Mutex[classStore]
-		space arena.Space
-		order arena.Order
+		space  arena.Space
+		order  arena.Order
+		total  int64 // bytes that samples as read may take
+		forms  []form
+		formed store.Formed // of forms
+		coming int64        // bytes of copies that are to replace others
 	}
 }
 
 var (
-	_ store.Prompt  = (*classStore)(nil)
-	_ store.Refuser = (*classStore)(nil)
+	_ store.FormReader = (*classStore)(nil)
+	_ store.Refuser    = (*classStore)(nil)
 )
 
 // Has implements store.Store.
@@ -72,7 +77,7 @@ func (s *classStore) Held() []int32 {
 }
 
 // Capacity implements store.Store. Samples take their bytes and nothing else; the index, 40
-// bytes per sample, is taken from the disk's reserve.
+// bytes per sample, is taken from the disk's reserve. What forms take more is added to the total.
 func (s *classStore) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +179,7 @@ func (s *classStore) remove(taken []located) {
 	}
 	records, freed := make([]Record, len(taken)), make([]arena.Extent, len(taken))
 	for i, l := range taken {
-		records[i] = Record{ID: uint32(l.id), Offset: uint64(l.at - 1), Length: Dropped}
-		freed[i] = arena.Extent{Offset: l.at - 1, Length: s.sampleSize(l.id)}
+		records[i] = Record{ID: uint32(l.id), Offset: uint64(offsetOf(l.at)), Length: Dropped}
 	}
 	if err := s.journal.add(true, records...); err != nil {
 		s.class.stop(disk.Why(err))
@@ -183,7 +187,12 @@ func (s *classStore) remove(taken []located) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drops.Add(1)
+	for i, l := range taken {
+		freed[i] = s.extent(l)
+		s.count(s.formedOf(l), -1)
+	}
 	s.mu.space.ReleaseAll(freed)
+	s.resize()
 	for _, l := range taken {
 		s.where[l.id].Store(absent)
 		s.mu.order.Gone(s.holds)
@@ -223,8 +232,11 @@ func (s *classStore) Read(id int, dst []byte) error {
 	for {
 		drops := s.drops.Load()
 		l := located{id, s.where[id].Load()}
-		if l.at <= 0 {
+		switch {
+		case l.at <= 0:
 			return store.ErrNotHeld
+		case l.at&formBit != 0:
+			return store.ErrForm
 		}
 		if int64(len(dst)) != s.sampleSize(id) {
 			return fmt.Errorf("file class: read: %w", s.check(id, len(dst)))
@@ -237,14 +249,20 @@ func (s *classStore) Read(id int, dst []byte) error {
 		if s.drops.Load() != drops {
 			continue // its bytes may have been another sample's already
 		}
-		if s.take(l) {
-			s.remove([]located{l})
-		}
-		if err != nil {
-			return fmt.Errorf("file class: read sample %d: %w: %w", id, store.ErrCorrupt, err)
-		}
-		return store.ErrCorrupt
+		return s.corrupt(l, err)
 	}
+}
+
+// corrupt drops a copy whose checksum is wrong, or that the disk does not return, and returns the
+// error for that.
+func (s *classStore) corrupt(l located, err error) error {
+	if s.take(l) {
+		s.remove([]located{l})
+	}
+	if err != nil {
+		return fmt.Errorf("file class: read sample %d: %w: %w", l.id, store.ErrCorrupt, err)
+	}
+	return store.ErrCorrupt
 }
 
 // ReadNow implements store.Prompt.
@@ -253,7 +271,7 @@ func (s *classStore) ReadNow(id int, dst []byte) error {
 		return store.ErrWait
 	}
 	at, sum := s.where[id].Load(), s.sums[id].Load()
-	if at <= 0 || !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
+	if at <= 0 || at&formBit != 0 || !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
 		return store.ErrWait // Read drops a corrupt copy, which writes to the disk
 	}
 	return nil

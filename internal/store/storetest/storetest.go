@@ -39,6 +39,7 @@ func Run(t *testing.T, factory Factory) {
 		{"InPlace", testInPlace},
 		{"Shrinker", testShrinker},
 		{"Forms", testForms},
+		{"FormReader", testFormReader},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
 	}

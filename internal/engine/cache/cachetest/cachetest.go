@@ -138,6 +138,7 @@ type Options struct {
 	Memory, File int64         // capacity in bytes; 0: no such store
 	MemoryClass  *memory.Class // nil: a new one
 	Dir          string        // of the file class
+	Spare        int64         // bytes that the file class has besides
 	PlanAll      bool          // plan all samples for the first store, whatever its capacity
 }
 
@@ -185,7 +186,7 @@ func Open(t T, s *Source, o Options) *Stores {
 		var err error
 		if out.file, err = file.New(file.Options{
 			Dir:      o.Dir,
-			Capacity: o.File,
+			Capacity: o.File + o.Spare,
 			Reserve:  1,
 		}); err != nil {
 			t.Fatal(err)
