@@ -6,6 +6,7 @@ second; in the later half of the epochs, when all files are in memory.
 """
 
 import os
+import tempfile
 from typing import Any
 
 import make_dataset
@@ -239,6 +240,20 @@ class FormsByMemory(Forms):
         return said
 
 
+class FormsOfFiles(FormsByMemory):
+    """The same in a cache directory, with almost no memory."""
+
+    columns = [*Forms.columns, *FormsByMemory.columns[2:]]
+    memory = 0.01
+
+    def _run(self, contender: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(dir=DATA) as cache:
+            return rounds.run(contender, spec | {"cache_dir": cache})
+
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
+        return Forms.conclusions(self, medians)
+
+
 def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
     rows = [
@@ -279,5 +294,8 @@ def all_forms(quick: bool) -> list[Scenario]:
         ),
         FormsOfNodes(
             "forms/nodes", "crop", "photos", 200 if quick else 600, epochs, {}, contenders
+        ),
+        FormsOfFiles(
+            "forms/ssd", "crop", "photos", 200 if quick else 600, epochs, {}, contenders
         ),
     ]  # fmt: skip

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 )
 
-// Forms is what a class in memory holds in another form than as read, which is decoded in less
-// time, and what was done for that since it was opened for the dataset, by all jobs.
+// Forms is what a class holds in another form than as read, which is decoded in less time, and what
+// was done for that since it was opened for the dataset, by all jobs.
 type Forms struct {
 	Amount       // what is held so, and the bytes of the forms
 	AsRead int64 `json:"as_read_bytes"` // that the same samples have as read

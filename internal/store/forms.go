@@ -34,16 +34,16 @@ type Forms interface {
 type FormReader interface {
 	Prompt
 	// Replace puts a form of a sample in the place of the copy that is held, which stays until the
-	// form is complete. Of kind 0, data are the sample's bytes. It returns ErrNotHeld if the sample is
-	// not held, or its copy was dropped or replaced meanwhile, and ErrFull if the class takes no more;
-	// the store is then unchanged.
+	// form is complete. Of kind 0, data are the sample's bytes. It returns ErrNotHeld if the sample
+	// is not held, or its copy was dropped or replaced meanwhile, and ErrFull if the class takes no
+	// more; the store is then unchanged.
 	Replace(id int, kind uint8, data []byte) error
 	// FormInfo describes the copy of a sample that is held in another form than as read; ok is false
 	// if it is not held, or is as read.
 	FormInfo(id int) (info FormInfo, ok bool)
 	// ReadForm fills dst, of the form's size, with the form that FormInfo has described. It returns
-	// ErrNotHeld if the sample is held in that form no more, and ErrCorrupt if the checksum was wrong:
-	// the store has then dropped it.
+	// ErrNotHeld if the sample is held in that form no more, and ErrCorrupt if the checksum was
+	// wrong: the store has then dropped it.
 	ReadForm(id int, info FormInfo, dst []byte) error
 	// ReadFormNow is ReadForm, as ReadNow is Read.
 	ReadFormNow(id int, info FormInfo, dst []byte) error

@@ -211,8 +211,8 @@ func (r *Reader) Drop(id int, most time.Duration) bool {
 	return r.Do(func() { r.store.Drop(id) }, most)
 }
 
-// Do does something with the store, for a limited time, and reports whether it has returned. If not,
-// it goes on by itself, or was not begun, because an earlier one has not returned.
+// Do does something with the store, for a limited time, and reports whether it has returned. If
+// not, it goes on by itself, or was not begun, because an earlier one has not returned.
 func (r *Reader) Do(do func(), most time.Duration) bool {
 	if r.late.Load() > 0 {
 		return false

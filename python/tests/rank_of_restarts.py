@@ -11,7 +11,7 @@ OPTIONS is a JSON object: the loader's arguments, and
            nothing
     go_on  then it waits for the file with this name and its rank; None: until it is killed
     decodes  it takes images that the daemon decodes, instead of files
-    formed   before it prints its line, it waits until the nodes keep so many samples as coefficients
+    formed   before it prints its line, it waits until nodes keep so many samples as coefficients
 """
 
 import json

@@ -19,7 +19,6 @@ from test_forms import (
     PROGRESSIVE,
     epoch,
     folder,  # noqa: F401
-    lingers,  # noqa: F401
     same,
     source_bytes,
 )
@@ -31,6 +30,12 @@ pytestmark = pytest.mark.usefixtures("real")
 ALL = BASELINE + PROGRESSIVE + OTHERS
 
 
+@pytest.fixture(autouse=True)
+def lingers(real, monkeypatch):
+    """Daemons stay until they are stopped."""
+    monkeypatch.setenv("HDMLP_LINGER", "60s")
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache directory, that is faster than the source, so that this is read only if need be."""
@@ -38,7 +43,7 @@ def cache(tmp_path, monkeypatch):
     return str(tmp_path / "cache")
 
 
-def opened(folder, cache, **options):  # noqa: F811
+def opened(folder, cache, **options):
     return with_memory(folder, memory="64KiB", cache_dir=cache, **options)
 
 
@@ -54,8 +59,9 @@ def converted(loader):
 
 
 def stop():
-    """Ends the daemon, which leaves the cache directory."""
-    subprocess.run([connecting.find_binary(), "stop"], check=True, capture_output=True)
+    """Ends the daemon, once its last job has ended: it leaves the cache directory."""
+    command = [connecting.find_binary(), "stop"]
+    until(lambda: subprocess.run(command, capture_output=True).returncode == 0, "the daemon ends")
 
 
 def check(cache, *options):
@@ -65,15 +71,15 @@ def check(cache, *options):
 
 
 @pytest.fixture(scope="module")
-def want(folder):  # noqa: F811
+def want(folder):
     """The epochs of a job of files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HDMLP_LINGER", "60s")
+        patch.setenv("HDMLP_LINGER", "0s")
         with with_memory(folder, forms="off") as loader:
             return [epoch(loader) for _ in range(4)]
 
 
-def test_pixels_are_the_same(folder, cache, want):  # noqa: F811
+def test_pixels_are_the_same(folder, cache, want):
     """While samples are converted, and after the daemon has ended: nothing is read again."""
     with opened(folder, cache) as loader:
         assert same(epoch(loader), want[0])
@@ -93,7 +99,7 @@ def test_pixels_are_the_same(folder, cache, want):  # noqa: F811
         assert "damaged" not in forms(loader)
 
 
-def test_jobs_that_need_files(folder, cache, want):  # noqa: F811
+def test_jobs_that_need_files(folder, cache, want):
     """Beside one that decodes, from another daemon, and with verify."""
     files = [read(path) for path in sorted(pathlib.Path(folder).rglob("*.jpg"))]
     options = {"memory": "64KiB", "cache_dir": cache, "shuffle": False}
@@ -118,7 +124,7 @@ def test_jobs_that_need_files(folder, cache, want):  # noqa: F811
         assert source_bytes(loader) <= before
 
 
-def test_an_altered_form_is_read_again(folder, cache, want):  # noqa: F811
+def test_an_altered_form_is_read_again(folder, cache, want):
     with opened(folder, cache) as loader:
         epoch(loader)
         converted(loader)
@@ -137,10 +143,10 @@ def test_an_altered_form_is_read_again(folder, cache, want):  # noqa: F811
         for expected in want:
             assert same(epoch(loader), expected)
         assert forms(loader)["damaged"] > 0
-        assert 0 < source_bytes(loader)
+        assert source_bytes(loader) > 0
 
 
-def test_a_killed_daemon_loses_nothing_that_is_wrong(folder, cache, want):  # noqa: F811
+def test_a_killed_daemon_loses_nothing_that_is_wrong(folder, cache, want):
     """Killed while it converts: what is found afterwards is whole."""
     with opened(folder, cache) as loader:
         assert same(epoch(loader), want[0])
@@ -155,7 +161,7 @@ def test_a_killed_daemon_loses_nothing_that_is_wrong(folder, cache, want):  # no
         assert "damaged" not in forms(loader)
 
 
-def test_little_room_keeps_files(folder, cache, want):  # noqa: F811
+def test_little_room_keeps_files(folder, cache, want):
     """A directory that has room for the files alone."""
     size = sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*.jpg"))
     with opened(folder, cache, cache_size=size) as loader:

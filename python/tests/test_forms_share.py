@@ -38,8 +38,8 @@ def epochs(*loaders):
 
 
 @pytest.fixture(scope="module")
-def want(folder):  # noqa: F811
-    """The epochs of a job of its own, of files, and how many bytes it has read."""
+def want(folder):
+    """The epochs of a job of its own, of files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HDMLP_LINGER", "0s")
         with opened(folder, forms="off") as loader:
@@ -47,11 +47,11 @@ def want(folder):  # noqa: F811
 
 
 @pytest.fixture
-def files(folder):  # noqa: F811
+def files(folder):
     return sorted(pathlib.Path(folder).rglob("*.jpg"))
 
 
-def test_a_group_and_a_job_of_its_own(folder, want, files):  # noqa: F811
+def test_a_group_and_a_job_of_its_own(folder, want, files):
     """The same pixels, before and after all samples have become coefficients."""
     with opened(folder, **GROUP) as a, opened(folder, **GROUP) as b, opened(folder) as alone:
         for n, expected in enumerate(want):
@@ -66,7 +66,7 @@ def test_a_group_and_a_job_of_its_own(folder, want, files):  # noqa: F811
         assert read_of_all["source"] == len(files)
 
 
-def test_a_job_that_needs_files_joins(folder, want, files):  # noqa: F811
+def test_a_job_that_needs_files_joins(folder, want, files):
     """Beside a group in the middle of an epoch: it gets the files, and the group its pixels."""
     with opened(folder, **GROUP) as a, opened(folder, **GROUP) as b:
         for got in epochs(a, b):
@@ -86,7 +86,7 @@ def test_a_job_that_needs_files_joins(folder, want, files):  # noqa: F811
             assert same(got, want[2])
 
 
-def test_a_job_that_verifies_joins(folder, want):  # noqa: F811
+def test_a_job_that_verifies_joins(folder, want):
     with opened(folder, **GROUP) as a, opened(folder, **GROUP) as b:
         for got in epochs(a, b):
             assert same(got, want[0])
@@ -97,7 +97,7 @@ def test_a_job_that_verifies_joins(folder, want):  # noqa: F811
             until(lambda: forms(loader).get("samples", 0) == 0, "all samples are files")
 
 
-def test_a_group_goes_on_after_its_daemon_died(folder, want):  # noqa: F811
+def test_a_group_goes_on_after_its_daemon_died(folder, want):
     """In the middle of an epoch, from another daemon, whose memory is empty."""
 
     def after(batches):

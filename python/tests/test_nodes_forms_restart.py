@@ -15,7 +15,7 @@ OPTIONS = {"epochs": EPOCHS, "memory": "64MiB", "policy": "lbann_dynamic"}
 
 
 @pytest.fixture(scope="module")
-def reference(binary, images, tmp_path_factory):  # noqa: F811
+def reference(binary, images, tmp_path_factory):
     """The global batches of all epochs, of one rank on one node, of images and of files."""
     machines = Machines(binary, 1, tmp_path_factory.mktemp("alone"))
     try:
@@ -30,7 +30,7 @@ def reference(binary, images, tmp_path_factory):  # noqa: F811
         machines.close()
 
 
-def test_nodes_keep_coefficients(binary, images, reference, tmp_path):  # noqa: F811
+def test_nodes_keep_coefficients(binary, images, reference, tmp_path):
     """Three nodes, two, four: what is still there is not read again, and stays in its form. Then
     three of a job that needs files: of what is kept, progressive ones alone are read again."""
     decoded, files = reference

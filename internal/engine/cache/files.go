@@ -15,13 +15,13 @@ import (
 //
 // A class that keeps everything (KeepAll) may hold the samples that the plan gives to it in other
 // forms, beyond the room that it has for all samples as read (store.FormReader). So it never lacks
-// room for a sample because of forms. Those are kept that give the sample, and have at most as many
-// bytes as mostForm says: they are read into buffers of that size, and nothing is read from the
-// source for them.
+// room for a sample because of forms. Those are kept that give the sample, and have at most as
+// many bytes as mostForm says: they are read into buffers of that size, and nothing is read from
+// the source for them.
 //
 // What asks for forms gets the form, and all else the sample that it gives. One that is of another
-// version, or of another sample, is dropped, as one whose digest is wrong is, and the sample is read
-// again.
+// version, or of another sample, is dropped, as one whose digest is wrong is, and the sample is
+// read again.
 //
 // Copies are converted and become samples again by looks, as those in memory (settle.go):
 //
@@ -36,8 +36,8 @@ import (
 const (
 	// filesWait is for how long a class is waited for that is not in memory.
 	filesWait = 2 * time.Second
-	// filesMargin is the part of the class's capacity that stays free of forms, so that none are made
-	// and undone by turns as the space on the disk changes.
+	// filesMargin is the part of the class's capacity that stays free of forms, so that none are
+	// made and undone by turns as the space on the disk changes.
 	filesMargin = 32
 	// copyTries is how often a copy is looked for that becomes another one meanwhile.
 	copyTries = 4
@@ -159,8 +159,8 @@ func (v *conversion) lookFiles(ctx context.Context, j int, l *looks) {
 	}
 }
 
-// stateOfFiles returns what a look at a class depends on, and the room for forms. ok is false if the
-// class has not answered.
+// stateOfFiles returns what a look at a class depends on, and the room for forms. ok is false if
+// the class has not answered.
 func (v *conversion) stateOfFiles(cl *class) (s state, room int64, ok bool) {
 	found := make(chan int64, 1)
 	if !cl.reader.Do(func() { found <- cl.files.store.FormRoom() }, filesWait) {

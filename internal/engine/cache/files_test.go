@@ -16,8 +16,10 @@ import (
 func filing(t *testing.T, samples int, spare int64, f fakeForms, change func(o *rigOptions)) *rig {
 	o := plain(samples)
 	o.sizes = slices.Repeat([]int{1000}, samples)
-	o.file, o.spare, o.dir = int64(1000*samples), spare, t.TempDir()
-	o.planAll, o.keepAll, o.converter, o.takesForms = true, true, f, true
+	o.file, o.spare = int64(1000*samples), spare
+	o.dir, o.converter = t.TempDir(), f
+	o.planAll, o.keepAll = true, true
+	o.takesForms = true
 	if change != nil {
 		change(&o)
 	}
@@ -38,8 +40,8 @@ func (g *rig) files() Forms {
 }
 
 // TestFilesBecomeForms checks that copies on a disk become forms that give the sample, that a
-// request of forms gets these and another one the samples, also for other nodes, and that the source
-// is not read for any of it.
+// request of forms gets these and another one the samples, also for other nodes, and that the
+// source is not read for any of it.
 func TestFilesBecomeForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const samples = 60
@@ -176,7 +178,8 @@ func TestFormsOfFilesStay(t *testing.T) {
 				o := plain(samples)
 				o.sizes, o.dir = slices.Repeat([]int{1000}, samples), dir
 				o.file, o.spare = 1000*samples, 1000*samples
-				o.planAll, o.keepAll, o.takesForms = true, true, true
+				o.planAll, o.keepAll = true, true
+				o.takesForms = true
 				if o.converter = (fakeForms{}); other {
 					o.converter = otherForms{}
 				}

@@ -98,8 +98,8 @@ type formCounts struct {
 	sent, received, unpacked                   atomic.Int64
 }
 
-// Forms returns what class j (from 0) holds in other forms; ok is false if there is no Converter, or
-// the class cannot hold any. Received are those of memory.
+// Forms returns what class j (from 0) holds in other forms; ok is false if there is no Converter,
+// or the class cannot hold any. Received are those of memory.
 func (c *Cache) Forms(j int) (f Forms, ok bool) {
 	if c.conversion == nil {
 		return f, false

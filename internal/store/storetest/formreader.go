@@ -179,8 +179,8 @@ func testReadLess(t *testing.T, factory Factory) {
 	}
 }
 
-// testReadConcurrent checks that readers get the sample or the form while one becomes the other, and
-// others are dropped and put again, and that all is found again afterwards.
+// testReadConcurrent checks that readers get the sample or the form while one becomes the other,
+// and others are dropped and put again, and that all is found again afterwards.
 func testReadConcurrent(t *testing.T, factory Factory) {
 	const samples, rounds = 8, 30
 	c := factory(t, 100_000)
