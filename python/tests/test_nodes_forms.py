@@ -259,6 +259,22 @@ def test_samples_of_several_fields(binary, folder, want, tmp_path, memory):
     assert not memory or "unpacked" not in first  # but for what files are to keep
 
 
+def test_coefficients_in_directories(binary, folder, want, tmp_path):
+    """Without memory for any: each node converts what the plan gives to its cache directory, and
+    nothing is read again. Progressive ones stay files there."""
+    of_node = {str(n): {"memory": 0, "cache_dir": str(tmp_path / f"cache-{n}")} for n in range(2)}
+    said = decoded(binary, folder, tmp_path, BASELINE, "none", of_node=of_node)
+    assert [value["epochs"] for value in said] == want
+    ends = [value["reports"][1] for value in said[::2]]
+    assert sum(end["samples"] for end in ends) == BASELINE
+    assert all(end["samples"] > 0 for end in ends)
+    assert not any({"read_again", "damaged", "restored"} & end.keys() for end in ends)
+    for value in said[::2]:
+        then, now = value["reports"]
+        assert then["tiers"]["source"] == now["tiers"]["source"]
+    assert sum(end["tiers"]["source"] for end in ends) == COUNT
+
+
 def test_a_node_that_ends(binary, folder, want, tmp_path):
     """Its samples are read from the source, and kept, by the other one."""
     said = decoded(binary, folder, tmp_path, COUNT, "kill")

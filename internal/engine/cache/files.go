@@ -139,7 +139,9 @@ func (c *Cache) damaged(cl *class, id int, err error) error {
 // lookFiles looks at a class that is not in memory.
 func (v *conversion) lookFiles(ctx context.Context, j int, l *looks) {
 	cl, begun := &v.cache.classes[j], time.Now()
-	if begun.Before(l.pause) || !cl.reader.Responds() {
+	makes := v.forms.Load() && v.worth.Load() && cl.KeepAll
+	if begun.Before(l.pause) || !cl.reader.Responds() ||
+		!makes && cl.files.store.Formed().Samples == 0 {
 		return
 	}
 	now, room, ok := v.stateOfFiles(cl)
@@ -199,6 +201,10 @@ func (v *conversion) makeFileForms(ctx context.Context, j int, held []int32, roo
 			return buffer
 		}
 		if known, read := v.cache.digests.Of(id); !read || digest.Of(sample) != known {
+			return buffer
+		}
+		if most := v.converter.Size(id, sample); most <= 0 || unitsOf(most, size) > sizeBands[0] {
+			cl.files.asRead.set(id)
 			return buffer
 		}
 		form, kind, ok := v.converter.Convert(buffer[size:size], id, sample)

@@ -93,6 +93,35 @@ func repair(t *testing.T, d disk.Disk, dir string) {
 	}
 }
 
+// crashForm returns the form of a sample.
+func crashForm(ds store.Dataset, id int) []byte {
+	return append([]byte("the form, of 30 bytes more: ...."), storetest.Bytes(ds, id)...)
+}
+
+// recode is a process that puts forms of samples of the first dataset in their place, and then some
+// samples in the place of forms.
+func recode(formed, restored []int) process {
+	return func(t *testing.T, d disk.Disk, dir string) {
+		t.Helper()
+		c, err := New(Options{Dir: dir, Capacity: 20 * crashSize, Reserve: 1, Disk: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds := crashSets[0]
+		s := storetest.Open(t, c, ds, crashSamples*crashSize)
+		for _, id := range formed {
+			err = errors.Join(err, s.(store.FormReader).Replace(id, 3, crashForm(ds, id)))
+		}
+		for _, id := range restored {
+			err = errors.Join(err, s.(store.FormReader).Replace(id, 0, storetest.Bytes(ds, id)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		storetest.Close(t, s, c)
+	}
+}
+
 var (
 	first = crashSets[:1]
 	all   = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
@@ -107,6 +136,10 @@ func TestCrashes(t *testing.T) {
 		"another dataset": {job(14, crashSets, nil, all)},
 		"remove":          {job(20, first, nil, []int{0, 1}), remove, job(20, first, nil, []int{2})},
 		"repair":          {job(20, first, nil, all[:6]), repair},
+		"forms": {
+			job(14, first, nil, all[:6]), recode(all[:4], all[1:2]), job(14, first, all[:1], all[6:7]),
+			recode(all[4:6], all[2:4]),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -205,9 +238,17 @@ func fill(c *Class, ds store.Dataset, complete bool) error {
 		want := storetest.Bytes(ds, id)
 		origin, held := s.Origin(id)
 		err := s.Read(id, buffer)
-		switch {
-		case err == nil && !bytes.Equal(buffer, want):
+		if errors.Is(err, store.ErrForm) {
+			info, _ := s.(store.FormReader).FormInfo(id)
+			buffer := make([]byte, info.Bytes)
+			err = s.(store.FormReader).ReadForm(id, info, buffer)
+			if err == nil && (info.Kind != 3 || !bytes.Equal(buffer, crashForm(ds, id))) {
+				return fmt.Errorf("sample %d is in another form", id)
+			}
+		} else if err == nil && !bytes.Equal(buffer, want) {
 			return fmt.Errorf("sample %d has other bytes", id)
+		}
+		switch {
 		case err == nil && origin != storetest.OriginOf(id, want):
 			return fmt.Errorf("sample %d has the origin %+v", id, origin)
 		case err == nil:
