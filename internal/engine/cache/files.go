@@ -47,6 +47,8 @@ const (
 type fileForms struct {
 	store  store.FormReader
 	asRead bitset // samples that have no form which the class may hold
+	// stuck is set if a write did not return in time: this look begins no other one.
+	stuck  atomic.Bool
 	counts formCounts
 }
 
@@ -149,6 +151,7 @@ func (v *conversion) lookFiles(ctx context.Context, j int, l *looks) {
 		return
 	}
 	held := cl.Store.Held()
+	cl.files.stuck.Store(false)
 	l.pause = time.Now().Add(lookShare * time.Since(begun))
 	switch {
 	case now.formed > 0 && (!now.wanted || room < 0):
@@ -192,7 +195,9 @@ func (v *conversion) makeFileForms(ctx context.Context, j int, held []int32, roo
 	})
 	var left atomic.Int64
 	left.Store(room)
-	on := func() bool { return v.forms.Load() && v.worth.Load() && left.Load() > 0 }
+	on := func() bool {
+		return v.forms.Load() && v.worth.Load() && left.Load() > 0 && cl.files.writable()
+	}
 	v.each(ctx, &cl.files.counts, on, ids, func(buffer []byte, id int) []byte {
 		size := v.cache.index.Size(id)
 		buffer = slices.Grow(buffer[:0], int(size+mostForm(size)))
@@ -230,7 +235,7 @@ func (v *conversion) makeFileSamples(ctx context.Context, j int, held []int32, r
 	})
 	var left atomic.Int64
 	left.Store(room)
-	on := func() bool { return !v.forms.Load() || left.Load() < 0 }
+	on := func() bool { return (!v.forms.Load() || left.Load() < 0) && cl.files.writable() }
 	v.each(ctx, &cl.files.counts, on, ids, func(buffer []byte, id int) []byte {
 		info, ok := cl.files.store.FormInfo(id)
 		if !ok {
@@ -280,7 +285,14 @@ func (v *conversion) replaceFile(j, id int, kind uint8, data, buffer []byte, don
 		}
 	}, filesWait)
 	if !returned {
+		cl.files.stuck.Store(true)
 		return nil
 	}
 	return buffer
+}
+
+// writable reports whether copies can be replaced: the class takes some, and writes return.
+func (f *fileForms) writable() bool {
+	r, ok := f.store.(store.Refuser)
+	return !f.stuck.Load() && (!ok || r.Refuses() == "")
 }
