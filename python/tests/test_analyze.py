@@ -234,7 +234,10 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, images, kind):
     assert 0 < found["training"]["samples_per_s"] < 400 * 1.1  # steps are no shorter than 20 ms
     if kind != "torch":
         at = "directory_mb" if kind == "cached" else "cache_mb"
-        assert found["loader"][at] == pytest.approx(found["dataset"]["mb"])
+        room = 1.0
+        if at == "cache_mb" and "forms" in found:  # memory that files leave is for these
+            room = max(4 / 3, 1.05 * found["forms"]["size"])
+        assert found["loader"][at] == pytest.approx(room * found["dataset"]["mb"])
 
 
 @pytest.mark.parametrize("kind", ["items", "some", "breaking"])

@@ -147,13 +147,19 @@ def test_masks_with_colours_are_the_same_error(tmp_path):
     size = Image.open(io.BytesIO(made[5][0])).size
     made[5] = made[5][0], mask_of(numpy.random.default_rng(1), size, "RGB", False)
     dataset = listed(tmp_path, made, "PNG", kinds={"0": "image", "1": "mask"}, transform=JOINT)
+
+    def faults(loader):
+        """But for how often: batches are made ahead."""
+        return [{**fault, "count": 0} for fault in loader.report()["faults"]]
+
     with opened(dataset, forms="off", on_error="skip") as loader:
         assert sum(len(batch[0]) for batch in epoch(loader)) == COUNT - 1
-        want = loader.report()["faults"]
+        want = faults(loader)
         assert [fault["sample"] for fault in want] == [5]
     with opened(dataset, on_error="skip") as first:
         epoch(first)
-        until(lambda: forms(first).get("converted", 0) >= COUNT, "all are converted")
+        # The one with the error may have been needed as read before.
+        until(lambda: forms(first).get("converted", 0) >= COUNT - 1, "the others are converted")
         with opened(dataset, on_error="skip") as loader:  # which has not seen the error
             assert sum(len(batch[0]) for batch in epoch(loader)) == COUNT - 1
-            assert loader.report()["faults"] == want
+            assert faults(loader) == want

@@ -158,7 +158,7 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 	}
 	v.making.RLock()
 	defer v.making.RUnlock()
-	if !v.forms.Load() || cl.forms.Replace(id, kind, buffer) != nil {
+	if !v.forms.Load() || v.asRead.has(id) || cl.forms.Replace(id, kind, buffer) != nil {
 		return buffer, false // a job needs it, there is no room, or it was dropped meanwhile
 	}
 	v.cache.formCounts.converted.Add(1)

@@ -203,13 +203,16 @@ func (c *Cache) formed(r *Request, id int, dst []byte) (s Sample, ok bool, err e
 // needs the file.
 func (c *Cache) AsRead(id int) {
 	c.unformed.set(id)
-	if c.conversion == nil {
+	v := c.conversion
+	if v == nil {
 		return
 	}
-	c.conversion.asRead.set(id)
+	v.making.Lock() // neither another request replaces the form, nor a conversion the sample
+	defer v.making.Unlock()
+	v.asRead.set(id)
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.forms != nil {
-			_, _ = c.conversion.sample(cl, nil, id) // else it is made of the form each time
+			_, _ = v.sample(cl, nil, id) // else it is made of the form each time
 		}
 	}
 }

@@ -94,8 +94,9 @@ type Loader struct {
 	Workers int `json:"workers"`
 	// Streams is how many samples a node reads at the same time; 0: as many as are fastest.
 	Streams int `json:"streams"`
-	// CacheMB is what a node can keep of the dataset in memory: hdmlp's cache, or the page cache; and
-	// DirectoryMB what it can keep in a cache directory.
+	// CacheMB is what a node can keep of the dataset in memory, as files or, if Forms are measured,
+	// in forms (FormBytes): hdmlp's cache, or the page cache; and DirectoryMB what it can keep in a
+	// cache directory.
 	CacheMB     float64 `json:"cache_mb"`
 	DirectoryMB float64 `json:"directory_mb,omitempty"`
 }
