@@ -45,6 +45,9 @@ PIXEL_FILES, PIXELS = (
     for name, options in (("files", {"forms": "off"}), ("pixels", {}))
 )
 
+#: With memory for what validation's first transforms make of all images.
+RESULTS = dict(ONE, name="HDMLP, 1 core, results", times=4)
+
 #: With the newest torch; HDMLP with as many workers as it starts by default for what runs in
 #: Python.
 NEWEST2 = {
@@ -180,7 +183,11 @@ class Forms(Pipeline):
         return [
             f"{self.key}: with {what} an image takes {ours[key] / files[key]:.2f} of the "
             f"processor time {when}"
-            for what, one in (("coefficients", COEFFICIENTS), ("pixels", PIXELS))
+            for what, one in (
+                ("coefficients", COEFFICIENTS),
+                ("pixels", PIXELS),
+                ("results", RESULTS),
+            )
             for files, ours in [(medians.get(FILES["name"]), medians.get(one["name"]))]
             if files and ours
             for key, when in (("cpu", "once all are"), ("first", "in the first three epochs"))
@@ -286,6 +293,14 @@ def all_forms(quick: bool) -> list[Scenario]:
             f"forms/{kind}", "crop", kind, 200 if quick else 600, epochs, {}, [PIXEL_FILES, PIXELS]
         )
         for kind in FORMATS
+    ] + [
+        Forms(
+            f"forms/validation{suffix}", "center", kind, 200 if quick else 600, 2 * epochs, {},
+            compared,
+        )
+        for suffix, kind, compared in (
+            ("", "photos", [*contenders, RESULTS]), ("-pngs", "pngs", [PIXEL_FILES, RESULTS]),
+        )
     ] + [
         FormsByMemory(
             "forms/memory", "crop", "photos", 200 if quick else 600, epochs, {},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
 	"github.com/hdmlp/hdmlp/internal/node/catalog"
@@ -83,6 +84,7 @@ type Assembly struct {
 	live         *catalog.Live  // what is known of the node; nil: the cache was not joined
 	preprocessor *runner.Runner // nil: samples are delivered unchanged
 	forms        bool           // the job takes samples in other forms than as read
+	recipe       cache.Recipe   // what its transforms begin with; nil: nothing that forms hold
 }
 
 // Assemble puts together a job. If it fails, nothing is left running or open.
@@ -144,7 +146,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		return err
 	}
 	join.Config = a.Config // as it was admitted
-	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, join)
+	joined, madeBy, err := a.spec.Dataset.JoinCache(ctx, join)
 	if err != nil {
 		return err
 	}
@@ -159,20 +161,20 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		transform()
 	}
 	a.parts.Order = a.Order
-	a.parts.Cache = cache
+	a.parts.Cache = joined
 	a.parts.Memory = a.claim
 	if a.Coordinator != nil {
 		a.parts.Nodes, a.parts.Peers = a.Coordinator, a.Coordinator.Peers()
 	}
-	a.live = a.spec.Dataset.Live(a.nodes(), cache)
+	a.live = a.spec.Dataset.Live(a.nodes(), joined)
 	if a.Coordinator != nil {
 		a.live.Network = a.Coordinator.Peers()
 		a.live.Network.Know(a.live.Start().Network)
 	}
 	if a.forms {
-		a.parts.Use = cache.UseForms(a.parts.Peers, a.makesForms())
+		a.parts.Use = joined.UseForms(a.parts.Peers, a.makesForms(), a.recipe)
 	} else {
-		a.parts.Use = cache.Use(a.parts.Peers)
+		a.parts.Use = joined.Use(a.parts.Peers)
 	}
 	a.parts.Planning = a.planning()
 	c.Policy, c.Staging = a.Config.Policy, a.Config.StagingBuffer
@@ -187,7 +189,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then waits
 	// until this node has determined what it is to keep.
 	if a.Coordinator != nil {
-		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
+		a.Coordinator.Serve(joined, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
 		a.adviseCapacity()

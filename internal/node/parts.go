@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/engine/stage"
 	"github.com/hdmlp/hdmlp/internal/lib/human"
 	"github.com/hdmlp/hdmlp/internal/node/budget"
@@ -15,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node/request"
 	"github.com/hdmlp/hdmlp/internal/plan"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
@@ -51,7 +53,7 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		}
 	}
 	c.Samples = sizesOf(made)
-	c.TakesForms = a.takesForms(made, outputs)
+	c.TakesForms, a.recipe = a.takesForms(made, outputs)
 	a.forms = c.TakesForms && a.Config.KeepsForms()
 	return func() {
 		if len(parts) > 0 {
@@ -79,14 +81,18 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 
 // takesForms reports whether the job takes samples in other forms than as read, such as an earlier
 // job may have left: it decodes at least one of the fields that may have forms, needs the others as
-// read only if these lie in their forms, and compares nothing with the source.
-func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool {
+// read only if these lie in their forms, and compares nothing with the source. recipe is what its
+// transforms begin with; nil: nothing that forms may hold.
+func (a *Assembly) takesForms(made []request.Output, outputs []outputField) (
+	takes bool, recipe cache.Recipe,
+) {
 	index := a.spec.Dataset.Index()
 	formed := catalog.Formed(index)
 	if formed == nil || a.spec.Request.Verify {
-		return false
+		return false, nil
 	}
-	takes := false
+	prefixes := make([]*transform.Prefix, len(formed))
+	used := make([]bool, len(formed))
 	for i, m := range made {
 		of := outputs[i].inputs
 		if of == nil {
@@ -97,18 +103,21 @@ func (a *Assembly) takesForms(made []request.Output, outputs []outputField) bool
 			case of == catalog.NoForms:
 			case m.Program != nil && m.Program.TakesForm(input):
 				if m.Program.Encodes(catalog.FieldSize(index, f)) {
-					return false
+					return false, nil
 				}
-				takes = true
+				if prefixes[f] = m.Program.Prefix(); used[f] {
+					prefixes[f] = nil // one of several programs of the field
+				}
+				takes, used[f] = true, true
 			case of == catalog.WithFiles:
 			// Masks and boxes are not JPEGs, whose forms are not with the file, but for rare ones.
 			case of == catalog.OfUnnamed && m.Program != nil && m.Program.BesideImage(input):
 			default:
-				return false
+				return false, nil
 			}
 		}
 	}
-	return takes
+	return takes, catalog.RecipeOf(prefixes)
 }
 
 // formEpochs is from how many epochs on forms are made for a job: to make one takes two to three
@@ -128,7 +137,7 @@ func (a *Assembly) formRoom() int64 {
 	if !a.makesForms() {
 		return 0
 	}
-	room, beside := catalog.WithForms(a.spec.Dataset.Index())
+	room, beside := catalog.WithForms(a.spec.Dataset.Index(), a.recipe)
 	return budget.Add(room, min(beside, besideForms(a.Config, room)))
 }
 

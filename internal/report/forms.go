@@ -37,8 +37,8 @@ func (f *Forms) String() string {
 	if f == nil {
 		return ""
 	}
-	parts := []string{fmt.Sprintf("keeps %d samples as coefficients, or with their pixels, which "+
-		"take %s instead of %s",
+	parts := []string{fmt.Sprintf("keeps %d samples as coefficients, or with their pixels or "+
+		"results of transforms, which take %s instead of %s",
 		f.Samples, human.Format(f.Bytes), human.Format(f.AsRead))}
 	if f.Reread > 0 {
 		parts = append(parts, fmt.Sprintf("%d were read from the source again, because a job needs "+

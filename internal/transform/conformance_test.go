@@ -251,6 +251,8 @@ func TestConformance(t *testing.T) {
 			w := p.Worker()
 			defer w.Close()
 			w.Record(true)
+			after := afterPrefix(t, p)
+			defer after.Close()
 			dst := make([]byte, p.Output().Bytes())
 			again := make([]byte, len(dst))
 			small := strings.HasPrefix(c.transforms, "Resize((70, ")
@@ -280,6 +282,9 @@ func TestConformance(t *testing.T) {
 					}
 					compare(t, fmt.Sprintf("%v epoch %d %v", f.testImage, epoch, w.Drawn()),
 						p.Output(), dst, want, c.levels)
+					if after.compare(f.data, dst, Key{Seed: 7, Epoch: epoch, Sample: i}) {
+						formed[forms.Transformed]++
+					}
 					if f.form == nil {
 						continue
 					}
@@ -293,6 +298,9 @@ func TestConformance(t *testing.T) {
 				}
 			}
 		})
+	}
+	if n := formed[forms.Transformed]; n < 100 {
+		t.Errorf("%d results after what the first steps make", n)
 	}
 	for _, k := range kinds {
 		// which Debian's torchvision has not, or computes in float32 (views_test.go compares views

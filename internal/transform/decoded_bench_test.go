@@ -11,9 +11,10 @@ import (
 )
 
 // BenchmarkForms measures what forms save, on the images in the folder HDMLP_BENCH_IMAGES, by
-// suffix: RandomResizedCrop(224), a flip and ToTensor, of each file, and of its form, whose digest
-// is compared as stores do, in turns. It reports the medians per image, that of the ratios of a
-// round over all files, what making a form takes, and how large the forms are.
+// suffix: training's and validation's transforms of each file, of its form, and of the form that
+// holds what the first transforms make; the digests of forms are compared as stores do. All are
+// measured in turns. It reports the medians per image, those of the ratios of a round over all
+// files, what making a form takes, and how large the forms are.
 func BenchmarkForms(b *testing.B) {
 	dir := os.Getenv("HDMLP_BENCH_IMAGES")
 	if dir == "" {
@@ -29,36 +30,66 @@ func BenchmarkForms(b *testing.B) {
 		files[filepath.Ext(name)] = append(files[filepath.Ext(name)], src)
 	}
 	for suffix, all := range files {
-		b.Run(suffix, func(b *testing.B) { benchmarkForms(b, all) })
+		for _, list := range []string{
+			"RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor()",
+			"Resize(256), CenterCrop(224), ToTensor(), " +
+				"Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
+		} {
+			b.Run(suffix+"/"+list[:6], func(b *testing.B) { benchmarkForms(b, all, list) })
+		}
 	}
 }
 
-func benchmarkForms(b *testing.B, files [][]byte) {
-	var c forms.Converter
-	defer c.Close()
-	made, kinds := make([][]byte, len(files)), make([]forms.Kind, len(files))
-	read, kept := 0, 0
-	begin := time.Now()
-	for i, src := range files {
-		var err error
-		if made[i], err = c.Convert(nil, src); err != nil {
+// ofFiles are samples of one kind, made of files.
+type ofFiles struct {
+	name    string
+	samples [][]byte
+	kinds   []forms.Kind
+	making  time.Duration
+	bytes   int
+	us      []float64 // of rounds
+}
+
+// formsOf returns the forms of files.
+func formsOf(b *testing.B, name string, c *forms.Converter, files [][]byte) *ofFiles {
+	of, begin := &ofFiles{name: name}, time.Now()
+	for _, src := range files {
+		form, err := c.Convert(nil, src)
+		if err != nil {
 			b.Fatal(err)
 		}
-		info, _ := forms.Read(made[i])
-		kinds[i] = info.Kind
-		read, kept = read+len(src), kept+len(made[i])
+		info, _ := forms.Read(form)
+		of.samples, of.kinds = append(of.samples, form), append(of.kinds, info.Kind)
+		of.bytes += len(form)
 	}
-	making := time.Since(begin)
-	w := compiled(b, "RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor()").Worker()
+	of.making = time.Since(begin)
+	return of
+}
+
+func benchmarkForms(b *testing.B, files [][]byte, list string) {
+	p := compiled(b, list)
+	var c forms.Converter
+	defer c.Close()
+	read := &ofFiles{name: "file", samples: files, kinds: make([]forms.Kind, len(files))}
+	for _, src := range files {
+		read.bytes += len(src)
+	}
+	all := []*ofFiles{read, formsOf(b, "form", &c, files)}
+	if p.Prefix() != nil {
+		first := p.Prefix().Worker()
+		defer first.Close()
+		c.Makers = []*forms.Maker{{Prefix: p.Prefix().Prefix, Worker: first}}
+		c.JPEGs = true
+		all = append(all, formsOf(b, "result", &c, files))
+	}
+	w := p.Worker()
 	defer w.Close()
-	dst := make([]byte, w.program.Output().Bytes())
-	round := func(formed bool, epoch int) float64 {
+	dst := make([]byte, p.Output().Bytes())
+	round := func(of *ofFiles, epoch int) {
 		begin := time.Now()
-		for i, src := range files {
-			w.Form(forms.AsRead)
-			if formed {
-				src = made[i]
-				w.Form(kinds[i])
+		for i, src := range of.samples {
+			w.Form(of.kinds[i])
+			if of.kinds[i] != forms.AsRead {
 				if err := forms.Check(src); err != nil {
 					b.Fatal(err)
 				}
@@ -67,21 +98,31 @@ func benchmarkForms(b *testing.B, files [][]byte) {
 				b.Fatal(err)
 			}
 		}
-		return time.Since(begin).Seconds() / float64(len(files)) * 1e6
+		of.us = append(of.us, time.Since(begin).Seconds()/float64(len(files))*1e6)
 	}
-	round(true, 0)
-	var of, from, ratio []float64
-	for epoch := 0; b.Loop(); epoch += 2 {
-		x, y := round(false, epoch), round(true, epoch)
-		of, from = append(of, x), append(from, y)
-		ratio = append(ratio, y/x)
+	for _, of := range all { // and do not count it
+		round(of, 0)
+		of.us = nil
 	}
-	for name, values := range map[string][]float64{
-		"file-us": of, "form-us": from, "ratio": ratio,
-	} {
+	for epoch := 0; b.Loop(); epoch++ {
+		for _, of := range all {
+			round(of, epoch)
+		}
+	}
+	median := func(values []float64) float64 {
 		slices.Sort(values)
-		b.ReportMetric(values[len(values)/2], name)
+		return values[len(values)/2]
 	}
-	b.ReportMetric(making.Seconds()/float64(len(files))*1e6, "making-us")
-	b.ReportMetric(float64(kept)/float64(read), "size")
+	for _, of := range all[1:] {
+		ratios := make([]float64, len(of.us))
+		for i, us := range of.us {
+			ratios[i] = us / read.us[i]
+		}
+		b.ReportMetric(median(ratios), of.name+"/file")
+		b.ReportMetric(of.making.Seconds()/float64(len(files))*1e6, of.name+"-making-us")
+		b.ReportMetric(float64(of.bytes)/float64(read.bytes), of.name+"-size")
+	}
+	for _, of := range all {
+		b.ReportMetric(median(of.us), of.name+"-us")
+	}
 }

@@ -50,12 +50,9 @@ func (s decode) follow(k *known) error {
 		return errors.New("it decodes a file's bytes and must come first in the list")
 	}
 	k.stage = picture
-	k.gray = s.gray
-	k.fast = s.fast
-	k.orient = s.orient
-	k.leave = s.leave
-	k.unconverted = s.unconverted
-	k.most = s.most
+	k.gray, k.fast = s.gray, s.fast
+	k.orient, k.most = s.orient, s.most
+	k.leave, k.unconverted = s.leave, s.unconverted
 	k.channels = 3
 	if s.gray {
 		k.channels = 1

@@ -103,10 +103,8 @@ const (
 
 // fixed sets the size that all images have from here on.
 func (k *known) fixed(width, height int) {
-	k.width = width
-	k.height = height
-	k.shorter = 0
-	k.varies = ""
+	k.width, k.height = width, height
+	k.shorter, k.varies = 0, ""
 }
 
 // leaves reports whether images that the receiver may make differently are left to it.
@@ -180,6 +178,7 @@ type Program struct {
 	outputs   []Output         // of a joint Program
 	varies    bool             // results have sizes of their own
 	views     []chain
+	prefix    *Prefix // nil: there is none
 }
 
 // Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
@@ -235,6 +234,7 @@ func compile(description []byte, joint *targets.Inputs) (*Program, error) {
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
+	p.prefix = prefixOf(p)
 	return p, nil
 }
 

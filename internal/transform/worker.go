@@ -205,10 +205,8 @@ func (w *Worker) ApplyTo(alloc Alloc, srcs [][]byte, key Key) error {
 	p := w.program
 	src := srcs[0]
 	w.last = time.Now()
-	w.drawn = w.drawn[:0]
-	w.step = 0
-	w.taken = 0
-	w.resized = 0
+	w.step, w.drawn = 0, w.drawn[:0]
+	w.taken, w.resized = 0, 0
 	w.spared = [2]int64{}
 	w.eraseNothing()
 	var err error
@@ -273,7 +271,15 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 		if err := v.beginStored(w, src); err != nil {
 			return err
 		}
-		return w.moved(alloc, src, key, &codec.Header{})
+		return w.moved(alloc, src, key, 0, &codec.Header{})
+	}
+	// What a form holds is not computed again. One that is damaged is reported by what decodes it.
+	if p := w.program.prefix; p != nil && w.form == forms.Transformed && !w.recording {
+		if m, ok := forms.ResultOf(src, p.Prefix); ok {
+			v.begin(w, nil, &codec.Header{Width: m.Width, Height: m.Height, Orientation: 1})
+			v.source, v.shared = m, true // it lies in the form, which must not change
+			return w.moved(alloc, src, key, len(p.program.steps), &codec.Header{})
+		}
 	}
 	header, err := w.header(src)
 	if err != nil {
@@ -293,17 +299,17 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if err := w.beginTargets(v); err != nil {
 		return err
 	}
-	return w.moved(alloc, src, key, &header)
+	return w.moved(alloc, src, key, 0, &header)
 }
 
-// moved is image once the view has begun.
-func (w *Worker) moved(alloc Alloc, src []byte, key Key, header *codec.Header) error {
+// moved is image once the view has begun, and so many steps are done.
+func (w *Worker) moved(alloc Alloc, src []byte, key Key, done int, header *codec.Header) error {
 	v := &w.view
 	w.known = &w.program.known
 	item := key.Item()
 	for i, s := range w.program.steps {
 		m, ok := s.(mover)
-		if !ok {
+		if !ok || i < done {
 			continue
 		}
 		w.lap(w.step)
@@ -332,13 +338,12 @@ func (w *Worker) moved(alloc Alloc, src []byte, key Key, header *codec.Header) e
 // pack computes the pixels and writes the tensor.
 func (w *Worker) pack(dst []byte) error {
 	v := &w.view
-	img, err := v.pixels()
-	if err != nil {
+	if err := v.compute(); err != nil {
 		return err
 	}
 	w.lap(w.step)
 	w.step = w.program.packed
-	w.program.packer.Pack(dst, img, v.mirror)
+	w.program.packer.Pack(dst, &v.source, v.mirror)
 	w.erase(dst, w.program.erasers)
 	return nil
 }

@@ -1,5 +1,6 @@
-"""PNGs and WebPs that the daemon keeps with their pixels, and JPEGs among them: the same results as
-from files, files for who needs these, and nothing read for it."""
+"""PNGs and WebPs that the daemon keeps with their pixels, JPEGs among them, and all of these with
+what the first transforms make of them: the same results as from files, files for who needs these,
+and nothing read for it."""
 
 import io
 import pathlib
@@ -142,9 +143,9 @@ def size_of(folder):
     "transforms",
     [
         TRAIN,
-        [T.ImgDecode("L"), T.Resize(50), T.CenterCrop(40), T.ToTensor()],
+        [T.ImgDecode("L"), T.Resize(50), T.RandomCrop(40), T.ToTensor()],
         [T.ImgDecode(orient=True), T.RandomResizedCrop(30), T.ToTensor()],
-        [T.CenterCrop(40), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4), T.ToTensor()],
+        [T.RandomCrop(40), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4), T.ToTensor()],
     ],
     ids=["train", "gray", "turned", "in place"],
 )
@@ -165,6 +166,65 @@ def test_pixels_are_the_same(folder, transforms):
         # The forms of progressive JPEGs do not give their files, which this job does not need.
         until(lambda: forms(files).get("samples", 0) <= PROGRESSIVE, "all others are files")
         assert source_bytes(files) == 0
+
+
+VALIDATE = [T.Resize(50), T.CenterCrop(40), T.ToTensor(), T.Normalize([0.5] * 3, [0.2] * 3)]
+
+
+def with_results(loader, size, coefficients=0):
+    """Waits until all that have forms are kept with so many bytes of results, except so many that
+    are kept as coefficients, of files of up to 9 KB."""
+    least = (FORMED - coefficients) * (48 + size)
+
+    def are():
+        held = forms(loader)
+        more = held.get("bytes", 0) - held.get("as_read_bytes", 0) - least
+        return held.get("samples") == FORMED and 0 <= more <= coefficients * 4500
+
+    until(are, "all samples are kept with results")
+
+
+@pytest.mark.parametrize(
+    "transforms, size",
+    [
+        (VALIDATE, 40 * 40 * 3),
+        ([T.ImgDecode("L", orient=True), T.Resize(50), T.CenterCrop(40), T.ToTensor()], 40 * 40),
+        ([T.CenterCrop(40), T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.ToTensor()], 4800),
+    ],
+    ids=["validation", "gray and turned", "random after it"],
+)
+def test_results_of_the_first_transforms(folder, copied, transforms, size):
+    """Of all images that have forms, progressive JPEGs among them; other jobs decode the files."""
+    with opened(folder, transforms) as loader:
+        got = [epoch(loader)]
+        with_results(loader, size)
+        got += [epoch(loader) for _ in range(5)]
+        with opened(folder, TRAIN) as trains:
+            trained = [epoch(trains) for _ in range(2)]
+            until(lambda: forms(trains)["bytes"] > 2 * forms(trains)["as_read_bytes"], "pixels")
+            got.append(epoch(loader))
+        # The coefficients of progressive JPEGs do not give their files, of which results are made.
+        with_results(loader, size, coefficients=PROGRESSIVE)
+        got.append(epoch(loader))
+        assert source_bytes(loader) == size_of(folder)
+        assert not {"read_again", "damaged"} & forms(loader).keys()
+    with opened(copied, transforms, forms="off") as files:
+        assert all(same(epoch(files), x) for x in got)
+    with opened(copied, TRAIN, forms="off") as files:
+        assert all(same(epoch(files), x) for x in trained)
+
+
+def test_files_are_copied_out_of_results(folder, copied):
+    """For jobs that need these, also of progressive JPEGs."""
+    with opened(copied, VALIDATE) as decodes:
+        epoch(decodes)
+        with_results(decodes, 40 * 40 * 3)
+        with data.DataLoader(copied, 16, memory=MEMORY, shuffle=False, epochs=2) as raw:
+            for _ in range(2):
+                got = [bytes(x) for batch in raw for x in batch.samples]
+                assert got == [read(path) for path in sorted(pathlib.Path(copied).rglob("*.*"))]
+            until(lambda: forms(raw)["samples"] == 0, "all samples are files again")
+            assert source_bytes(raw) == 0
 
 
 @pytest.mark.parametrize("times", [0.5, 1, 2, 4])
@@ -207,7 +267,8 @@ def test_a_job_that_needs_files_gets_them(folder):
             assert same(epoch(again), want)
 
 
-def test_damaged_files_are_reported_as_without_forms(tmp_path):
+@pytest.mark.parametrize("transforms", [TRAIN, VALIDATE], ids=["pixels", "results"])
+def test_damaged_files_are_reported_as_without_forms(tmp_path, transforms):
     """In each epoch, in the same words, whether the others are kept with their pixels or not."""
     rng = numpy.random.default_rng(8)
     (tmp_path / "data" / "a").mkdir(parents=True)
@@ -221,9 +282,8 @@ def test_damaged_files_are_reported_as_without_forms(tmp_path):
         (tmp_path / "data" / "a" / f"{i:02d}.{kind.lower()}").write_bytes(file)
     said = []
     for forms_are in ("off", "auto"):
-        with opened(
-            str(tmp_path / "data"), forms=forms_are, on_error="skip", name=forms_are
-        ) as loader:
+        options = {"forms": forms_are, "on_error": "skip", "name": forms_are}
+        with opened(str(tmp_path / "data"), transforms, **options) as loader:
             for number in range(4):
                 epoch(loader)
                 if number == 1 and forms_are == "auto":

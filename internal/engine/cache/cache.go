@@ -10,9 +10,9 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), request (on whose behalf), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), run (samples that are read together), convert, settle
-// and forms (copies that are decoded faster), files (those on a disk), fetch (how it is brought),
-// use and serve. The cache's contents affect only time, never what is delivered.
+// route (which tier a sample is read from), run (samples that are read together), convert, remake,
+// settle and forms (copies that are decoded faster), files (those on a disk), fetch (how it is
+// brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
 //

@@ -100,7 +100,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Crowded:      o.crowded,
 	})
 	if o.takesForms {
-		g.use = g.cache.UseForms(nil, true)
+		g.use = g.cache.UseForms(nil, true, nil)
 	} else {
 		g.use = g.cache.Use(nil)
 	}

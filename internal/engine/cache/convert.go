@@ -151,7 +151,7 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 	if known, read := v.cache.digests.Of(id); !read || digest.Of(view.Data) != known {
 		return buffer, false
 	}
-	buffer, kind, ok := v.converter.Convert(buffer[:0], id, view.Data)
+	buffer, kind, ok := v.converter.Convert(buffer[:0], id, view.Data, v.way)
 	if !ok {
 		v.asRead.set(id)
 		return buffer, false
@@ -161,6 +161,7 @@ func (v *conversion) form(cl *class, buffer []byte, id int) (_ []byte, ok bool) 
 	if !v.forms.Load() || v.asRead.has(id) || cl.forms.Replace(id, kind, buffer) != nil {
 		return buffer, false // a job needs it, there is no room, or it was dropped meanwhile
 	}
+	v.current.set(id)
 	v.cache.formCounts.converted.Add(1)
 	return buffer, true
 }

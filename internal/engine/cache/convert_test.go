@@ -22,9 +22,13 @@ const (
 	fakeLossy
 )
 
-func (f fakeForms) Size(_ int, sample []byte) int64 { return int64(len(sample)) * 3 / 2 }
+func (f fakeForms) Size(_ int, sample []byte, _ Way) int64 { return int64(len(sample)) * 3 / 2 }
 
-func (f fakeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
+func (fakeForms) Current([]byte, Way) bool { return true }
+
+func (f fakeForms) Convert(dst []byte, _ int, sample []byte, _ Way) (
+	form []byte, kind uint8, ok bool,
+) {
 	first := int(sample[0])
 	if f.none > 0 && first%f.none == 0 {
 		return dst, 0, false
@@ -114,7 +118,7 @@ func TestCopiesBecomeForms(t *testing.T) {
 		settle()
 		want := int64(0)
 		for id := range samples {
-			_, _, formed := fakeForms{none: 7}.Convert(nil, 0, content(id, 1000))
+			_, _, formed := fakeForms{none: 7}.Convert(nil, 0, content(id, 1000), Way{})
 			if formed {
 				want++
 			}

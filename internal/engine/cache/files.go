@@ -208,11 +208,12 @@ func (v *conversion) makeFileForms(ctx context.Context, j int, held []int32, roo
 		if known, read := v.cache.digests.Of(id); !read || digest.Of(sample) != known {
 			return buffer
 		}
-		if most := v.converter.Size(id, sample); most <= 0 || unitsOf(most, size) > sizeBands[0] {
+		most := v.converter.Size(id, sample, Way{}) // of no recipe: jobs to come may have others
+		if most <= 0 || unitsOf(most, size) > sizeBands[0] {
 			cl.files.asRead.set(id)
 			return buffer
 		}
-		form, kind, ok := v.converter.Convert(buffer[size:size], id, sample)
+		form, kind, ok := v.converter.Convert(buffer[size:size], id, sample, Way{})
 		more := int64(len(form)) - size
 		if !ok || int64(len(form)) > mostForm(size) || !v.converter.Exact(form, kind) {
 			cl.files.asRead.set(id)

@@ -52,7 +52,7 @@ func TestFilesBecomeForms(t *testing.T) {
 		want := int64(0)
 		for id := range samples {
 			data := content(id, 1000)
-			_, kind, _ := lossy.Convert(nil, 0, data)
+			_, kind, _ := lossy.Convert(nil, 0, data, Way{})
 			if kind == fakeExact {
 				want++
 			}
@@ -159,8 +159,8 @@ type otherForms struct{ fakeForms }
 
 func (otherForms) Describe([]byte, uint8) (int64, uint32, bool)  { return 0, 0, false }
 func (otherForms) Restore(dst, _ []byte, _ uint8) ([]byte, bool) { return dst, false }
-func (otherForms) Size(int, []byte) int64                        { return 0 }
-func (otherForms) Convert(dst []byte, _ int, _ []byte) ([]byte, uint8, bool) {
+func (otherForms) Size(int, []byte, Way) int64                   { return 0 }
+func (otherForms) Convert(dst []byte, _ int, _ []byte, _ Way) ([]byte, uint8, bool) {
 	return dst, 0, false
 }
 

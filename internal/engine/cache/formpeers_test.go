@@ -247,7 +247,7 @@ func TestFillsGetSamplesOfForms(t *testing.T) {
 			o.memory, o.memoryClass = 220_000, memory.New(memory.Options{Segment: 40 << 10})
 		})
 		defer g.close()
-		u := g.cache.UseForms(peer, false)
+		u := g.cache.UseForms(peer, false, nil)
 		defer u.Close()
 		u.Keep(g.opened.Plan)
 		u.Fill(g.opened.Plan, func(int64) {})

@@ -32,10 +32,12 @@ import (
 type Converter interface {
 	// Size returns how many bytes the form of sample id, which has these bytes, takes at most, as far
 	// as can be said in microseconds; 0: it has none.
-	Size(id int, sample []byte) int64
+	Size(id int, sample []byte, way Way) int64
 	// Convert appends the form of sample id to dst, and returns the form's kind, which is not 0. ok
 	// is false if the sample has no form.
-	Convert(dst []byte, id int, sample []byte) (form []byte, kind uint8, ok bool)
+	Convert(dst []byte, id int, sample []byte, way Way) (form []byte, kind uint8, ok bool)
+	// Current reports whether Convert would make no other form of the sample than this one.
+	Current(form []byte, way Way) bool
 	// Restore appends the sample of a form to dst. ok is false if the form does not give the sample.
 	Restore(dst, form []byte, kind uint8) (sample []byte, ok bool)
 	// Describe returns size and digest of the sample of which a form says that it was made. ok is
@@ -54,6 +56,33 @@ type Converter interface {
 // File returns the bytes as read of a sample or a field that is a form, if they lie in that.
 func (c *Cache) File(form []byte, kind uint8) (file []byte, ok bool) {
 	return c.converter.File(form, kind)
+}
+
+// Recipe is what the first transforms of a job, which draw nothing, make of samples. Forms may hold
+// that, and are decoded as before by jobs of another recipe.
+type Recipe interface {
+	// Same reports whether another recipe, which is not nil, makes the same.
+	Same(other Recipe) bool
+	// Bytes returns how many bytes what it makes of a sample takes.
+	Bytes() int64
+}
+
+// Way is how forms are made.
+type Way struct {
+	Recipe Recipe // that of all jobs; nil: they have none, or several
+	Ample  bool   // there is room for what the recipe makes of all samples
+}
+
+// same reports whether forms are made in the same way.
+func (w Way) same(other Way) bool {
+	return w.Ample == other.Ample && sameRecipe(w.Recipe, other.Recipe)
+}
+
+func sameRecipe(a, b Recipe) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Same(b)
 }
 
 // Split appends the fields of a Sample's Data to dst, and the kind of each, as in Sample.Kind, to

@@ -18,6 +18,8 @@ import (
 //
 //	forms wanted, but memory may not grow,   forms are wanted no more until the cache is closed
 //	or samples need what forms take
+//	forms wanted, some are made in another   these are made anew, as far as there is room (remake)
+//	way than now
 //	forms wanted, there is room for them     samples become forms (makeForms); else segments are
 //	                                         emptied in which others have left many bytes (empty)
 //	no forms wanted, some are held           they become samples, as far as there is room
@@ -54,12 +56,17 @@ type conversion struct {
 	// sizes are those of forms in parts of their samples, in sizeUnits; 0: not known yet. The
 	// goroutine of run has them.
 	sizes []uint8
+	// way is how forms are made; current are the samples whose forms have been looked at since it
+	// changed. Both are set while no goroutine converts.
+	way     Way
+	current bitset
 
 	// making is held for reading while a form takes a sample's place, and for writing while forms
 	// changes: once a job needs samples, no form is made.
 	making sync.RWMutex
 	forms  atomic.Bool   // all jobs take forms
 	worth  atomic.Bool   // for one of them it is worth it to make some
+	recipe Recipe        // that of all jobs; nil: none. Guarded by making
 	short  atomic.Bool   // memory was short: samples need what forms take more
 	events atomic.Uint64 // see note
 	poked  chan struct{} // receives a token when the plans or what jobs take have changed
@@ -79,7 +86,8 @@ func (c *Cache) startConversion(converter Converter, workers int, crowded bool) 
 	v := &conversion{
 		cache: c, converter: converter, workers: max(workers, 1),
 		asRead: newBitset(c.index.Len()), sizes: make([]uint8, c.index.Len()),
-		poked: make(chan struct{}, 1),
+		current: newBitset(c.index.Len()),
+		poked:   make(chan struct{}, 1),
 	}
 	var ctx context.Context
 	ctx, v.end = context.WithCancel(context.Background())
@@ -99,12 +107,14 @@ func (v *conversion) close() {
 // wanted reports whether copies are to become forms.
 func (v *conversion) wanted() bool { return v.forms.Load() && !v.short.Load() }
 
-// setForms sets whether all jobs take forms, and whether it is worth it for one to make them.
-func (v *conversion) setForms(all, worth bool) {
+// setForms sets whether all jobs take forms, whether it is worth it for one to make them, and the
+// recipe that all have.
+func (v *conversion) setForms(all, worth bool, recipe Recipe) {
 	v.making.Lock()
-	before := v.forms.Swap(all)
+	before, same := v.forms.Swap(all), sameRecipe(v.recipe, recipe)
+	v.recipe = recipe
 	v.making.Unlock()
-	if v.worth.Swap(worth) != worth || before != all {
+	if v.worth.Swap(worth) != worth || before != all || !same {
 		v.poke()
 	}
 }
@@ -153,7 +163,10 @@ func (v *conversion) state(cl *class) state {
 // looks are those at a class so far.
 type looks struct {
 	settled state
-	pause   time.Time // until when there is no other one
+	// looked: all forms that are held were looked at since forms are made in this way.
+	way    Way
+	looked bool
+	pause  time.Time // until when there is no other one
 	// refilled is the state, without events, in which samples were last brought again, and when.
 	refilled   state
 	refilledAt time.Time
@@ -199,7 +212,12 @@ func (v *conversion) look(ctx context.Context, cl *class, l *looks) {
 		v.short.CompareAndSwap(false, now.wanted)
 	}
 	if v.wanted() {
-		misses = v.makeForms(ctx, cl, segments, missing.planned)
+		v.settleWay()
+		if !l.looked || !l.way.same(v.way) {
+			l.way = v.way
+			misses, l.looked = v.remake(ctx, cl, segments, missing.planned)
+		}
+		misses += v.makeForms(ctx, cl, segments, missing.planned)
 	} else if now.formed > 0 {
 		v.makeSamples(ctx, cl, segments)
 	}

@@ -146,7 +146,7 @@ func TestBytesLeftInSegments(t *testing.T) {
 			if id >= 300 {
 				g.stores[0].Drop(id)
 			} else if id%2 == 0 {
-				form, kind, _ := fakeForms{}.Convert(nil, 0, content(id, 1000))
+				form, kind, _ := fakeForms{}.Convert(nil, 0, content(id, 1000), Way{})
 				if err := g.stores[0].(store.Forms).Replace(id, kind, form); err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +183,7 @@ func TestCopiesOfAnEarlierJobBecomeForms(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, _, formed := converter.Convert(nil, 0, data); formed {
+				if _, _, formed := converter.Convert(nil, 0, data, Way{}); formed {
 					want++
 				}
 			}
@@ -234,9 +234,11 @@ type joins struct {
 	join func()
 }
 
-func (j *joins) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
+func (j *joins) Convert(dst []byte, _ int, sample []byte, way Way) (
+	form []byte, kind uint8, ok bool,
+) {
 	j.once.Do(j.join)
-	return j.fakeForms.Convert(dst, 0, sample)
+	return j.fakeForms.Convert(dst, 0, sample, way)
 }
 
 // TestNoFormIsMadeOnceAJobNeedsSamples checks that no form takes the place of a sample which a job

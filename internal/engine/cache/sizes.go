@@ -43,7 +43,7 @@ func (v *conversion) formSize(cl *class, id int, most uint8) (bytes int64, ok bo
 		if !ok {
 			return 0, false
 		}
-		form := v.converter.Size(id, view.Data)
+		form := v.converter.Size(id, view.Data, v.way)
 		view.Release()
 		if form <= 0 || form > size*mostUnits/sizeUnits {
 			v.asRead.set(id)

@@ -21,9 +21,13 @@ func (f largeForms) size(sample []byte) int {
 	return int(f.times[int(sample[0])%len(f.times)] * float64(len(sample)))
 }
 
-func (f largeForms) Size(_ int, sample []byte) int64 { return int64(f.size(sample)) }
+func (f largeForms) Size(_ int, sample []byte, _ Way) int64 { return int64(f.size(sample)) }
 
-func (f largeForms) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
+func (largeForms) Current([]byte, Way) bool { return true }
+
+func (f largeForms) Convert(dst []byte, _ int, sample []byte, _ Way) (
+	form []byte, kind uint8, ok bool,
+) {
 	n := f.size(sample)
 	if n == 0 || n > 63*len(sample) {
 		f.refused.Add(1)

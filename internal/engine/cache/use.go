@@ -20,6 +20,7 @@ type Use struct {
 	request Request // for reading ahead
 	forms   bool    // the job takes forms (UseForms)
 	worth   bool    // as UseForms says
+	recipe  Recipe  // the same; nil: none
 
 	// Guarded by cache.uses:
 	fills  []*pool.Fill // by class; nil: none was begun
@@ -48,9 +49,12 @@ func (c *Cache) Use(peers Peers) *Use {
 // UseForms is Use for a job that takes samples in other forms than as read: its Requests are of
 // Forms, and it does not compare samples with the source's (Verify). While all jobs do, forms stay,
 // and copies in memory become forms, as far as there is memory for it, if that is worth it for one
-// of them: it reads samples often enough. What jobs on other nodes take does not matter.
-func (c *Cache) UseForms(peers Peers, worth bool) *Use {
-	return c.use(&Use{request: Request{Peers: peers, Forms: true}, forms: true, worth: worth})
+// of them: it reads samples often enough. What jobs on other nodes take does not matter. Forms may
+// hold what recipe makes of samples, if all jobs have the same; nil: the job has none.
+func (c *Cache) UseForms(peers Peers, worth bool, recipe Recipe) *Use {
+	return c.use(&Use{
+		request: Request{Peers: peers, Forms: true}, forms: true, worth: worth, recipe: recipe,
+	})
 }
 
 // use begins a Use.
@@ -64,15 +68,19 @@ func (c *Cache) use(u *Use) *Use {
 	return u
 }
 
-// settleForms settles whether all jobs take forms. While there are no jobs, nothing changes. c.uses
-// must be held.
+// settleForms settles whether all jobs take forms, and which recipe all have. While there are no
+// jobs, nothing changes. c.uses must be held.
 func (c *Cache) settleForms() {
 	if c.conversion == nil || len(c.uses.list) == 0 {
 		return
 	}
 	all := !slices.ContainsFunc(c.uses.list, func(u *Use) bool { return !u.forms })
 	worth := slices.ContainsFunc(c.uses.list, func(u *Use) bool { return u.worth })
-	c.conversion.setForms(all, worth)
+	recipe := c.uses.list[0].recipe
+	if slices.ContainsFunc(c.uses.list, func(u *Use) bool { return !sameRecipe(u.recipe, recipe) }) {
+		recipe = nil
+	}
+	c.conversion.setForms(all, worth, recipe)
 }
 
 // inUse reports whether a job uses the cache.

@@ -19,9 +19,13 @@ type marked struct{}
 
 func (marked) Exact([]byte, uint8) bool { return true }
 
-func (marked) Size(_ int, sample []byte) int64 { return int64(len(sample)) + 1 }
+func (marked) Size(_ int, sample []byte, _ cache.Way) int64 { return int64(len(sample)) + 1 }
 
-func (marked) Convert(dst []byte, _ int, sample []byte) (form []byte, kind uint8, ok bool) {
+func (marked) Current([]byte, cache.Way) bool { return true }
+
+func (marked) Convert(dst []byte, _ int, sample []byte, _ cache.Way) (
+	form []byte, kind uint8, ok bool,
+) {
 	return append(append(dst, 'm'), sample...), 3, true
 }
 

@@ -182,7 +182,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		Converter: o.converter,
 	})
 	if o.converter != nil {
-		g.use = g.cache.UseForms(nil, true)
+		g.use = g.cache.UseForms(nil, true, nil)
 	} else {
 		g.use = g.cache.Use(nil)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/source"
+	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/forms"
 )
 
@@ -19,8 +20,9 @@ const convertShare = 4
 
 // WithForms returns how many bytes a class of memory may take for a dataset whose samples are kept
 // as forms: those of JPEGs take 1.05 to 1.2 times as much, and two segments are needed to replace
-// one by the other. beside is how much more may be used, for the pixels of others.
-func WithForms(index *source.Index) (bytes, beside int64) {
+// one by the other. beside is how much more may be used, for the pixels of others, and for what
+// recipe makes of all, unless it is nil.
+func WithForms(index *source.Index, recipe cache.Recipe) (bytes, beside int64) {
 	bytes = index.Bytes()
 	var decoded, all int64
 	for id := range named(index) {
@@ -37,6 +39,9 @@ func WithForms(index *source.Index) (bytes, beside int64) {
 	if decoded > 0 {
 		share := float64(decoded) / float64(all)
 		beside = int64(min(share*pixelRatio*float64(bytes), math.MaxInt64/4))
+	}
+	if recipe != nil {
+		beside = max(beside, recipe.Bytes()*int64(index.Len()))
 	}
 	return bytes + bytes/3 + fewSegments, beside
 }
@@ -169,7 +174,7 @@ func isDecoded(name string) bool {
 }
 
 const (
-	// sparest is how many unused forms.Converters are kept.
+	// sparest is how many unused makers are kept.
 	sparest = 8
 	// convertMemory is how many bytes one may use for an image, which suffices for 10 million pixels
 	// of a JPEG. What needs more has no form.
@@ -182,7 +187,7 @@ type converter struct {
 	formed []bool // by field, whether Formed says that it has forms
 
 	mu    sync.Mutex // guards the following
-	spare []*forms.Converter
+	spare []*maker
 }
 
 var _ cache.Converter = (*converter)(nil)
@@ -196,27 +201,68 @@ func newConverter(index *source.Index) *converter {
 	return c
 }
 
-// get returns a forms.Converter, which the caller puts back.
-func (c *converter) get() *forms.Converter {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := len(c.spare); n > 0 {
-		f := c.spare[n-1]
-		c.spare = c.spare[:n-1]
-		return f
-	}
-	return &forms.Converter{Memory: convertMemory}
+// A maker makes forms, and what a recipe makes for them.
+type maker struct {
+	forms.Converter
+	recipe  *Recipe // nil: none
+	workers []*transform.Worker
 }
 
-// put takes back a forms.Converter.
-func (c *converter) put(f *forms.Converter) {
+// use has the maker make forms in a way.
+func (m *maker) use(way cache.Way) {
+	recipe, _ := way.Recipe.(*Recipe)
+	m.JPEGs = way.Ample
+	if m.recipe == recipe {
+		return
+	}
+	m.leave()
+	if m.recipe = recipe; recipe == nil {
+		return
+	}
+	for _, p := range recipe.prefixes {
+		if p == nil {
+			m.Makers = append(m.Makers, nil)
+			continue
+		}
+		w := p.Worker()
+		w.Limit(convertMemory, convertMemory, convertMemory/4)
+		m.workers = append(m.workers, w)
+		m.Makers = append(m.Makers, &forms.Maker{Prefix: p.Prefix, Worker: w})
+	}
+}
+
+// leave ends what makes images of the recipe.
+func (m *maker) leave() {
+	for _, w := range m.workers {
+		w.Close()
+	}
+	m.recipe = nil
+	m.workers, m.Makers = nil, nil
+}
+
+// get returns a maker of forms in a way, which the caller puts back.
+func (c *converter) get(way cache.Way) *maker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := &maker{Converter: forms.Converter{Memory: convertMemory}}
+	if n := len(c.spare); n > 0 {
+		m = c.spare[n-1]
+		c.spare = c.spare[:n-1]
+	}
+	m.use(way)
+	return m
+}
+
+// put takes back a maker.
+func (c *converter) put(m *maker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.spare) == sparest {
-		f.Close()
+		m.leave()
+		m.Close()
 		return
 	}
-	c.spare = append(c.spare, f)
+	c.spare = append(c.spare, m)
 }
 
 // close frees what is kept; a nil converter keeps nothing.
@@ -226,39 +272,42 @@ func (c *converter) close() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, f := range c.spare {
-		f.Close()
+	for _, m := range c.spare {
+		m.leave()
+		m.Close()
 	}
 	c.spare = nil
 }
 
 // Size implements cache.Converter.
-func (c *converter) Size(id int, sample []byte) int64 {
-	f := c.get()
-	defer c.put(f)
+func (c *converter) Size(id int, sample []byte, way cache.Way) int64 {
+	m := c.get(way)
+	defer c.put(m)
 	switch {
 	case c.index.Fields() == nil:
-		return f.Size(sample)
+		return m.Size(sample)
 	case c.formed == nil:
 		return 0
 	}
 	var few [4][]byte
-	return f.RecordSize(c.index.Split(few[:0], id, sample), c.formed)
+	return m.RecordSize(c.index.Split(few[:0], id, sample), c.formed)
 }
 
 // Convert implements cache.Converter.
-func (c *converter) Convert(dst []byte, id int, sample []byte) (form []byte, kind uint8, ok bool) {
-	f := c.get()
-	defer c.put(f)
+func (c *converter) Convert(dst []byte, id int, sample []byte, way cache.Way) (
+	form []byte, kind uint8, ok bool,
+) {
+	m := c.get(way)
+	defer c.put(m)
 	var err error
 	switch {
 	case c.index.Fields() == nil:
-		form, err = f.Convert(dst, sample)
+		form, err = m.Convert(dst, sample)
 	case c.formed == nil:
 		return dst, 0, false
 	default:
 		var few [4][]byte
-		form, err = f.ConvertRecord(dst, sample, c.index.Split(few[:0], id, sample), c.formed)
+		form, err = m.ConvertRecord(dst, sample, c.index.Split(few[:0], id, sample), c.formed)
 	}
 	if err != nil {
 		return dst, 0, false
@@ -268,6 +317,13 @@ func (c *converter) Convert(dst []byte, id int, sample []byte) (form []byte, kin
 		return dst, 0, false
 	}
 	return form, uint8(info.Kind), true
+}
+
+// Current implements cache.Converter.
+func (c *converter) Current(form []byte, way cache.Way) bool {
+	m := c.get(way)
+	defer c.put(m)
+	return m.Current(form)
 }
 
 // Describe implements cache.Converter.
@@ -296,7 +352,7 @@ func (c *converter) Split(dst [][]byte, kinds []uint8, form []byte, kind uint8) 
 
 // File implements cache.Converter.
 func (c *converter) File(form []byte, kind uint8) (file []byte, ok bool) {
-	if forms.Kind(kind) != forms.Decoded {
+	if k := forms.Kind(kind); k != forms.Decoded && k != forms.Transformed {
 		return nil, false
 	}
 	return forms.File(form)
@@ -306,7 +362,7 @@ func (c *converter) File(form []byte, kind uint8) (file []byte, ok bool) {
 func (c *converter) Exact(form []byte, kind uint8) bool {
 	var few [4]forms.Kind
 	switch forms.Kind(kind) {
-	case forms.Exact, forms.Decoded:
+	case forms.Exact, forms.Decoded, forms.Transformed:
 		return true
 	case forms.Record:
 		_, of, err := forms.Fields(nil, few[:0], form)
@@ -320,8 +376,8 @@ func (c *converter) Restore(dst, form []byte, kind uint8) (sample []byte, ok boo
 	if forms.Kind(kind) == forms.Pixels {
 		return dst, false
 	}
-	f := c.get()
-	defer c.put(f)
-	sample, err := f.Restore(dst, form)
+	m := c.get(cache.Way{})
+	defer c.put(m)
+	sample, err := m.Restore(dst, form)
 	return sample, err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/engine/cache"
 	"github.com/hdmlp/hdmlp/internal/source"
 )
 
@@ -55,7 +56,7 @@ func TestFoldersThatHaveForms(t *testing.T) {
 		{[]files{{".txt", 30}}, false, 0},
 	} {
 		index := filesOf(t, c.files)
-		bytes, beside := WithForms(index)
+		bytes, beside := WithForms(index, nil)
 		all := index.Bytes()
 		if formed := Formed(index) != nil; formed != c.forms || bytes != all+all/3+fewSegments ||
 			beside < all*c.beside || beside > all*(c.beside+2) || c.beside == 0 && beside > 0 {
@@ -75,8 +76,8 @@ func TestConverterOfAllKinds(t *testing.T) {
 	png := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00" +
 		"\x00\x00:~\x9bU\x00\x00\x00\nIDATx\x9cc\xf8\x0f\x00\x01\x01\x01\x00\xb18\xf6\x14" +
 		"\x00\x00\x00\x00IEND\xaeB`\x82")
-	size := c.Size(0, png)
-	form, kind, ok := c.Convert([]byte("before"), 0, png)
+	size := c.Size(0, png, cache.Way{})
+	form, kind, ok := c.Convert([]byte("before"), 0, png, cache.Way{})
 	if !ok || kind != 3 || int64(len(form)-len("before")) != size {
 		t.Fatalf("kind %d of %d bytes instead of %d: %v", kind, len(form), size, ok)
 	}
@@ -90,7 +91,7 @@ func TestConverterOfAllKinds(t *testing.T) {
 		}
 	}
 	for _, sample := range []string{"", "GIF89a", string(png[:45])} {
-		if _, _, ok := c.Convert(nil, 0, []byte(sample)); ok {
+		if _, _, ok := c.Convert(nil, 0, []byte(sample), cache.Way{}); ok {
 			t.Errorf("%q has a form", sample)
 		}
 	}

@@ -95,8 +95,9 @@ var parameters = [...]Parameter{
 				"if one of the jobs has 6 epochs or more",
 			Help: "Whether JPEGs are kept in memory as coefficients, which take about 1.1 times their " +
 				"bytes and half the time to be decoded, and PNGs and WebPs with their pixels, which " +
-				"take 3 times and more, and a seventh of the time of a photograph, with the same " +
-				"pixels, while memory has room for that beside all samples of the plan",
+				"take 3 times and more, and a seventh of the time of a photograph, or all with what " +
+				"the first transforms make of them, if these draw nothing, with the same pixels, " +
+				"while memory has room for that beside all samples of the plan",
 		},
 		Scope: Job, field: func(c *Config) any { return &c.Forms },
 	},

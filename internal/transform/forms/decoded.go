@@ -107,11 +107,15 @@ func parseDecoded(d *codec.Decoded, form []byte) (Info, error) {
 // File returns the sample that lies in a form as it is; ok is false if none does.
 func File(form []byte) (file []byte, ok bool) {
 	var of codec.Decoded
-	if !isDecoded(form) {
-		return nil, false
+	switch {
+	case isDecoded(form):
+		_, err := parseDecoded(&of, form)
+		return of.File, err == nil
+	case isPrefix(form):
+		of, _, err := parsePrefix(form)
+		return of.file, err == nil
 	}
-	_, err := parseDecoded(&of, form)
-	return of.File, err == nil
+	return nil, false
 }
 
 // Head returns bytes of which codec.AppendMetadata makes the same as of the sample, as parts of the

@@ -190,7 +190,8 @@ func TestOthersStayAsRead(t *testing.T) {
 	if _, err := c.Convert(nil, large); !errors.As(err, &e) {
 		t.Errorf("more than its memory: %v", err)
 	}
-	if !strings.Contains(fmt.Sprint(Decoded), "decoded") || fmt.Sprint(Record+1) != "unknown (5)" {
-		t.Errorf("%v, %v", Decoded, Record+1)
+	if !strings.Contains(fmt.Sprint(Decoded), "decoded") ||
+		fmt.Sprint(Transformed+1) != "unknown (6)" {
+		t.Errorf("%v, %v", Decoded, Transformed+1)
 	}
 }

@@ -31,18 +31,21 @@ type Kind uint8
 
 // Kinds.
 const (
-	AsRead  Kind = iota // the sample's bytes
-	Exact               // a JPEG's form of version 1 that Restore takes
-	Pixels              // a JPEG's form of version 1 that gives the pixels alone
-	Decoded             // the file and the pixels of a PNG or a WebP, version 1
-	Record              // the fields of a sample of several, of which one has a form, version 1
+	AsRead      Kind = iota // the sample's bytes
+	Exact                   // a JPEG's form of version 1 that Restore takes
+	Pixels                  // a JPEG's form of version 1 that gives the pixels alone
+	Decoded                 // the file and the pixels of a PNG or a WebP, version 1
+	Record                  // the fields of a sample of several, of which one has a form, version 1
+	Transformed             // the file and the pixels that a Prefix makes of it, version 1
 )
 
 func (k Kind) String() string {
-	if k > Record {
+	if k > Transformed {
 		return fmt.Sprintf("unknown (%d)", uint8(k))
 	}
-	return [...]string{"as read", "compact", "compact, pixels alone", "decoded", "fields"}[k]
+	return [...]string{
+		"as read", "compact", "compact, pixels alone", "decoded", "fields", "transformed",
+	}[k]
 }
 
 // version is that of the layout of forms and of bodies.
@@ -53,6 +56,10 @@ const (
 	mostNumerator   = 3
 	mostDenominator = 2
 )
+
+// mostPrefix is how many times the size of a JPEG its Prefix form may have. Small JPEGs, which are
+// decoded in little time, have coefficients.
+const mostPrefix = 16
 
 // mostExpansion is more than a scan takes in bytes for one of a body: of a byte a block without
 // coefficients gets 2 codes of up to 16 bits, stuffed, and a restart marker.
@@ -98,9 +105,25 @@ type Info struct {
 type Converter struct {
 	// Memory is how many bytes Convert may use for an image, besides the form; 0: no limit. One that
 	// needs more is a codec.MemoryError.
-	Memory  int64
+	Memory int64
+	// Makers make Transformed forms of images, by field of the samples; nil, or of no such field:
+	// none are made. That of a PNG or a WebP takes the place of its Decoded one if it is smaller, and
+	// that of a JPEG, if JPEGs is set, of its coefficients. What a Worker refuses has another form,
+	// or none.
+	Makers  []*Maker
+	JPEGs   bool
+	field   int    // of the sample that is converted
+	again   []byte // the pixels of a WebP
 	decoder codec.Decoder
 	packed  codec.Packed
+}
+
+// maker returns the Maker of the field; nil: there is none.
+func (c *Converter) maker() *Maker {
+	if c.field < len(c.Makers) {
+		return c.Makers[c.field]
+	}
+	return nil
 }
 
 // Close frees the Converter's C memory. The Converter can be used again.
@@ -110,14 +133,40 @@ func (c *Converter) Close() { c.decoder.Close() }
 // is none.
 func (c *Converter) Size(src []byte) int64 {
 	c.decoder.Memory = c.Memory
-	if codec.IsJPEG(src) {
-		return int64(len(src) / mostDenominator * mostNumerator)
+	jpeg := codec.IsJPEG(src)
+	if jpeg && (c.maker() == nil || !c.JPEGs) {
+		return packedLimit(src)
 	}
 	h, err := c.decoder.Header(src)
-	if err != nil || h.Odd {
+	switch {
+	case err != nil && jpeg:
+		return packedLimit(src)
+	case err != nil || h.Odd && !jpeg:
 		return 0
+	case c.prefers(src, &h):
+		return prefixSize(int64(len(src)), &c.maker().Prefix)
+	case jpeg:
+		return packedLimit(src)
 	}
 	return decodedSize(len(src), h.Width, h.Height, channelsOf(&h))
+}
+
+// packedLimit returns how many bytes the coefficients of a JPEG may take.
+func packedLimit(src []byte) int64 {
+	return int64(len(src) / mostDenominator * mostNumerator)
+}
+
+// prefers reports whether a file with this header is to have a Prefix form.
+func (c *Converter) prefers(src []byte, h *codec.Header) bool {
+	p := c.maker()
+	switch {
+	case p == nil || h.Odd:
+		return false
+	case h.Format == codec.JPEG:
+		return c.JPEGs && prefixSize(int64(len(src)), &p.Prefix) <= mostPrefix*int64(len(src))
+	}
+	return prefixSize(int64(len(src)), &p.Prefix) <
+		decodedSize(len(src), h.Width, h.Height, channelsOf(h))
 }
 
 // Convert appends the form of src to dst, after it has checked that the form of a JPEG gives the
@@ -126,11 +175,18 @@ func (c *Converter) Size(src []byte) int64 {
 // that of codec.Decoder's Header, or, but for JPEGs, of Decode.
 func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
 	c.decoder.Memory = c.Memory
+	if c.maker() != nil {
+		if h, err := c.decoder.Header(src); err == nil && c.prefers(src, &h) {
+			if form, err := c.convertPrefix(dst, src, &h); err == nil {
+				return form, nil
+			}
+		}
+	}
 	if !codec.IsJPEG(src) {
 		return c.convertDecoded(dst, src)
 	}
 	p := &c.packed
-	limit := len(src) / mostDenominator * mostNumerator
+	limit := int(packedLimit(src))
 	if err := c.decoder.Pack(p, src, limit); err != nil {
 		return dst, err
 	}
@@ -157,6 +213,31 @@ func (c *Converter) Convert(dst, src []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// Current reports whether a form is what Convert would make, as far as can be said without making
+// it: another one could be made of its sample if not.
+func (c *Converter) Current(form []byte) bool {
+	p := c.maker()
+	switch info, err := Read(form); {
+	case err != nil || info.Kind == Pixels:
+		return true // of which no sample can be had
+	case info.Kind == Record:
+		return c.currentRecord(form)
+	case info.Kind == Transformed:
+		made, _, _ := parsePrefix(form)
+		if p == nil || made.recipe != p.Recipe {
+			return false
+		}
+		h, err := c.decoder.Header(made.file)
+		return err == nil && c.prefers(made.file, &h)
+	case p == nil:
+		return true
+	case info.Kind == Decoded:
+		return prefixSize(info.Size, &p.Prefix) >= int64(len(form))
+	default:
+		return !c.JPEGs || prefixSize(info.Size, &p.Prefix) > mostPrefix*info.Size
+	}
+}
+
 // Restore appends the sample of which a form was made. It checks the form's digest, and that
 // of the sample: a form of other bytes is an error of ErrDamaged. The error for a form of the kind
 // Pixels is of codec.ErrNotPacked.
@@ -173,6 +254,8 @@ func (c *Converter) Restore(dst, form []byte) ([]byte, error) {
 	switch info.Kind {
 	case Decoded:
 		dst = append(dst, form[fixedDecoded:][:info.Size]...)
+	case Transformed:
+		dst = append(dst, form[fixedPrefix:][:info.Size]...)
 	case Record:
 		dst, err = c.restoreRecord(dst, form)
 	default:
@@ -208,8 +291,12 @@ func Read(form []byte) (Info, error) {
 	return parse(&p, form)
 }
 
-// parse sets the parts of p to those of form, unless it is a Decoded one or a Record.
+// parse sets the parts of p to those of form, unless it is another form than that of a JPEG.
 func parse(p *codec.Packed, form []byte) (Info, error) {
+	if isPrefix(form) {
+		_, info, err := parsePrefix(form)
+		return info, err
+	}
 	if isDecoded(form) {
 		return parseDecoded(new(codec.Decoded), form)
 	}
@@ -257,6 +344,8 @@ func Header(d *codec.Decoder, form []byte) (codec.Header, error) {
 		return codec.Header{}, err
 	case info.Kind == Decoded:
 		return d.Header(form[fixedDecoded:][:info.Size])
+	case info.Kind == Transformed:
+		return d.Header(form[fixedPrefix:][:info.Size])
 	case info.Kind == Record:
 		return codec.Header{}, errFields
 	}
@@ -277,6 +366,8 @@ func Decode(
 		return origin, err
 	case info.Kind == Record:
 		return origin, errFields
+	case info.Kind == Transformed:
+		return d.Decode(dst, form[fixedPrefix:][:info.Size], want)
 	}
 	return d.DecodePacked(dst, &p, want)
 }

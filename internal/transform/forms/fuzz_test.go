@@ -14,7 +14,7 @@ import (
 // FuzzDecode: a form of any bytes is decoded or refused, by a known error. Its digest, which would
 // refuse all but a few, is not checked.
 func FuzzDecode(f *testing.F) {
-	for _, name := range slices.Concat(jpegs, others) {
+	for _, name := range slices.Concat(jpegs, others, []string{"transformed"}) {
 		form := converted(f, name)
 		f.Add(form)
 		for _, at := range []int{5, 25, 30, 60, len(form) / 2, len(form) - 3} {
@@ -41,6 +41,10 @@ func FuzzDecode(f *testing.F) {
 		known(err)
 		if err != nil {
 			return
+		}
+		made, ok := ResultOf(form, small.Prefix)
+		if ok && (sum(&made) < 0 || made.Bounds().Dx() != small.Width) {
+			t.Fatalf("%v", made.Bounds())
 		}
 		for _, want := range []codec.Want{
 			{},

@@ -59,12 +59,17 @@ func several(converts []bool) bool {
 	return first >= 0 && slices.Contains(converts[first+1:], true)
 }
 
+// inRecord reports whether a field of a Record may be of a kind.
+func inRecord(k Kind) bool { return k <= Transformed && k != Record }
+
 // RecordSize is Size for a sample of several fields, of which those that converts says have forms.
 // fields are parts of the sample; nil: it does not have one.
 func (c *Converter) RecordSize(fields [][]byte, converts []bool) int64 {
 	size, any := int64(fixedRecord+entrySize*len(fields)), false
 	several := several(converts)
+	defer func() { c.field = 0 }()
 	for f, field := range fields {
+		c.field = f
 		n := int64(len(field))
 		if converts[f] && n > 0 {
 			if form := c.fieldSize(field, several); form > 0 {
@@ -99,7 +104,9 @@ func (c *Converter) ConvertRecord(dst, sample []byte, fields [][]byte, converts 
 	dst = le.AppendUint64(dst, uint64(len(sample)))
 	dst = append(dst, make([]byte, entrySize*len(fields))...)
 	converted, several := false, several(converts)
+	defer func() { c.field = 0 }()
 	for f, field := range fields {
+		c.field = f
 		at := len(dst)
 		kind := Kind(missing)
 		switch {
@@ -144,7 +151,7 @@ func Fields(dst [][]byte, kinds []Kind, form []byte) ([][]byte, []Kind, error) {
 	for f := range n {
 		entry := le.Uint64(form[fixedRecord+entrySize*f:])
 		size, kind := entry>>8, Kind(entry)
-		if size > uint64(len(rest)) || kind >= Record && (kind != missing || size > 0) {
+		if size > uint64(len(rest)) || !inRecord(kind) && (kind != missing || size > 0) {
 			return dst, kinds, fmt.Errorf("%w: field %d has other bytes than it says", ErrDamaged, f)
 		}
 		if kind == missing {
@@ -158,6 +165,25 @@ func Fields(dst [][]byte, kinds []Kind, form []byte) ([][]byte, []Kind, error) {
 		return dst, kinds, fmt.Errorf("%w: %d bytes are more than its fields", ErrDamaged, len(form))
 	}
 	return dst, kinds, nil
+}
+
+// currentRecord is Current for a Record.
+func (c *Converter) currentRecord(form []byte) bool {
+	var few [4][]byte
+	var all [4]Kind
+	fields, kinds, err := Fields(few[:0], all[:0], form)
+	if err != nil {
+		return true
+	}
+	defer func() { c.field = 0 }()
+	current := true
+	for f, field := range fields {
+		if c.field = f; kinds[f] == Pixels {
+			return true // the sample cannot be had
+		}
+		current = current && (kinds[f] == AsRead || c.Current(field))
+	}
+	return current
 }
 
 // readRecord describes a Record.
