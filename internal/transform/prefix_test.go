@@ -83,6 +83,7 @@ func TestPrefixes(t *testing.T) {
 		"Resize((9, 11)), Grayscale(), Views([RandomCrop(5)], n=2)":     "3 11x9x1",
 		"ImgDecode(orient=True), Resize((9, 11))":                       "2 11x9x3",
 		"Resize((9, 11)), ToTensor(), RandomErasing(), Normalize(0, 1)": "2 11x9x3",
+		"CenterCrop(9), Ragged()":                                       "",
 		"RandomResizedCrop(224), ToTensor()":                            "",
 		"Resize(256), RandomCrop(224), ToTensor()":                      "",
 		"RandomHorizontalFlip(), Resize((9, 11))":                       "",
