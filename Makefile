@@ -270,9 +270,9 @@ demo: build/go.stamp build/demo.stamp
 
 # SCENARIO=controllers: what the constants and mechanisms of the choice of tiers are for, in virtual
 # time; the others run jobs. Those with the newest torch, which is large, need its environment.
-NEWEST := o p q frameworks hf items lmdb lmdb/% lmdbio objects records records/% recipes recipes/% \
-	search search/% threads threads/%
-PEERS := lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
+NEWEST := o p q forms forms/peers frameworks hf items lmdb lmdb/% lmdbio objects records \
+	records/% recipes recipes/% search search/% threads threads/%
+PEERS := forms forms/peers lmdb lmdb/% lmdbio objects records records/shards recipes recipes/%
 ASKED := $(subst $(comma), ,$(SCENARIO))
 bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(ASKED)),all),build/frameworks/stamp)
 bench: $(if $(filter $(PEERS),$(ASKED)),build/peers/stamp)

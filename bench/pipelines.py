@@ -13,6 +13,7 @@ import make_dataset
 import namespaces
 import newest
 import rounds
+from recipes import DALI
 
 from scenarios import DATA, Figures, Scenario, into_page_cache, warm_figures
 
@@ -194,6 +195,29 @@ class Forms(Pipeline):
         ]
 
 
+class FormsAmongOthers(Forms):
+    """The same beside torchvision and DALI."""
+
+    columns = Pipeline.columns
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._versions.update(newest.peers("nvidia-dali-cuda130"))
+
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
+        return Pipeline.measure(self, contender)
+
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
+        return [
+            f"{self.key}: {other['name']} takes {medians[other['name']]['cpu'] / ours['cpu']:.1f} "
+            f"times the processor time of {one['name']}"
+            for one in (FILES, COEFFICIENTS)
+            for ours in [medians.get(one["name"])]
+            for other in (NEWEST2, DALI)
+            if ours and other["name"] in medians
+        ]
+
+
 class FormsOfNodes(Forms):
     """The same on two nodes with a rank each, each sample kept by one of them: half of what a rank
     needs comes from the other node."""
@@ -302,6 +326,10 @@ def all_forms(quick: bool) -> list[Scenario]:
             ("", "photos", [*contenders, RESULTS]), ("-pngs", "pngs", [PIXEL_FILES, RESULTS]),
         )
     ] + [
+        FormsAmongOthers(
+            "forms/peers", "crop", "photos", 200 if quick else 600, epochs, {},
+            [NEWEST2, DALI, *(dict(one, python=newest.PYTHON) for one in contenders)],
+        ),
         FormsByMemory(
             "forms/memory", "crop", "photos", 200 if quick else 600, epochs, {},
             [dict(one, name=f"{one['name']}, {times}x", times=times)
