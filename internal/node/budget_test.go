@@ -16,7 +16,7 @@ import (
 const (
 	kib = 1 << 10
 	// the placement plan, and the sample tables with one storage class
-	planSize = 40 * (64 + 24 + 8 + 11 + 20)
+	planSize = 40 * (64 + 24 + 8 + 11 + 32)
 )
 
 // TestJobIsRefusedIfItsMemoryDoesNotFit checks that a job is refused if the sum of all that it may

@@ -3,6 +3,7 @@ package transform
 import (
 	"errors"
 
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
@@ -19,7 +20,7 @@ func followMotion(k *known, m policy.Motion) error {
 func (v *view) act(a *policy.Action) error {
 	v.note(Param{a.Name, a.Amount})
 	if a.Unsure && v.w.program.known.leaves() {
-		return errRounding
+		return left.ErrRounding
 	}
 	m := policy.Motion{Filter: a.Filter, Fill: policy.Fill{Levels: a.Fill}}
 	switch a.Kind {

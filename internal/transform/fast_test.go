@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
 // TestFast: with DCT scaling, images come out within 45 dB of those without, and it is used where
@@ -93,7 +95,10 @@ func TestFastOfDetail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{1, 2, 4} {
-		size := 2 * edge * n / enough(n)
+		size := edge // the largest that is decoded at n eighths
+		for codec.Eighths(image.Pt(edge, edge), image.Pt(size, size)) > n {
+			size--
+		}
 		transforms := fmt.Sprintf("Resize((%d, %d))", size, size)
 		fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(),
 			compiled(t, transforms).Worker()

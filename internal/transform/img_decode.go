@@ -14,7 +14,7 @@ import (
 //	orient      apply the EXIF orientation, as PIL's ImageOps.exif_transpose
 //	max_pixels  refuse images with more pixels; the default is PIL's limit
 //	leave       leave images that this package does not decode, or not as every Pillow does, to the
-//	            receiver (LeftError); the package sets it itself
+//	            receiver (left.Error); the package sets it itself
 //	unconverted with leave: leave images which PIL opens in another mode, too
 var imgDecode = kind{
 	name: "ImgDecode",

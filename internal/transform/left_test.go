@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 )
 
 // program compiles a description.
@@ -40,8 +41,8 @@ func TestImagesAreLeftToTheReceiver(t *testing.T) {
 		dst := make([]byte, leave.program.Output().Bytes())
 		for _, w := range []*Worker{leave, also} {
 			err := w.Apply(dst, c.src, Key{})
-			var left *LeftError
-			if !errors.Is(err, c.kind) || errors.As(err, &left) != c.left {
+			var found *left.Error
+			if !errors.Is(err, c.kind) || errors.As(err, &found) != c.left {
 				t.Errorf("%s: %v", name, err)
 			}
 			if err := w.Apply(dst, whole, Key{}); err != nil {
@@ -49,8 +50,8 @@ func TestImagesAreLeftToTheReceiver(t *testing.T) {
 			}
 		}
 		err := refuse.Apply(dst, c.src, Key{})
-		var left *LeftError
-		if !errors.Is(err, c.kind) || errors.As(err, &left) {
+		var found *left.Error
+		if !errors.Is(err, c.kind) || errors.As(err, &found) {
 			t.Errorf("%s, without leave: %v", name, err)
 		}
 	}
@@ -84,14 +85,14 @@ func TestImagesOfOtherModesAreLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	gray, colour := b.Bytes(), encodedJPEG(t, 40, 30)
-	for mode, left := range map[string][]byte{"RGB": gray, "L": colour} {
+	for mode, other := range map[string][]byte{"RGB": gray, "L": colour} {
 		w := program(t, `[{"name": "ImgDecode", "mode": "`+mode+`", "leave": true, "unconverted": true},
 			{"name": "CenterCrop", "size": 8}]`).Worker()
 		dst := make([]byte, w.program.Output().Bytes())
 		for _, src := range [][]byte{gray, colour} {
-			var found *LeftError
+			var found *left.Error
 			err := w.Apply(dst, src, Key{})
-			if expected := &src[0] == &left[0]; errors.As(err, &found) != expected ||
+			if expected := &src[0] == &other[0]; errors.As(err, &found) != expected ||
 				(err != nil) != expected {
 				t.Errorf("%s: %v", mode, err)
 			}

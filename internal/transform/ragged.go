@@ -6,7 +6,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/forms"
-	"github.com/hdmlp/hdmlp/internal/transform/policy"
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 )
 
 // Ragged ends a list whose images further transforms outside the daemon get: each is delivered with
@@ -97,7 +97,7 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 	if w.program.known.decodes {
 		return err
 	}
-	if !errors.Is(err, errLarge) && !errors.Is(err, errOther) && !foreign(err) {
+	if !errors.Is(err, left.ErrLarge) && !errors.Is(err, left.ErrOther) && !left.Foreign(err) {
 		return err
 	}
 	if w.form != forms.AsRead {
@@ -110,51 +110,14 @@ func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
 	return raggedEncoded(alloc, src)
 }
 
-// Reasons for delivering an image encoded.
-var (
-	errLarge = errors.New("the image becomes larger than a ragged one may be")
-	errOther = errors.New("what its file says beside its pixels changes with them")
-	// errIncomplete is a reason also where all images get one size.
-	errIncomplete = errors.New("a progressive JPEG whose scans are not complete, which releases of " +
-		"libjpeg-turbo decode differently")
-	// errOdd is another one, where the receiver would decode it.
-	errOdd = errors.New("what its file says beside its pixels may make Pillow refuse it")
-	// errMode is another one, where images are not converted.
-	errMode = errors.New("its mode in Pillow is not that of the others")
-	// errRounding is another one, of one sample in 25,000 that are cropped at random.
-	errRounding = errors.New("what is drawn for it depends on how torch rounds a number")
-)
-
-// foreign reports whether an error means that the receiver may decode the image, with PIL, or does
-// so differently, or draws another crop with torch.
-func foreign(err error) bool {
-	return errors.Is(err, codec.ErrFormat) || errors.Is(err, codec.ErrUnsupported) ||
-		errors.Is(err, codec.ErrAnimated) || errors.Is(err, errIncomplete) ||
-		errors.Is(err, errOdd) || errors.Is(err, errMode) || errors.Is(err, errRounding) ||
-		errors.Is(err, policy.ErrBits)
-}
-
-// LeftError reports that an image is left to the receiver, which is to decode and transform it
-// itself (ImgDecode's leave).
-type LeftError struct{ Why error }
-
-func (e *LeftError) Error() string { return e.Why.Error() }
-
-func (e *LeftError) Unwrap() error { return e.Why }
-
-// Usual reports whether the image is like others, and only what is drawn for it is uncertain.
-func (e *LeftError) Usual() bool {
-	return errors.Is(e.Why, errRounding) || errors.Is(e.Why, policy.ErrBits)
-}
-
-// describable returns errOther for an image which has to be described as PIL does, and would not be
-// by its file's metadata: one of several images, one that was turned, or one with a transparent
-// colour, of which a new image of PIL's may have another or the same.
+// describable returns left.ErrOther for an image which has to be described as PIL does, and would
+// not be by its file's metadata: one of several images, one that was turned, or one with a
+// transparent colour, of which a new image of PIL's may have another or the same.
 func (w *Worker) describable(h *codec.Header) error {
 	k, v := &w.program.known, &w.view
 	if k.stage == sizes && !k.decodes && (h.Animated || k.orient && h.Orientation != 1 ||
 		h.Transparent && (v.bare || v.grayed)) {
-		return errOther
+		return left.ErrOther
 	}
 	return nil
 }
@@ -177,7 +140,7 @@ func (w *Worker) raggedAlloc(alloc Alloc, src []byte) ([]byte, error) {
 		w.metadata = codec.AppendMetadata(w.metadata, src, w.view.format)
 	}
 	if size+int64(len(w.metadata)) > int64(k.largest) {
-		return nil, errLarge
+		return nil, left.ErrLarge
 	}
 	dst, err := alloc(0, raggedHead+int(size)+len(w.metadata))
 	if err != nil {

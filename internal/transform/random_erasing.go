@@ -4,6 +4,7 @@ import (
 	"errors"
 	"image"
 
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
@@ -94,7 +95,7 @@ func (s erasing) apply(v *view, d *draws) error {
 		return func(left, top int) { v.erase(p, left, top) }
 	})
 	if !sure && w.program.known.leaves() {
-		return errRounding
+		return left.ErrRounding
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/planned"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
@@ -55,7 +56,7 @@ func (s *randomCorners) apply(v *view, d *draws) error {
 	right, bottom := float64(width-1), float64(height-1)
 	m, sure := policy.Homography(to, [4][2]float64{{0, 0}, {right, 0}, {right, bottom}, {0, bottom}})
 	if !sure && v.w.program.known.leaves() {
-		return errRounding
+		return left.ErrRounding
 	}
 	return v.redraw(func(e *pixels.Editor, dst, src *pixels.Image) {
 		e.Perspective(dst, src, src.Width, src.Height, m, s.motion.Filter, s.motion.Fill.Levels)

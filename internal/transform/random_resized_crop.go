@@ -4,6 +4,7 @@ import (
 	"errors"
 	"image"
 
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/policy"
 )
@@ -59,7 +60,7 @@ func (s *randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
 	part, sure := s.Draw(width, height, d)
 	if !sure && v.w.program.known.leaves() {
-		return errRounding
+		return left.ErrRounding
 	}
 	drawn := []Param{
 		{"top", float64(part.Min.Y)},

@@ -220,23 +220,7 @@ func (v *view) decode() (need image.Rectangle, err error) {
 	if v.w.memory > 0 {
 		v.w.decoder.Memory = v.w.memory - beside // at least 1, or takeResize had refused
 	}
-	var origin image.Point
-	if v.w.form == forms.Decoded {
-		m, ok, err := forms.View(&v.w.decoder, v.sample, want)
-		if ok {
-			v.source, v.shared = m, true // it lies in the sample, which must not change
-			v.sample = nil
-			v.w.lap(0)
-		}
-		if ok || err != nil {
-			return want.Region, err
-		}
-	}
-	if v.w.form != forms.AsRead {
-		origin, err = forms.Decode(&v.w.decoder, &v.w.buffers[0], v.sample, want)
-	} else {
-		origin, err = v.w.decoder.Decode(&v.w.buffers[0], v.sample, want)
-	}
+	m, shared, err := forms.Region(&v.w.decoder, &v.w.buffers[0], v.sample, v.w.form, want)
 	v.w.lap(0)
 	if err != nil {
 		if e := (*MemoryError)(nil); errors.As(err, &e) {
@@ -244,8 +228,10 @@ func (v *view) decode() (need image.Rectangle, err error) {
 		}
 		return want.Region, err
 	}
-	v.w.taken = v.w.decoder.Taken()
-	v.source = v.w.buffers[0].Sub(want.Region.Sub(origin))
+	if !shared {
+		v.w.taken = v.w.decoder.Taken()
+	}
+	v.source, v.shared = m, shared // what lies in the sample must not change
 	v.sample = nil
 	return want.Region, nil
 }
@@ -256,26 +242,7 @@ func (v *view) eighths() int {
 	if !v.w.program.known.fast || v.format != codec.JPEG || !v.scaled || v.filter == pixels.Nearest {
 		return 8
 	}
-	for _, n := range []int{1, 2, 4} {
-		if 2*v.box.Dx()*n >= enough(n)*v.full.X && 2*v.box.Dy()*n >= enough(n)*v.full.Y {
-			return n
-		}
-	}
-	return 8
-}
-
-// enough returns how many times as large, in sixteenths, an image decoded at n eighths must be as
-// its resized size. These factors give 45 dB for photographs with the default filter: the DCT's
-// reduction differs from all of PIL's filters, the more the smaller n is. Twice as large gives 40
-// to 44 dB, the same size 30 to 40; a larger factor at a half would cost most of the gain.
-func enough(n int) int {
-	switch n {
-	case 4:
-		return 33
-	case 2:
-		return 36
-	}
-	return 40
+	return codec.Eighths(v.box.Size(), v.full)
 }
 
 // reduce converts box to a size of n eighths. Its edges may fall inside pixels of that size, which

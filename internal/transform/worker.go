@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/forms"
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 	"github.com/hdmlp/hdmlp/internal/transform/targets"
 )
@@ -230,8 +231,8 @@ func (w *Worker) ApplyTo(alloc Alloc, srcs [][]byte, key Key) error {
 		if p.known.joint == nil { // else joint has named the step
 			err = fmt.Errorf("%s: %w", p.names[w.step], err)
 		}
-		if p.known.leave && foreign(err) {
-			err = &LeftError{err}
+		if p.known.leave && left.Foreign(err) {
+			err = &left.Error{Why: err}
 		}
 	}
 	w.view, w.only[0] = view{}, nil // do not keep src
@@ -288,11 +289,11 @@ func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	if w.program.known.leaves() {
 		switch {
 		case header.Incomplete:
-			return errIncomplete
+			return left.ErrIncomplete
 		case header.Odd:
-			return errOdd
+			return left.ErrOdd
 		case w.program.known.unconverted && header.Mode() != w.program.known.mode():
-			return errMode
+			return left.ErrMode
 		}
 	}
 	v.begin(w, src, &header)

@@ -31,7 +31,8 @@ type reader struct {
 	// epochSize is the length of an epoch of a mix, whose value the file has as given.
 	epochSize int
 	given     any
-	sent      any // job.forms_sent as given; nil: it is not
+	unread    bool // job.forms is not a part
+	sent      any  // job.forms_sent as given; nil: it is not
 }
 
 // field is a key that a table may have.
@@ -189,7 +190,11 @@ func (r *reader) job(path string, value any) {
 		{name: "drop_last", read: r.truth(&s.DropLast)},
 		{name: "jobs", read: r.whole(&s.Jobs, 1, maxJobs)},
 		{name: "share", read: r.truth(&s.Share)},
-		{name: "forms", read: r.part(&s.Forms.Time)},
+		{name: "forms", read: func(key string, v any) {
+			faults := len(r.faults)
+			r.part(&s.Forms.Time)(key, v)
+			r.unread = len(r.faults) > faults
+		}},
 		{name: "forms_size", read: r.times(&s.Forms.Size)},
 		{name: "forms_sent", read: func(key string, v any) {
 			r.sent = v

@@ -106,6 +106,8 @@ func (r *reader) forms() {
 	s := r.scenario
 	f := &s.Forms
 	switch {
+	case r.unread: // it has a fault of its own
+		return
 	case f.Time == 0 && f.Size != 0:
 		r.fault("job.forms_size", f.Size, "job.forms is missing", "forms together with forms_size")
 	case f.Time == 0 && r.sent != nil:

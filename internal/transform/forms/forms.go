@@ -371,3 +371,24 @@ func Decode(
 	}
 	return d.DecodePacked(dst, &p, want)
 }
+
+// Region decodes want's region of a file, AsRead, or of a form to buffer, and returns its pixels.
+// shared means that they lie in src itself, which must not change, and not in the buffer.
+func Region(d *codec.Decoder, buffer *pixels.Image, src []byte, kind Kind, want codec.Want,
+) (m pixels.Image, shared bool, err error) {
+	if kind == Decoded {
+		if m, ok, err := View(d, src, want); ok || err != nil {
+			return m, ok, err
+		}
+	}
+	var origin image.Point
+	if kind == AsRead {
+		origin, err = d.Decode(buffer, src, want)
+	} else {
+		origin, err = Decode(d, buffer, src, want)
+	}
+	if err != nil {
+		return m, false, err
+	}
+	return buffer.Sub(want.Region.Sub(origin)), false, nil
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/forms"
+	"github.com/hdmlp/hdmlp/internal/transform/left"
 )
 
 // Options configure a Runner.
@@ -154,8 +155,8 @@ func (f *Field) Apply(alloc func(view, size int) ([]byte, error), srcs [][]byte,
 
 // Left reports whether an error of Apply means that the receiver is to transform the sample, and
 // whether it is a file like others, of which only what is drawn is uncertain.
-func (p *Runner) Left(err error) (left, usual bool) {
-	var e *transform.LeftError
+func (p *Runner) Left(err error) (is, usual bool) {
+	var e *left.Error
 	if p.refuse || !errors.As(err, &e) {
 		return false, false
 	}
