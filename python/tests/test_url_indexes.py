@@ -66,7 +66,9 @@ def test_indexing_goes_on_where_it_was_killed(server, stored, tmp_path):
     running.wait()
     read = {name: after["objects"][name] - before["objects"].get(name, 0) for name in sent}
     assert read == {**dict.fromkeys(SHARDS, 0), SHARDS[0]: read[SHARDS[0]]}
-    assert sent[SHARDS[0]] <= read[SHARDS[0]] <= sent[SHARDS[0]] + 10240
+    # Once: what follows the archive's end may be on its way when the daemon has read that.
+    size = os.path.getsize(os.path.join(stored, SHARDS[0]))
+    assert sent[SHARDS[0]] <= read[SHARDS[0]] <= size
     assert after["heads"] - before["heads"] == len(SHARDS)
     with ObjectServer(stored) as another:  # which sends all; that it has another URL is no matter
         os.environ.update(another.environment())
