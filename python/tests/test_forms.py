@@ -1,6 +1,7 @@
 """JPEGs that the daemon keeps as coefficients: the same pixels, and files for who needs these."""
 
 import io
+import itertools
 import pathlib
 import struct
 
@@ -121,6 +122,60 @@ def test_pixels_are_the_same(folder):
         assert same(epoch(loader), want[3])
         assert forms(loader)["samples"] == BASELINE + PROGRESSIVE
         assert source_bytes(loader) == 0
+
+
+def trained(folder, stop=None, **options):
+    """The weights after training a small network for four epochs, the second of which is left and
+    gone on with after so many batches."""
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 5, 2),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16, 2),
+    )
+    optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
+
+    def train(batches):
+        for x, y in batches:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(x), y).backward()
+            optimizer.step()
+
+    loader, state = opened(folder, **options), None
+    with loader:
+        train(loader)
+        if "forms" not in options:
+            converted(loader)
+        batches = iter(loader)
+        train(itertools.islice(batches, stop))
+        if stop is not None:
+            state = loader.state_dict()
+        else:
+            train(loader)
+            train(loader)
+        del batches
+    if state is not None:
+        with opened(folder, **options) as loader:
+            loader.load_state_dict(state)
+            for _ in range(3):
+                train(loader)
+    return torch.cat([weights.detach().flatten() for weights in network.parameters()])
+
+
+def test_training_is_the_same(folder):
+    """To the last bit, by threads, and over a restart."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        want = trained(folder, forms="off")
+        assert torch.equal(trained(folder, transform_threads=1), want)
+        assert torch.equal(trained(folder, transform_threads=2), want)
+        assert torch.equal(trained(folder, stop=5), want)
+        assert torch.equal(trained(folder, stop=5, forms="off"), want)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_files_that_pillow_decodes_are_read_once(tmp_path):
