@@ -142,7 +142,7 @@ func (v *conversion) again(cl *class, buffer []byte, id int, room int64) ([]byte
 	made := buffer[n:]
 	v.making.RLock()
 	defer v.making.RUnlock()
-	if !v.forms.Load() {
+	if !v.forms.Load() || v.asRead.has(id) {
 		return buffer, errCurrent
 	}
 	if err := cl.forms.Replace(id, kind, made); err != nil {
