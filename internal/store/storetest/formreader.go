@@ -99,17 +99,8 @@ func testReadReplace(t *testing.T, factory Factory) {
 		if _, ok := p.FormInfo(id); ok {
 			t.Errorf("sample %d, which is not held, has a form", id)
 		}
-		if err := p.Replace(id, 7, formOf(ds, id)); !errors.Is(err, store.ErrNotHeld) {
-			t.Errorf("replaced sample %d, which is not held: %v", id, err)
-		}
 	}
-	for _, wrong := range []error{
-		p.Replace(5, 7, nil), p.Replace(-1, 7, nil), p.Replace(1, 0, make([]byte, 99)),
-	} {
-		if wrong == nil || errors.Is(wrong, store.ErrNotHeld) {
-			t.Errorf("a wrong call: %v", wrong)
-		}
-	}
+	checkNotReplaced(t, ds, p)
 }
 
 // testReadRoom checks that forms take no room of samples as read, and at most half of what is left.

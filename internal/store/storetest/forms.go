@@ -114,6 +114,18 @@ func testReplace(t *testing.T, factory Factory) {
 		if _, err := p.Form(id); !errors.Is(err, store.ErrNotHeld) {
 			t.Errorf("the form of sample %d, which is not held: %v", id, err)
 		}
+	}
+	checkNotReplaced(t, ds, p)
+}
+
+// checkNotReplaced checks that samples 3 and 4, which are not held, are not replaced, and that
+// wrong calls are errors.
+func checkNotReplaced(t *testing.T, ds store.Dataset, p interface {
+	Replace(id int, kind uint8, data []byte) error
+},
+) {
+	t.Helper()
+	for _, id := range []int{3, 4} {
 		if err := p.Replace(id, 7, formOf(ds, id)); !errors.Is(err, store.ErrNotHeld) {
 			t.Errorf("replaced sample %d, which is not held: %v", id, err)
 		}
