@@ -142,3 +142,15 @@ func TestClientReturnsWhenItsContextIsCancelled(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// TestADaemonThatDoesNotEndIsNamed: without a visible process, no command is shown that would end
+// others.
+func TestADaemonThatDoesNotEndIsNamed(t *testing.T) {
+	for pid, want := range map[int]string{7: "`kill -KILL 7`", 0: "another PID namespace"} {
+		err := (&Client{address: "/run/s", pid: pid}).notEnded().Error()
+		if !strings.Contains(err, want) || !strings.Contains(err, "/run/s") ||
+			strings.Contains(err, "KILL 0") {
+			t.Errorf("%d: %s", pid, err)
+		}
+	}
+}

@@ -87,9 +87,18 @@ func (c *Client) awaitEnd(process int) error {
 	case c.ctx.Err() != nil:
 		return c.ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the daemon at %s (process %d) has been asked to end, but has not ended "+
-			"within %v: its log says what it waits for; `kill -KILL %d` ends it at once",
-			c.address, c.pid, stopTimeout, c.pid)
+		return c.notEnded()
 	}
 	return nil // a connection that was reset has ended as well
+}
+
+// notEnded is the error for a daemon that does not end in time.
+func (c *Client) notEnded() error {
+	text := fmt.Sprintf("the daemon at %s has been asked to end, but has not within %v: its log says "+
+		"what it waits for; ", c.address, stopTimeout)
+	if c.pid <= 0 {
+		return errors.New(text + "its process is in another PID namespace and not visible here: " +
+			"end it (kill -KILL) there")
+	}
+	return fmt.Errorf("%sits process is %d: `kill -KILL %[2]d` ends it at once", text, c.pid)
 }
