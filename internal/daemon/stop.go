@@ -94,8 +94,8 @@ func (c *Client) awaitEnd(process int) error {
 
 // notEnded is the error for a daemon that does not end in time.
 func (c *Client) notEnded() error {
-	text := fmt.Sprintf("the daemon at %s has been asked to end, but has not within %v: its log says "+
-		"what it waits for; ", c.address, stopTimeout)
+	text := fmt.Sprintf("the daemon at %s has been asked to end, but has not within %v: its log "+
+		"says what it waits for; ", c.address, stopTimeout)
 	if c.pid <= 0 {
 		return errors.New(text + "its process is in another PID namespace and not visible here: " +
 			"end it (kill -KILL) there")
